@@ -1,0 +1,59 @@
+"""The backends, and how one is chosen.
+
+A backend turns a configuration and weights into a `Plan`; a plan turns a packed `Batch` into token vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+
+from ..batch import Batch
+from ..config import ModelConfig, RunConfig
+from ..errors import BackendUnavailable
+
+
+class Plan(Protocol):
+    """A model made ready to run: weights laid out for the kernels, workspace sized. Safe to call from many threads."""
+
+    def forward(self, batch: Batch) -> np.ndarray:
+        """Token vectors, float32 [N, D], of a batch's N real tokens."""
+
+
+class Backend(Protocol):
+    """One way to run a model."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why this backend cannot run here, in words for the user; None when it can."""
+
+    def describe(self) -> str:
+        """What it would run on, for `engine info`: instruction set, device, versions."""
+
+    def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
+        """Lay the weights out and return a plan; raises `UnsupportedError` for what the backend cannot run."""
+
+
+BACKENDS = {
+    "cython": "engine.backends.cython_cpu",
+    "reference": "engine.backends.reference",
+}
+"""Name -> module whose `BACKEND` it is, in the order in which `auto` prefers them."""
+
+
+def get_backend(name: str) -> Backend:
+    """The backend of that name, or with "auto" the first that runs here; raises `BackendUnavailable` with the reasons."""
+    if name != "auto" and name not in BACKENDS:
+        raise BackendUnavailable(f"no backend is called {name!r}; choose auto, {', '.join(BACKENDS)}")
+    reasons = []
+    for candidate in BACKENDS if name == "auto" else (name,):
+        backend: Backend = import_module(BACKENDS[candidate]).BACKEND
+        reason = backend.unavailable()
+        if reason is None:
+            return backend
+        reasons.append(f"{candidate}: {reason}")
+    raise BackendUnavailable("cannot run " + "; ".join(reasons))
