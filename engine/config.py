@@ -1,4 +1,4 @@
-"""What a model is (`ModelConfig`) and how it is to be run (`RunConfig`).
+"""What a model is (`ModelConfig`), how it reads text (`TextConfig`) and how it is to be run (`RunConfig`).
 
 The letters used everywhere: B sequences, T tokens of one sequence, N real tokens of a batch, D model width, H heads,
 d head width, F feed-forward width, L layers, V vocabulary, P positions, Y token types.
@@ -6,7 +6,7 @@ d head width, F feed-forward width, L layers, V vocabulary, P positions, Y token
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .errors import WeightsError
@@ -104,6 +104,29 @@ class ModelConfig:
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id")
 _LARGEST = 2**24
+
+
+POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """What stands between sentences and a vector for each: tokenizer, length limit, prompts, pooling, normalisation."""
+
+    tokenizer_json: bytes
+    """The whole tokenizer.json of Hugging Face `tokenizers`."""
+    max_seq_length: int | None = None
+    """Longest sequence in tokens, the special ones included; None leaves the model's own limit."""
+    pooling: tuple[str, ...] = ("mean",)
+    """One of `POOLINGS`, or several, whose results are concatenated."""
+    normalize: bool = False
+    """Whether the model ends in a module that scales vectors to unit length."""
+    include_prompt: bool = True
+    """Whether the prompt's tokens take part in pooling."""
+    lower_case: bool = False
+    """Whether text is lower-cased before it is tokenized (sentence-transformers' do_lower_case)."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,10 @@ BACKENDS = {
     "cython": "engine.backends.cython_cpu",
     "reference": "engine.backends.reference",
 }
-"""Name -> module whose `BACKEND` it is, in the order in which `auto` prefers them."""
+"""Name -> module whose `BACKEND` it is."""
+
+AUTO = ("cython",)
+"""What `auto` tries, fastest first. Never the reference: being slow without a word would be a silent fallback."""
 
 
 def get_backend(name: str) -> Backend:
@@ -50,7 +53,7 @@ def get_backend(name: str) -> Backend:
     if name != "auto" and name not in BACKENDS:
         raise BackendUnavailable(f"no backend is called {name!r}; choose auto, {', '.join(BACKENDS)}")
     reasons = []
-    for candidate in BACKENDS if name == "auto" else (name,):
+    for candidate in AUTO if name == "auto" else (name,):
         backend: Backend = import_module(BACKENDS[candidate]).BACKEND
         reason = backend.unavailable()
         if reason is None:
