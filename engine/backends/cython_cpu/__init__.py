@@ -1,0 +1,52 @@
+"""The CPU backend: kernels compiled ahead of time from Cython, one module per instruction set, and their schedule.
+
+    isa.py       which kernels run            table.pxd    the kernel table, seam 1
+    plan.py      weights packed for them      *.pxi        the kernels, written once over simd.h
+    schedule.py  who works on what            encoder.pxi  a forward pass, in one native call; pool.c its threads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...config import ModelConfig, RunConfig
+from ...errors import BackendUnavailable, UnsupportedError
+from .. import Plan
+
+
+class CythonBackend:
+    """See `engine.backends.Backend`."""
+
+    name = "cython"
+
+    def unavailable(self) -> str | None:
+        """Why the compiled kernels cannot run here; None when they can."""
+        try:
+            from . import isa
+
+            isa.chosen()
+        except ImportError as error:
+            return f"its compiled modules cannot be imported ({error}); reinstall encoder-engine, or build it with a C compiler"
+        except BackendUnavailable as error:
+            return str(error)
+        return None
+
+    def describe(self) -> str:
+        """The instruction set in use and those that could be."""
+        from . import isa
+
+        return f"{isa.chosen().isa} kernels (of {', '.join(isa.available())} here; ENGINE_ISA chooses)"
+
+    def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
+        """Pack the weights for this CPU's kernels."""
+        from . import isa
+        from .plan import CythonPlan
+
+        if run.precision != "float32":
+            raise UnsupportedError(f"the cython backend computes in float32; precision {run.precision!r} is not there yet")
+        return CythonPlan(isa.chosen(), config, weights, run)
+
+
+BACKEND = CythonBackend()

@@ -1,0 +1,34 @@
+# One instruction set's kernels, and the table that holds them. Each kernels_<isa>.pyx includes this file and is
+# compiled with that instruction set's flags (setup.py).
+
+from cpython.pycapsule cimport PyCapsule_New
+from libc.math cimport sqrtf
+
+from engine.backends.cython_cpu.table cimport (
+    GELU, GELU_TANH, IDENTITY, RELU, Attention, Embedding, KernelTable, Linear, Norm, Output,
+)
+
+include "simd.pxi"
+include "elementwise.pxi"
+include "tile.pxi"
+include "linear.pxi"
+include "attention.pxi"
+include "norm.pxi"
+include "roofline.pxi"
+
+cdef KernelTable TABLE
+TABLE.isa = ISA_NAME
+TABLE.VL = VL
+TABLE.NR = NR
+TABLE.MR = MR
+TABLE.pack = pack
+TABLE.linear = linear
+TABLE.attention_scratch = attention_scratch
+TABLE.attention = attention
+TABLE.layer_norm = layer_norm
+TABLE.embed = embed
+TABLE.activate = activate
+TABLE.fma_rounds = fma_rounds
+TABLE.read = read
+
+table = PyCapsule_New(&TABLE, "engine.KernelTable", NULL)

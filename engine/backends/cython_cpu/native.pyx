@@ -1,0 +1,19 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The native half of the CPU backend, on any CPU: the encoder's schedule, single kernels for tests, CPU features."""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer
+
+from engine.backends.cython_cpu.table cimport (
+    IDENTITY, Attention, Embedding, KernelTable, Linear, Norm, Output,
+)
+
+cdef extern from "pool.h" nogil:
+    ctypedef struct pool_barrier:
+        pass
+    int pool_run(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg)
+    void pool_barrier_wait(pool_barrier* barrier, int size)
+
+include "features.pxi"
+include "packed.pxi"
+include "single.pxi"
+include "encoder.pxi"

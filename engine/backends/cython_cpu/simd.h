@@ -1,0 +1,132 @@
+/* One vector of floats, `vf`, with VL lanes: the only place that knows an instruction set.
+ *
+ * Kernels (.pxi) are written once over these functions and compiled once per instruction set; the compiler's own
+ * macros choose the section. NV vectors make the NR = NV*VL columns of a panel, MR rows the height of a tile: the
+ * accumulators, MR*NV of them, plus NV vectors of the panel and one broadcast must fit the register file.
+ * KC is the depth of a panel slice that stays in the first-level cache while the rows pass over it.
+ *
+ *   section    lanes  registers  tile   accumulators  slice of a panel
+ *   AVX-512    16     32         6x64   24            1024 x 64 floats (second-level cache, 64 B/cycle on Zen 5)
+ *   AVX2+FMA    8     16         6x16   12             256 x 16 floats = 16 KB
+ *   portable    4     16         6x8    12             512 x  8 floats = 16 KB  (SSE2, NEON)
+ *
+ * ENGINE_EMULATE_WIDE gives the portable section AVX-512's shape, so that its tiles are tested on any machine. */
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
+#include <immintrin.h>
+
+#define ISA_NAME "avx512"
+enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+typedef __m512 vf;
+
+INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
+INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+/* v_max, v_min: where either is NaN, the second operand. */
+INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf v_abs(vf a) { return _mm512_abs_ps(a); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+/* p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p. */
+INLINE vf v_scale(vf p, vf z) {
+    return (__m512)_mm512_add_epi32((__m512i)p, _mm512_slli_epi32((__m512i)z, 23));
+}
+INLINE __mmask16 v_mask(int n) { return (__mmask16)((1u << n) - 1); }
+INLINE vf v_keep(vf x, int n) { return _mm512_maskz_mov_ps(v_mask(n), x); }
+INLINE vf v_loadn(const float *p, int n) { return _mm512_maskz_loadu_ps(v_mask(n), p); }
+INLINE void v_storen(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_mask(n), x); }
+
+#elif defined(__AVX2__) && defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
+#include <immintrin.h>
+
+#define ISA_NAME "avx2"
+enum { VL = 8, NV = 2, MR = 6, KC = 1024 };
+typedef __m256 vf;
+
+INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
+INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+INLINE vf v_scale(vf p, vf z) {
+    return (__m256)_mm256_add_epi32((__m256i)p, _mm256_slli_epi32((__m256i)z, 23));
+}
+INLINE __m256i v_mask(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE vf v_keep(vf x, int n) { return _mm256_and_ps(x, (__m256)v_mask(n)); }
+INLINE vf v_loadn(const float *p, int n) { return _mm256_maskload_ps(p, v_mask(n)); }
+INLINE void v_storen(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_mask(n), x); }
+
+#else
+#if defined(ENGINE_EMULATE_WIDE)
+#define ISA_NAME "wide"
+enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+#else
+#define ISA_NAME "portable"
+enum { VL = 4, NV = 2, MR = 6, KC = 1024 };
+#endif
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef int32_t vi __attribute__((vector_size(VL * 4)));
+
+INLINE vf v_set1(float x) { return x - (vf){0}; }
+INLINE vf v_load(const float *p) { vf x; memcpy(&x, p, sizeof x); return x; }
+INLINE void v_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
+INLINE vf v_add(vf a, vf b) { return a + b; }
+INLINE vf v_sub(vf a, vf b) { return a - b; }
+INLINE vf v_mul(vf a, vf b) { return a * b; }
+INLINE vf v_div(vf a, vf b) { return a / b; }
+INLINE vf v_select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
+INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
+INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
+#if defined(__ARM_NEON) && !defined(ENGINE_EMULATE_WIDE)
+#include <arm_neon.h>
+INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+#else
+/* Two roundings: SSE2 has no fused form, and contraction is off so that every tile rounds alike. */
+INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+INLINE vf v_fnma(vf a, vf b, vf c) { return c - a * b; }
+#endif
+INLINE vf v_scale(vf p, vf z) { return (vf)((vi)p + ((vi)z << 23)); }
+INLINE vf v_keep(vf x, int n) {
+    vi mask;
+    for (int i = 0; i < VL; i++) mask[i] = -(i < n);
+    return (vf)((vi)x & mask);
+}
+INLINE vf v_loadn(const float *p, int n) { vf x = {0}; memcpy(&x, p, 4 * (size_t)n); return x; }
+INLINE void v_storen(float *p, vf x, int n) { memcpy(p, &x, 4 * (size_t)n); }
+#endif
+
+enum { NR = NV * VL };
+enum { CACHE_LINE = 16, AHEAD = 512 }; /* floats: the size of a line, and how far ahead of use weights are fetched */
+
+/* Sum of the lanes in a fixed order: halves are folded onto each other. */
+INLINE float v_sum(vf x) {
+    float lane[VL];
+    v_store(lane, x);
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }

@@ -1,0 +1,30 @@
+cdef extern from "simd.h" nogil:
+    ctypedef struct vf:
+        pass
+    enum:
+        VL
+        NV
+        MR
+        NR
+        KC
+        CACHE_LINE
+        AHEAD
+    const char* ISA_NAME
+    vf v_set1(float x)
+    vf v_load(const float* p)
+    vf v_loadn(const float* p, int n)
+    void v_store(float* p, vf x)
+    void v_storen(float* p, vf x, int n)
+    vf v_add(vf a, vf b)
+    vf v_sub(vf a, vf b)
+    vf v_mul(vf a, vf b)
+    vf v_div(vf a, vf b)
+    vf v_max(vf a, vf b)
+    vf v_min(vf a, vf b)
+    vf v_abs(vf a)
+    vf v_fma(vf a, vf b, vf c)
+    vf v_fnma(vf a, vf b, vf c)
+    vf v_scale(vf p, vf z)
+    vf v_keep(vf x, int n)
+    float v_sum(vf x)
+    void prefetch(const void* p)

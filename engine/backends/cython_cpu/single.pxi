@@ -1,0 +1,84 @@
+# Kernels one at a time on NumPy arrays, for tests and benchmarks. Arguments are trusted: sizes are the caller's task.
+
+cdef class Kernels:
+    """The kernel table of one instruction set; `capsule` is the attribute `table` of a kernels module."""
+
+    cdef object capsule
+    cdef const KernelTable* table
+
+    def __cinit__(self, capsule):
+        self.capsule = capsule
+        self.table = <const KernelTable*>PyCapsule_GetPointer(capsule, "engine.KernelTable")
+
+    @property
+    def isa(self):
+        return self.table.isa.decode()
+
+    @property
+    def VL(self):
+        """Lanes of a vector: padded widths are multiples of it."""
+        return self.table.VL
+
+    @property
+    def NR(self):
+        """Columns of a panel."""
+        return self.table.NR
+
+    @property
+    def MR(self):
+        """Rows of a tile."""
+        return self.table.MR
+
+    def linear(self, PackedLinear map, const float[:, :] a, float[:, :] out, const float[:, :] residual=None,
+               Py_ssize_t width=0, Py_ssize_t block=0):
+        """out [M,N] = activation(a [M,K] w^T + bias + residual [M,N]); width, block: see table.pxd, Output."""
+        cdef Output target
+        target.data = &out[0, 0]
+        target.stride = out.strides[0] // 4
+        target.width = width or map.y.N
+        target.block = block
+        cdef const float* extra = &residual[0, 0] if residual is not None else NULL
+        with nogil:
+            self.table.linear(&map.y, &a[0, 0], a.strides[0] // 4, a.shape[0], extra, &target, 0,
+                              (map.y.N + self.table.NR - 1) // self.table.NR)
+
+    def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
+                  float[::1] scratch):
+        """out [T,e] = softmax(q [T,d] k [S,d]^T scale) v [S,e]; e is a multiple of VL."""
+        cdef Attention call
+        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+        call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
+        call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
+        call.T, call.S, call.d, call.e = q.shape[0], k.shape[0], q.shape[1], v.shape[1]
+        call.scale = scale
+        with nogil:
+            self.table.attention(&call, &scratch[0])
+
+    def attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
+        """Floats of scratch that attention needs."""
+        return self.table.attention_scratch(d, e)
+
+    def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
+        """out [M,D] = LayerNorm(x [M,D]); out may be x."""
+        with nogil:
+            self.table.layer_norm(&weights.norm, &x[0, 0], x.strides[0] // 4, &out[0, 0], out.strides[0] // 4, x.shape[0])
+
+    def activate(self, int activation, float[:, :] x):
+        """x [M,N] = activation(x), in place."""
+        with nogil:
+            self.table.activate(activation, &x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1])
+
+    def fma_rounds(self, Py_ssize_t n):
+        """Floating-point operations done by n rounds of independent FMAs, as many a round as a tile has."""
+        cdef float sink
+        cdef double flops
+        with nogil:
+            flops = self.table.fma_rounds(n, &sink)
+        return flops
+
+    def read(self, const float[::1] x):
+        """Sum of x, at the speed at which memory can be read; the length is a multiple of 4*VL."""
+        cdef float total
+        with nogil:
+            total = self.table.read(&x[0], x.shape[0])
+        return total

@@ -1,0 +1,81 @@
+# Seam 1: the kernel table. Tile-level work on raw pointers: no Python, no allocation, no threads.
+#
+# Letters: M rows (tokens), N columns (output features), K depth; T queries, S keys, d head width, D model width.
+# A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last one is as wide as the VL-padded rest.
+# Widths that are padded are padded to a multiple of VL, with zero weights and biases, so kernels have no column tails.
+
+cdef enum Activation:
+    IDENTITY
+    GELU        # x * Phi(x), exact (erf) form
+    GELU_TANH   # tanh approximation of it
+    RELU
+
+cdef struct Linear:
+    # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N])
+    const float* panels         # [N/NR][K][NR], see pack
+    const float* bias           # [N]
+    Py_ssize_t N                # padded to VL
+    Py_ssize_t K
+    int activation
+
+cdef struct Output:
+    # Element (row, column) lives at data + (column / width) * block + row * stride + column % width.
+    # A plain matrix has width N; queries, keys and values are written head by head: width d, block M*d.
+    float* data
+    Py_ssize_t stride
+    Py_ssize_t width            # multiple of VL
+    Py_ssize_t block
+
+cdef struct Attention:
+    # out[T,e] = softmax(q[T,d] k[S,d]^T * scale) v[S,e], one head of one sequence
+    const float* q
+    const float* k
+    const float* v
+    float* out
+    Py_ssize_t q_stride         # floats from one row to the next, likewise below
+    Py_ssize_t k_stride
+    Py_ssize_t v_stride
+    Py_ssize_t out_stride
+    Py_ssize_t T
+    Py_ssize_t S
+    Py_ssize_t d
+    Py_ssize_t e                # multiple of VL: rows of v and out are that wide
+    float scale
+
+cdef struct Embedding:
+    # row i: table[ids[i]] + positions[position_ids[i]] + types[type_ids[i]]; a NULL table adds nothing
+    const float* table          # [V,D], or [M,D] with ids NULL: row i as it is
+    const float* positions      # [P,D]
+    const float* types          # [Y,D]
+    const int* ids
+    const int* position_ids
+    const int* type_ids
+
+cdef struct Norm:
+    # (x - mean) / sqrt(variance + eps) * weight + bias over the D entries of a row
+    const float* weight         # [D]
+    const float* bias           # [D]
+    Py_ssize_t D
+    float eps
+
+cdef struct KernelTable:
+    const char* isa
+    int VL
+    int NR
+    int MR
+    # Columns [column, column + n) of the packed matrix, from w[n,K]; both start at a multiple of VL.
+    void (*pack)(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil
+    # Panels [panel, last) of y for M rows of a; residual, when not NULL, has the geometry of a plain out.
+    void (*linear)(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
+                   const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
+    # Floats of scratch that attention needs.
+    Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
+    void (*attention)(const Attention* call, float* scratch) noexcept nogil
+    void (*layer_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
+                       Py_ssize_t M) noexcept nogil
+    void (*embed)(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
+                  Py_ssize_t out_stride) noexcept nogil
+    void (*activate)(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
+    # Roofline: n rounds of independent FMAs, returning their number of flops; and a sum over n floats.
+    double (*fma_rounds)(Py_ssize_t n, float* sink) noexcept nogil
+    float (*read)(const float* x, Py_ssize_t n) noexcept nogil

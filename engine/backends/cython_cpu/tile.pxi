@@ -1,0 +1,146 @@
+# Tiles: mr rows by nv vectors of columns, accumulated in registers over the depth, then one of three epilogues.
+#
+# Each accumulator sees its products one after the other, so a result's bits depend neither on the tile's height nor on
+# how rows are dealt to tiles and threads.
+
+cdef enum TileKind:
+    LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a panel slice
+    SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
+    CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
+
+cdef struct Tile:
+    const float* a
+    const float* b
+    float* out
+    Py_ssize_t depth
+    Py_ssize_t a_stride             # floats from one row of a to the next (CONTEXT: from one step of depth to the next)
+    Py_ssize_t b_stride             # floats from one step of depth to the next, where b is not a panel
+    Py_ssize_t out_stride
+    Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns
+    const float* bias               # LINEAR: added to the first slice of depth; NULL after it, then out is added to
+    const float* residual           # LINEAR: NULL before the last slice
+    int activation                  # LINEAR: IDENTITY before the last slice; others want columns side by side
+    float* maximum                  # SCORES: [nv*VL]
+    const float* correction         # CONTEXT: [mr]; NULL where out holds nothing yet
+
+
+cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const float* a, Py_ssize_t a_stride,
+                          const Py_ssize_t a_step, const float* b, Py_ssize_t b_step, const int ahead,
+                          vf* acc) noexcept nogil:
+    # acc[i][j] = sum over k of a[i*a_stride + k*a_step] * b[k*b_step + j*VL ...]; b is fetched `ahead` floats early
+    cdef vf w[NV]
+    cdef vf x
+    cdef int i, j
+    cdef Py_ssize_t k
+    for i in range(mr):
+        for j in range(nv):
+            acc[i * NV + j] = v_set1(0.0)
+    for k in range(depth):
+        for j in range(nv):
+            w[j] = v_load(b + j * VL)
+        if ahead:
+            for j in range(nv * VL // CACHE_LINE):
+                prefetch(b + ahead + j * CACHE_LINE)
+        for i in range(mr):
+            x = v_set1(a[i * a_stride])
+            for j in range(nv):
+                acc[i * NV + j] = v_fma(x, w[j], acc[i * NV + j])
+        a += a_step
+        b += b_step
+
+
+cdef inline void linear_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+    cdef vf acc[MR * NV]
+    cdef vf y
+    cdef int i, j
+    cdef float* out
+    for i in range(mr):
+        prefetch(t.out + t.column[0] + i * t.out_stride)
+    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, AHEAD, acc)
+    for i in range(mr):
+        for j in range(nv):
+            out = t.out + t.column[j] + i * t.out_stride
+            y = v_add(acc[i * NV + j], v_load(out) if t.bias == NULL else v_load(t.bias + j * VL))
+            if t.residual != NULL:
+                y = v_add(y, v_load(t.residual + t.column[j] + i * t.out_stride))
+            v_store(out, y)
+    if t.activation != IDENTITY:
+        activate(t.activation, t.out + t.column[0], t.out_stride, mr, nv * VL)
+
+
+cdef inline void scores_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+    cdef vf acc[MR * NV]
+    cdef vf maximum
+    cdef int i, j
+    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, 0, acc)
+    for j in range(nv):
+        maximum = v_load(t.maximum + j * VL)
+        for i in range(mr):
+            v_store(t.out + i * t.out_stride + j * VL, acc[i * NV + j])
+            maximum = v_max(maximum, acc[i * NV + j])
+        v_store(t.maximum + j * VL, maximum)
+
+
+cdef inline void context_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+    cdef vf acc[MR * NV]
+    cdef int i, j
+    cdef float* out
+    multiply(mr, nv, t.depth, t.a, 1, t.a_stride, t.b, t.b_stride, 0, acc)
+    for i in range(mr):
+        for j in range(nv):
+            out = t.out + i * t.out_stride + j * VL
+            if t.correction != NULL:
+                acc[i * NV + j] = v_fma(v_load(out), v_set1(t.correction[i]), acc[i * NV + j])
+            v_store(out, acc[i * NV + j])
+
+
+# The ladder from run-time sizes to compiled ones.
+
+cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
+    if kind == LINEAR:
+        linear_tile(mr, nv, t)
+    elif kind == SCORES:
+        scores_tile(mr, nv, t)
+    else:
+        context_tile(mr, nv, t)
+
+
+cdef inline void tile_rows(const int kind, int mr, const int nv, const Tile* t) noexcept nogil:
+    if mr == 6:
+        tile_exact(kind, 6, nv, t)
+    elif mr == 5:
+        tile_exact(kind, 5, nv, t)
+    elif mr == 4:
+        tile_exact(kind, 4, nv, t)
+    elif mr == 3:
+        tile_exact(kind, 3, nv, t)
+    elif mr == 2:
+        tile_exact(kind, 2, nv, t)
+    else:
+        tile_exact(kind, 1, nv, t)
+
+
+cdef inline void tile_any(const int kind, int mr, int nv, const Tile* t) noexcept nogil:
+    if nv == NV:
+        tile_rows(kind, mr, NV, t)
+    elif nv == 1:
+        tile_rows(kind, mr, 1, t)
+    elif NV > 2 and nv == 2:
+        tile_rows(kind, mr, 2, t)
+    elif NV > 3:
+        tile_rows(kind, mr, 3, t)
+
+
+cdef void linear_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(LINEAR, mr, nv, t)
+
+
+cdef void scores_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(SCORES, mr, nv, t)
+
+
+cdef void context_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(CONTEXT, mr, nv, t)
+
+
+ctypedef void (*TileFunction)(int mr, int nv, const Tile* t) noexcept nogil
