@@ -118,7 +118,7 @@ INLINE void v_storen(float *p, vf x, int n) { memcpy(p, &x, 4 * (size_t)n); }
 #endif
 
 enum { NR = NV * VL };
-enum { CACHE_LINE = 16, AHEAD = 512 }; /* floats: the size of a line, and how far ahead of use weights are fetched */
+enum { AHEAD = 512 }; /* floats */
 
 /* Sum of the lanes in a fixed order: halves are folded onto each other. */
 INLINE float v_sum(vf x) {
@@ -129,4 +129,4 @@ INLINE float v_sum(vf x) {
     return lane[0];
 }
 
-INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+INLINE void prefetch(const char *p) { __builtin_prefetch(p, 0, 2); } /* into the second-level cache */

@@ -7,7 +7,6 @@ cdef extern from "simd.h" nogil:
         MR
         NR
         KC
-        CACHE_LINE
         AHEAD
     const char* ISA_NAME
     vf v_set1(float x)
@@ -27,4 +26,4 @@ cdef extern from "simd.h" nogil:
     vf v_scale(vf p, vf z)
     vf v_keep(vf x, int n)
     float v_sum(vf x)
-    void prefetch(const void* p)
+    void prefetch(const char* p)

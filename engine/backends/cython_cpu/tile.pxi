@@ -19,15 +19,17 @@ cdef struct Tile:
     Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns
     const float* bias               # LINEAR: added to the first slice of depth; NULL after it, then out is added to
     const float* residual           # LINEAR: NULL before the last slice
+    const char* ahead               # LINEAR: this tile's part of the next panel slice, fetched bit by bit meanwhile
+    Py_ssize_t ahead_step           # LINEAR: bytes of it for each step of depth
     int activation                  # LINEAR: IDENTITY before the last slice; others want columns side by side
     float* maximum                  # SCORES: [nv*VL]
     const float* correction         # CONTEXT: [mr]; NULL where out holds nothing yet
 
 
 cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const float* a, Py_ssize_t a_stride,
-                          const Py_ssize_t a_step, const float* b, Py_ssize_t b_step, const int ahead,
-                          vf* acc) noexcept nogil:
-    # acc[i][j] = sum over k of a[i*a_stride + k*a_step] * b[k*b_step + j*VL ...]; b is fetched `ahead` floats early
+                          const Py_ssize_t a_step, const float* b, Py_ssize_t b_step, const bint fetch,
+                          const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
+    # acc[i][j] = sum over k of a[i*a_stride + k*a_step] * b[k*b_step + j*VL ...]; meanwhile `ahead` is fetched
     cdef vf w[NV]
     cdef vf x
     cdef int i, j
@@ -38,9 +40,9 @@ cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const fl
     for k in range(depth):
         for j in range(nv):
             w[j] = v_load(b + j * VL)
-        if ahead:
-            for j in range(nv * VL // CACHE_LINE):
-                prefetch(b + ahead + j * CACHE_LINE)
+        if fetch:
+            prefetch(ahead)
+            ahead += ahead_step
         for i in range(mr):
             x = v_set1(a[i * a_stride])
             for j in range(nv):
@@ -51,19 +53,25 @@ cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const fl
 
 cdef inline void linear_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
-    cdef vf y
     cdef int i, j
-    cdef float* out
     for i in range(mr):
-        prefetch(t.out + t.column[0] + i * t.out_stride)
-    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, AHEAD, acc)
+        prefetch(<const char*>(t.out + t.column[0] + i * t.out_stride))
+    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, True, t.ahead, t.ahead_step, acc)
+    if t.bias != NULL:
+        for i in range(mr):
+            for j in range(nv):
+                acc[i * NV + j] = v_add(acc[i * NV + j], v_load(t.bias + j * VL))
+    else:
+        for i in range(mr):
+            for j in range(nv):
+                acc[i * NV + j] = v_add(acc[i * NV + j], v_load(t.out + t.column[j] + i * t.out_stride))
+    if t.residual != NULL:
+        for i in range(mr):
+            for j in range(nv):
+                acc[i * NV + j] = v_add(acc[i * NV + j], v_load(t.residual + t.column[j] + i * t.out_stride))
     for i in range(mr):
         for j in range(nv):
-            out = t.out + t.column[j] + i * t.out_stride
-            y = v_add(acc[i * NV + j], v_load(out) if t.bias == NULL else v_load(t.bias + j * VL))
-            if t.residual != NULL:
-                y = v_add(y, v_load(t.residual + t.column[j] + i * t.out_stride))
-            v_store(out, y)
+            v_store(t.out + t.column[j] + i * t.out_stride, acc[i * NV + j])
     if t.activation != IDENTITY:
         activate(t.activation, t.out + t.column[0], t.out_stride, mr, nv * VL)
 
@@ -72,7 +80,7 @@ cdef inline void scores_tile(const int mr, const int nv, const Tile* t) noexcept
     cdef vf acc[MR * NV]
     cdef vf maximum
     cdef int i, j
-    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, 0, acc)
+    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, False, NULL, 0, acc)
     for j in range(nv):
         maximum = v_load(t.maximum + j * VL)
         for i in range(mr):
@@ -85,7 +93,7 @@ cdef inline void context_tile(const int mr, const int nv, const Tile* t) noexcep
     cdef vf acc[MR * NV]
     cdef int i, j
     cdef float* out
-    multiply(mr, nv, t.depth, t.a, 1, t.a_stride, t.b, t.b_stride, 0, acc)
+    multiply(mr, nv, t.depth, t.a, 1, t.a_stride, t.b, t.b_stride, False, NULL, 0, acc)
     for i in range(mr):
         for j in range(nv):
             out = t.out + i * t.out_stride + j * VL
