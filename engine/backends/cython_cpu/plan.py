@@ -21,8 +21,8 @@ ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3}
 
 
 def allocate(n: int) -> np.ndarray:
-    """n zeroed floats, page-aligned, on huge pages where the system grants them."""
-    memory = mmap.mmap(-1, max(1, n) * 4)
+    """n zeroed floats, page-aligned, on huge pages where the system grants them; a forked child has its own copy."""
+    memory = mmap.mmap(-1, max(1, n) * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.float32, n)

@@ -37,40 +37,54 @@ def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int) -> Sche
     """Group the sequences of a batch (int32 [B+1], at least one token), each at most `max_tokens` long."""
     lengths = np.diff(cu_seqlens)
     order = np.argsort(-lengths, kind="stable")
-    order = order[: np.count_nonzero(lengths)]
-    sizes = lengths[order].tolist()
-    total = sum(sizes)
-    bundles = True
-    per_thread = min(max_tokens // threads, max(BUNDLE, sizes[0]))
-    groups = _fill(sizes, min(per_thread, -(-total // threads)))
-    if threads > 1 and (total < MIN_BUNDLE * threads or sizes[0] > per_thread or not _balanced(groups, total, threads)):
-        bundles = False
-        groups = _fill(sizes, max_tokens)
-    counts = np.array(groups, np.int64)
-    rows = np.concatenate([np.cumsum([0, *sizes[last - n : last - 1]]) for n, last in zip(counts[:, 0], np.cumsum(counts[:, 0]), strict=True)])
-    sequences = np.stack([cu_seqlens[order].astype(np.int64), lengths[order].astype(np.int64), rows.astype(np.int64)], 1)
-    return Schedule(bundles, np.ascontiguousarray(sequences), counts)
+    sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()
+    bundles = _deal(sizes, threads)
+    split = _worth_splitting(bundles, threads) and threads * bundles[0].tokens <= max_tokens
+    groups = bundles if split else _fill(sizes, BUNDLE if threads == 1 else max_tokens)
+    members = order[np.concatenate([group.members for group in groups])]
+    rows = np.concatenate([np.cumsum([0, *(sizes[i] for i in group.members[:-1])]) for group in groups])
+    return Schedule(
+        bundles=split or threads == 1,
+        sequences=np.stack([cu_seqlens[members], lengths[members], rows], axis=1).astype(np.int64),
+        groups=np.array([(len(group.members), group.tokens) for group in groups], np.int64),
+    )
 
 
-def _fill(sizes: list[int], budget: int) -> list[tuple[int, int]]:
-    """Neighbours of a descending list, taken together while they fit the budget: (how many, sum) of each group."""
-    groups: list[tuple[int, int]] = []
-    count = tokens = 0
-    for size in sizes:
-        if count and tokens + size > budget:
-            groups.append((count, tokens))
-            count = tokens = 0
-        count += 1
-        tokens += size
-    groups.append((count, tokens))
+@dataclass
+class _Group:
+    tokens: int
+    members: list[int]
+
+    def __lt__(self, other: _Group) -> bool:
+        return self.tokens < other.tokens
+
+
+def _deal(sizes: list[int], threads: int) -> list[_Group]:
+    """A descending list dealt into as many bundles for each thread, about alike: each size to the lightest so far."""
+    count = threads * -(-sum(sizes) // (threads * BUNDLE))
+    bundles = [_Group(0, []) for _ in range(count)]
+    for i, size in enumerate(sizes):
+        lightest = bundles[0]
+        lightest.tokens += size
+        lightest.members.append(i)
+        heapq.heapreplace(bundles, lightest)
+    return sorted((bundle for bundle in bundles if bundle.members), reverse=True)
+
+
+def _fill(sizes: list[int], budget: int) -> list[_Group]:
+    """Neighbours of a descending list, taken together while they fit the budget."""
+    groups = [_Group(0, [])]
+    for i, size in enumerate(sizes):
+        if groups[-1].members and groups[-1].tokens + size > budget:
+            groups.append(_Group(0, []))
+        groups[-1].tokens += size
+        groups[-1].members.append(i)
     return groups
 
 
-def _balanced(groups: list[tuple[int, int]], total: int, threads: int) -> bool:
-    """Whether a queue of these groups, in this order, keeps all threads busy to the end."""
-    if len(groups) > 16 * threads:
-        return True
+def _worth_splitting(bundles: list[_Group], threads: int) -> bool:
+    """Whether a queue of these bundles keeps all threads busy to the end, with enough tokens for each."""
     loads = [0] * threads
-    for _, tokens in groups:
-        heapq.heappushpop(loads, loads[0] + tokens)
-    return max(loads) * threads <= IMBALANCE * total
+    for bundle in bundles:
+        heapq.heapreplace(loads, loads[0] + bundle.tokens)
+    return min(loads) >= MIN_BUNDLE and max(loads) * threads <= IMBALANCE * sum(loads)

@@ -1,0 +1,87 @@
+"""What this machine can do at most, measured: the yardstick of every speed that the project states.
+
+A time means nothing on a machine that is shared, or of another kind; a fraction of the peak measured beside it does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .backends.cython_cpu import isa
+from .config import ModelConfig
+
+ROUNDS = 400_000
+"""FMA rounds of one measurement: about 25 ms."""
+
+BUFFER = 64 * 2**20
+"""Floats read in one measurement of the memory: 256 MB, far beyond the caches."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Measured limits of `threads` threads together."""
+
+    fma_gflops: float
+    """float32 multiply-adds in the engine's own vectors, both operations counted, in GFLOP/s."""
+    dram_read_gbs: float
+    """Sequential reading of memory, in GB/s."""
+    threads: int
+
+
+def measure_peak(threads: int, repeats: int = 5) -> Peak:
+    """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""
+    return Peak(measure_fma(threads, repeats), measure_dram(threads, repeats), threads)
+
+
+def measure_fma(threads: int, repeats: int = 5) -> float:
+    """GFLOP/s of independent float32 FMAs on `threads` threads together: the best of `repeats` runs."""
+    kernels = isa.chosen()
+    flops = threads * kernels.fma_rounds(1) * ROUNDS
+    return max(flops / _together(threads, lambda rank: kernels.fma_rounds(ROUNDS)) for _ in range(repeats)) / 1e9
+
+
+def measure_dram(threads: int, repeats: int = 5) -> float:
+    """GB/s of reading 256 MB from start to end, each of `threads` threads its part: the best of `repeats` runs."""
+    kernels = isa.chosen()
+    parts = np.ones((threads, BUFFER // threads // 64 * 64), np.float32)
+    return max(parts.nbytes / _together(threads, lambda rank: kernels.read(parts[rank])) for _ in range(repeats)) / 1e9
+
+
+def _together(threads: int, work: Callable[[int], object]) -> float:
+    """Seconds from the moment at which all threads are ready until all have done work(rank)."""
+    ready = threading.Barrier(threads + 1)
+
+    def run(rank: int) -> None:
+        ready.wait()
+        work(rank)
+
+    team = [threading.Thread(target=run, args=(rank,)) for rank in range(threads)]
+    for thread in team:
+        thread.start()
+    ready.wait()
+    start = time.perf_counter()
+    for thread in team:
+        thread.join()
+    return time.perf_counter() - start
+
+
+def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
+    """Floating-point operations of one forward pass over sequences of these lengths.
+
+    2*m*n*k for each product: the six linear maps of a layer, and 4*T*T*d*H for attention. Norms, activations and
+    softmax are not counted.
+    """
+    D, F, width = config.hidden_size, config.ffn_size, config.num_heads * config.head_width
+    per_token = 2 * (4 * D * width + 2 * D * F)
+    return float(config.num_layers * sum(T * per_token + 4 * T * T * width for T in lengths))
+
+
+def weight_bytes(config: ModelConfig) -> int:
+    """Bytes of the weights that every forward pass reads: those of all layers, not the embedding tables."""
+    D, F, width = config.hidden_size, config.ffn_size, config.num_heads * config.head_width
+    return 4 * config.num_layers * (4 * D * width + 2 * D * F + 3 * width + 6 * D + F)

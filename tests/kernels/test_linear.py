@@ -1,0 +1,109 @@
+"""The packed matrix product against float64, at sizes around every tile and slice."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.cython_cpu import isa
+from engine.backends.cython_cpu.plan import ACTIVATIONS
+from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
+from engine.backends.reference.ops import linear
+
+from .tools import assert_as_good, assert_guards, guarded, pack, round_up
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13)
+
+
+def make(rng, M, N, K):
+    return (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), (N,)))
+
+
+def check(kernels, M, N, K, activation=None, with_residual=False, seed=0):
+    rng = np.random.default_rng(seed)
+    a, w, bias = make(rng, M, N, K)
+    packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0))
+    padded = round_up(N, kernels.VL)
+    residual = np.zeros((M, padded + 5), np.float32)[:, :padded]
+    if with_residual:
+        residual[:, :N] = rng.standard_normal((M, N))
+    out = guarded(M, padded, padded + 5)
+    strided = np.full((M, K + 7), np.nan, np.float32)[:, :K]
+    strided[:] = a
+    kernels.linear(packed, strided, out, residual if with_residual else None)
+    assert_guards(out)
+    assert not out[:, N:].any(), "padding must stay zero"
+
+    exact, naive = (linear(a.astype(dtype), w.astype(dtype), bias.astype(dtype)) + residual[:, :N].astype(dtype)
+                    for dtype in (np.float64, np.float32))
+    formula = FORMULAS.get(activation, np.copy)
+    assert_as_good(out[:, :N], formula(exact), formula(naive), operand=exact)
+
+
+@pytest.mark.parametrize("M", ROWS)
+def test_every_tile_height(kernels, M):
+    check(kernels, M, kernels.NR + 3, 37)
+
+
+@pytest.mark.parametrize("K", [1, 2, 37, 1023, 1024, 1025, 2049, 3073])
+def test_around_every_slice_of_the_depth(kernels, K):
+    check(kernels, 7, kernels.VL + 1, K)
+
+
+def test_around_every_vector_and_panel(kernels):
+    widths = {1} | {edge + step for edge in (kernels.VL, kernels.NR, 2 * kernels.NR) for step in (-1, 0, 1)}
+    widths |= {kernels.NR + kernels.VL, kernels.NR + 3 * kernels.VL}
+    for N in sorted(widths):
+        check(kernels, 5, N, 20, with_residual=True)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations(kernels, activation):
+    for M, N in ((1, 1), (6, kernels.NR), (13, kernels.NR + 1)):
+        check(kernels, M, N, 50, activation)
+
+
+@settings(max_examples=30, deadline=None)
+@given(M=st.integers(1, 40), N=st.integers(1, 150), K=st.integers(1, 300), residual=st.booleans(),
+       name=st.sampled_from(isa.available()))
+def test_any_size(M, N, K, residual, name):
+    check(isa.load(name), M, N, K, with_residual=residual, seed=M + N + K)
+
+
+def test_rows_do_not_depend_on_their_neighbours(kernels):
+    """A row's bits are the same in a tile of any height, for every depth, slices included."""
+    rng = np.random.default_rng(1)
+    for K in (30, 1500):
+        a, w, bias = make(rng, 13, 20, K)
+        packed = pack(kernels, w, bias)
+        alone = np.concatenate([run(kernels, packed, a[i : i + 1]) for i in range(len(a))])
+        for M in ROWS:
+            assert np.array_equal(run(kernels, packed, a[:M]), alone[:M])
+
+
+def run(kernels, packed, a):
+    out = guarded(len(a), round_up(20, kernels.VL))
+    kernels.linear(packed, a, out)
+    return np.array(out)
+
+
+def test_columns_can_be_written_block_by_block(kernels):
+    """As queries, keys and values are: the columns of a head together, head after head."""
+    rng = np.random.default_rng(2)
+    M, heads, width = 7, 5, kernels.VL
+    a, w, bias = make(rng, M, heads * width, 33)
+    packed = pack(kernels, w, bias)
+    plain = guarded(M, heads * width)
+    kernels.linear(packed, a, plain)
+    blocks = guarded(heads * M, width, width)
+    kernels.linear(packed, a, blocks, width=width, block=M * width)
+    assert_guards(blocks)
+    assert np.array_equal(blocks.reshape(heads, M, width).transpose(1, 0, 2).reshape(M, -1), plain)
+
+
+def test_fill_refuses_what_does_not_fit(kernels):
+    packed = pack(kernels, np.ones((3, 4), np.float32), np.ones(3, np.float32))
+    with pytest.raises(ValueError, match="outside"):
+        packed.fill(np.ones((3, 5), np.float32))
+    with pytest.raises(ValueError, match="outside"):
+        packed.fill(np.ones((kernels.VL, 4), np.float32), 1)

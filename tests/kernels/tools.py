@@ -1,0 +1,57 @@
+"""What the kernel tests share: arrays with guards around them, and the bound on errors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.cython_cpu.native import Kernels, PackedLinear
+
+GUARD = np.float32(-7.0e33)
+
+
+def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
+    """An array [rows, columns] of NaN inside a buffer of guard values, which `assert_guards` looks at."""
+    stride = stride or columns + 3
+    buffer = np.full((rows + 2) * stride + 64, GUARD)
+    view = np.lib.stride_tricks.as_strided(buffer[stride + 1 :], (rows, columns), (4 * stride, 4))
+    view[:] = np.nan
+    return view
+
+
+def assert_guards(view: np.ndarray) -> None:
+    """Nothing of the buffer around the view was written to."""
+    buffer = view.base if view.base.base is None else view.base.base
+    while buffer.base is not None:
+        buffer = buffer.base
+    inside = np.zeros(buffer.size, bool)
+    first = (view.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]) // 4
+    for row in range(view.shape[0]):
+        start = first + row * view.strides[0] // 4
+        inside[start : start + view.shape[1]] = True
+    assert (buffer[~inside] == GUARD).all(), "wrote outside its output"
+
+
+def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor: float = 3.0,
+                   operand: np.ndarray | None = None) -> None:
+    """The error against float64 is at most `factor` times that of the plain formula in float32.
+
+    Two roundings are granted, of the largest result or of the largest operand of the last step, for where the plain
+    formula happens to be exact.
+    """
+    assert out.shape == exact.shape and np.isfinite(out).all()
+    error, allowed = np.abs(out - exact).max(initial=0), np.abs(naive - exact).max(initial=0)
+    floor = 2 * np.finfo(np.float32).eps * np.abs(exact if operand is None else operand).max(initial=0)
+    assert error <= factor * allowed + floor, f"error {error:.3g}, the plain formula's is {allowed:.3g}"
+
+
+def round_up(n: int, to: int) -> int:
+    """The least multiple of `to` that is at least n."""
+    return -(-n // to) * to
+
+
+def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedLinear:
+    """The map w [N,K], bias [N], its columns padded with zeros."""
+    N = round_up(len(w), kernels.VL)
+    packed = PackedLinear(kernels, np.zeros(N * w.shape[1], np.float32), np.pad(bias, (0, N - len(bias))), activation)
+    packed.fill(w)
+    return packed

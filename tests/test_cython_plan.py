@@ -1,0 +1,163 @@
+"""The CPU backend's forward pass: right, and the same bits whatever the batch, the place in it and the threads."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.reference import ReferenceBackend
+from engine.batch import Batch
+from engine.config import ModelConfig, RunConfig
+from engine.errors import BackendUnavailable, InputError, UnsupportedError
+from engine.parameters import expected_shapes
+
+cython_cpu = pytest.importorskip("engine.backends.cython_cpu", reason="the backend is not there")
+isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+plan_module = pytest.importorskip("engine.backends.cython_cpu.plan")
+
+SMALL = ModelConfig("test", hidden_size=44, num_layers=3, num_heads=4, head_width=11, ffn_size=100, vocab_size=120,
+                    max_positions=140, token_types=2)
+SHAPES = {
+    "awkward": SMALL,
+    "one of everything": ModelConfig("test", 1, 1, 1, 1, 1, vocab_size=5, max_positions=140, token_types=1),
+    "heads wider than the model": ModelConfig("test", 20, 2, 3, 17, 33, vocab_size=50, max_positions=140),
+    "a head of 256": ModelConfig("test", 72, 1, 2, 256, 65, vocab_size=50, max_positions=140),
+    "no tables but the words": ModelConfig("test", 24, 2, 2, 12, 48, vocab_size=50, embedding_norm=False),
+    "tanh": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=140, activation="gelu_tanh"),
+    "relu": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=140, activation="relu"),
+    "deep": ModelConfig("test", 16, 2, 1, 16, 1100, vocab_size=50, max_positions=140),
+}
+
+
+def make_weights(config, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = {name: rng.standard_normal(shape, dtype=np.float32) * np.float32(0.3)
+               for name, shape in expected_shapes(config).items()}
+    for name, array in weights.items():
+        if name.endswith("norm.weight"):
+            array += 1
+    return weights
+
+
+def make_batch(config, lengths, seed=0):
+    rng = np.random.default_rng(seed)
+    N = sum(lengths)
+    return Batch(
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        input_ids=rng.integers(0, config.vocab_size, N, np.int32),
+        inputs_embeds=None,
+        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32),
+        token_type_ids=rng.integers(0, max(1, config.token_types), N, np.int32),
+    )
+
+
+def make_plan(config, weights, threads=1, name=None, max_tokens=2048):
+    kernels = isa.load(name) if name else isa.chosen()
+    return plan_module.CythonPlan(kernels, config, weights, RunConfig(threads, max_tokens=max_tokens))
+
+
+@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lengths", [[1], [2, 17, 130], [70] * 4, [3, 0, 5, 64, 1, 1, 130]], ids=str)
+def test_against_float64(name, shape, lengths):
+    config = SHAPES[shape]
+    weights, batch = make_weights(config), make_batch(config, lengths)
+    exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
+    naive = ReferenceBackend(np.float32).prepare(config, weights, RunConfig()).forward(batch)
+    allowed = 4 * np.abs(naive - exact).max() + 4 * np.finfo(np.float32).eps * np.abs(exact).max()
+    for threads in (1, 3):
+        out = make_plan(config, weights, threads, name).forward(batch)
+        assert out.shape == exact.shape and np.abs(out - exact).max() <= allowed
+
+
+WEIGHTS = make_weights(SMALL)
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """One plan per number of threads; those of more threads than CPUs are here to be right, not fast."""
+    return {threads: make_plan(SMALL, WEIGHTS, threads, max_tokens=600) for threads in (1, 2, 3, 4)}
+
+
+def one_sequence(batch, i):
+    rows = slice(*batch.cu_seqlens[i : i + 2])
+    return Batch(np.array([0, rows.stop - rows.start], np.int32), batch.input_ids[rows], None,
+                 batch.position_ids[rows], batch.token_type_ids[rows])
+
+
+@settings(max_examples=40, deadline=None)
+@given(lengths=st.lists(st.integers(0, 140), min_size=1, max_size=12), seed=st.integers(0, 9))
+def test_bits_depend_on_the_sequence_alone(plans, lengths, seed):
+    batch = make_batch(SMALL, lengths, seed)
+    alone = np.concatenate([plans[1].forward(one_sequence(batch, i)) for i in range(len(lengths))])
+    for threads, plan in plans.items():
+        assert np.array_equal(plan.forward(batch), alone), f"{threads} threads"
+
+
+@pytest.mark.parametrize("name", isa.available())
+def test_bits_do_not_depend_on_the_schedule(name):
+    """Alone by columns, alone by rows, in a bundle: each way through the layers gives the same bits."""
+    batch = make_batch(SMALL, [40, 130])
+    expected = make_plan(SMALL, WEIGHTS, 1, name).forward(batch)
+    for threads in (2, 3, 4):
+        plan = make_plan(SMALL, WEIGHTS, threads, name)
+        assert np.array_equal(plan.forward(batch), expected)
+        assert np.array_equal(plan.forward(one_sequence(batch, 0)), expected[:40])
+        assert np.array_equal(plan.forward(one_sequence(batch, 1)), expected[40:])
+
+
+def test_embeddings_of_the_caller():
+    config = SHAPES["no tables but the words"]
+    weights, batch = make_weights(config), make_batch(config, [4, 9])
+    given = Batch(batch.cu_seqlens, None, weights["embeddings.word"][batch.input_ids], batch.position_ids,
+                  batch.token_type_ids)
+    plan = make_plan(config, weights)
+    assert np.array_equal(plan.forward(given), plan.forward(batch))
+
+
+def test_nan_stays_in_its_sequence():
+    config = SHAPES["no tables but the words"]
+    weights, batch = make_weights(config), make_batch(config, [4, 9, 60, 60])
+    plan = make_plan(config, weights, 2)
+    clean = plan.forward(batch)
+    embeds = weights["embeddings.word"][batch.input_ids]
+    embeds[6] = np.nan
+    out = plan.forward(Batch(batch.cu_seqlens, None, embeds, batch.position_ids, batch.token_type_ids))
+    assert np.isnan(out[4:13]).all()
+    assert np.array_equal(out[:4], clean[:4]) and np.array_equal(out[13:], clean[13:])
+    assert np.array_equal(plan.forward(batch), clean), "nothing of it stays in the workspace"
+
+
+def test_empty_batches(plans):
+    for lengths in ([], [0], [0, 0]):
+        assert plans[2].forward(make_batch(SMALL, lengths)).shape == (0, 44)
+
+
+def test_longer_than_the_workspace_is_refused():
+    plan = make_plan(SMALL, WEIGHTS, max_tokens=100)
+    assert plan.forward(make_batch(SMALL, [100, 100, 100])).shape == (300, 44)
+    with pytest.raises(InputError, match="101 tokens exceeds max_tokens=100"):
+        plan.forward(make_batch(SMALL, [101]))
+
+
+def test_other_precisions_are_refused():
+    with pytest.raises(UnsupportedError, match="bfloat16"):
+        cython_cpu.BACKEND.prepare(SMALL, WEIGHTS, RunConfig(precision="bfloat16"))
+
+
+@pytest.mark.parametrize("name", isa.INSTRUCTION_SETS)
+def test_engine_isa_forces_or_refuses(monkeypatch, name):
+    monkeypatch.setenv("ENGINE_ISA", name)
+    if isa.why_not(name) is None:
+        assert isa.chosen().isa == name
+        assert cython_cpu.BACKEND.unavailable() is None
+    else:
+        with pytest.raises(BackendUnavailable, match=f"ENGINE_ISA: .*{name}"):
+            isa.chosen()
+        assert name in cython_cpu.BACKEND.unavailable()
+
+
+def test_unknown_engine_isa_is_refused(monkeypatch):
+    monkeypatch.setenv("ENGINE_ISA", "mmx")
+    with pytest.raises(BackendUnavailable, match="'mmx'; choose avx512, avx2, portable"):
+        isa.chosen()
