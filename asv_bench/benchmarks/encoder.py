@@ -1,0 +1,69 @@
+"""The forward pass: its time, and how near it comes to what the machine can do."""
+
+from time import perf_counter
+
+from engine.peak import forward_flops, measure_peak, weight_bytes
+
+from .models import CONFIGS, RandomModels, load, mixed_lengths, random_ids
+
+WORK = {
+    "BERT-base 8x128": ("BERT-base", [128] * 8),
+    "BERT-base 1x512": ("BERT-base", [512]),
+    "BERT-base 1x128": ("BERT-base", [128]),
+    "BERT-base 1x16": ("BERT-base", [16]),
+    "MiniLM 32x128": ("MiniLM", [128] * 32),
+    "MiniLM 1x128": ("MiniLM", [128]),
+}
+REPEATS = 7
+
+
+class Forward(RandomModels):
+    params = (list(WORK), [1, 2])
+    param_names = ("work", "threads")
+
+    def setup(self, paths, work, threads):
+        name, self.lengths = WORK[work]
+        self.engine = load(paths[name], threads)
+        self.batch = random_ids(self.lengths)
+        self.engine.forward(self.batch)
+
+    def time_forward(self, paths, work, threads):
+        self.engine.forward(self.batch)
+
+    def track_fraction_of_peak(self, paths, work, threads):
+        """Time that the arithmetic, or else reading the weights once, must take here, over the time that was taken."""
+        taken = best_time(self.engine, self.batch)
+        peak = measure_peak(threads)
+        compute = forward_flops(self.engine.config, self.lengths) / (peak.fma_gflops * 1e9)
+        read = weight_bytes(self.engine.config) / (peak.dram_read_gbs * 1e9)
+        return max(compute, read) / taken
+
+    track_fraction_of_peak.unit = "fraction"
+
+
+class MixedLengths(RandomModels):
+    params = (list(CONFIGS), [1, 2])
+    param_names = ("model", "threads")
+
+    def setup(self, paths, model, threads):
+        self.engine = load(paths[model], threads)
+
+    def track_tokens_per_second_over_uniform(self, paths, model, threads):
+        """Tokens/s of 256 sequences of 3..200 tokens, over tokens/s of 256 sequences of their mean length."""
+        mixed = mixed_lengths()
+        uniform = [sum(mixed) // len(mixed)] * len(mixed)
+        mixed_time, uniform_time = (best_time(self.engine, random_ids(lengths), 3) for lengths in (mixed, uniform))
+        return (sum(mixed) / mixed_time) / (sum(uniform) / uniform_time)
+
+    track_tokens_per_second_over_uniform.unit = "ratio"
+
+
+def best_time(engine, batch, repeats=REPEATS):
+    """Seconds of the fastest of some forward passes, the first (which warms up) left out."""
+    engine.forward(batch)
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        engine.forward(batch)
+        times.append(perf_counter() - start)
+    return min(times)

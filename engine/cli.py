@@ -1,0 +1,164 @@
+"""The `engine` command. Each subcommand is a function that takes the parsed arguments, and a few lines in `_parser`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from . import __version__
+from .backends import BACKENDS, Backend
+from .cpus import cpu_limits
+from .engine import Engine
+from .errors import EngineError, InputError
+from .model import Model, load_model, save_model
+from .weights.files import replacing
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, or 1 after an error, which is told on stderr in one message."""
+    args = _parser().parse_args(arguments)
+    try:
+        args.run(args)
+    except (EngineError, OSError) as error:
+        print(f"engine {args.command}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="engine", description="Transformer encoders on CPUs, from exported weights.")
+    parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
+    command.add_argument("folder", help="Hugging Face or sentence-transformers folder")
+    command.add_argument("out", help="file to write, ending in .npz")
+    command.set_defaults(run=convert)
+
+    command = commands.add_parser("info", help="what runs here; and what a model is")
+    command.add_argument("model", nargs="?", help="model folder or .npz file")
+    command.set_defaults(run=info)
+
+    command = commands.add_parser("encode", help="vectors for a file of sentences, one a line")
+    command.add_argument("model", help="model folder or .npz file")
+    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence a line; - for standard input")
+    command.add_argument(
+        "-o", "--output", required=True, help="file to write: a NumPy array, float32 [lines, dimensions]"
+    )
+    command.add_argument("--prompt-name", help="which of the model's prompts to put in front of each sentence")
+    command.add_argument(
+        "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
+    )
+    _add_run_options(command)
+    command.set_defaults(run=encode)
+
+    command = commands.add_parser("bench", help="how near a model comes to the limits of this machine")
+    command.add_argument("model", help="model folder or .npz file")
+    _add_run_options(command)
+    command.set_defaults(run=bench)
+    return parser
+
+
+def _add_run_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS])
+    command.add_argument("--threads", type=int, help="at most so many; else all that the process may use")
+
+
+def convert(args: argparse.Namespace) -> None:
+    """Write a model folder as one .npz file."""
+    if not args.out.endswith(".npz"):
+        raise InputError(f"the output must be named *.npz, not {args.out!r}")
+    model = load_model(args.folder)
+    save_model(model, args.out)
+    print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
+    _print_model(model)
+
+
+def info(args: argparse.Namespace) -> None:
+    """Tell what runs here and, if one is given, what a model is."""
+    print(f"encoder-engine {__version__}")
+    for name, module in BACKENDS.items():
+        backend: Backend = import_module(module).BACKEND
+        reason = backend.unavailable()
+        _print_row(f"backend {name}", backend.describe() if reason is None else f"cannot run: {reason}")
+    limits = cpu_limits()
+    _print_row("threads", str(min(limit.cpus for limit in limits)))
+    for limit in limits:
+        _print_row("", f"{limit.cpus} by {limit.source}")
+    if args.model is not None:
+        print()
+        _print_model(load_model(args.model))
+
+
+def encode(args: argparse.Namespace) -> None:
+    """Write the vectors of a file's lines."""
+    engine = Engine.load(args.model, backend=args.backend, threads=args.threads)
+    sentences = _read_lines(args.file)
+    vectors = engine.encode(
+        sentences,
+        prompt_name=args.prompt_name,
+        normalize_embeddings=args.normalize,
+        show_progress_bar=sys.stderr.isatty(),
+    )
+    with replacing(Path(args.output)) as file:
+        np.save(file, vectors)
+    print(f"{args.output}: {len(vectors)} vectors of {vectors.shape[1]} dimensions")
+
+
+def bench(args: argparse.Namespace) -> None:
+    """Print a roofline table: each shape's speed beside the measured limits."""
+    from .bench import HEADER, measure, row  # here, because measuring needs the compiled kernels
+
+    engine = Engine.load(args.model, backend=args.backend, threads=args.threads)
+    print(engine)
+    print(HEADER)
+    for measurement in measure(engine):
+        print(row(measurement), flush=True)
+    print("* the higher floor, which no run can beat; limits are measured beside each shape")
+
+
+def _read_lines(name: str) -> list[str]:
+    """The lines of a file, or of standard input for "-", without their ends; a line ends at a line feed only."""
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text: {error}") from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _print_model(model: Model) -> None:
+    c, text = model.config, model.text
+    parameters = sum(array.size for array in model.weights.values())
+    _print_row("family", c.family)
+    _print_row(
+        "layers",
+        f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
+        f"feed-forward {c.ffn_size}, {c.activation}",
+    )
+    _print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
+    _print_row("parameters", f"{parameters / 1e6:.1f} million, {parameters * 4 / 1e6:.1f} MB in float32")
+    if text is None:
+        _print_row("text", "no tokenizer; token ids only")
+        return
+    limit = text.max_seq_length or c.max_tokens
+    _print_row(
+        "text",
+        f"{'up to ' + str(limit) if limit else 'any number of'} tokens, pooling {'+'.join(text.pooling)}"
+        f"{', normalised' if text.normalize else ''}",
+    )
+    if text.prompts:
+        _print_row("prompts", ", ".join(text.prompts))
+
+
+def _print_row(label: str, value: str) -> None:
+    print(f"  {label:<18} {value}")

@@ -1,0 +1,111 @@
+"""How many CPUs this process may use: its affinity and the quotas of its control groups, whichever is smaller.
+
+A container's quota is invisible to `os.cpu_count`, and threads beyond it only wait for one another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .errors import InputError
+
+
+@dataclass(frozen=True)
+class CpuLimit:
+    """A number of CPUs, at least 1, and what sets it."""
+
+    cpus: int
+    source: str
+
+
+def usable_cpus() -> int:
+    """The smallest of `cpu_limits()`."""
+    return min(limit.cpus for limit in cpu_limits())
+
+
+def choose_threads(asked: int | None) -> int:
+    """`asked`, but at most the usable CPUs, and all of them for None; raises `InputError` for less than 1."""
+    if asked is not None and (type(asked) is not int or asked < 1):
+        raise InputError(f"threads must be None or an int of at least 1, not {asked!r}")
+    usable = usable_cpus()
+    return usable if asked is None else min(asked, usable)
+
+
+def cpu_limits(proc: str = "/proc/self") -> list[CpuLimit]:
+    """Everything that limits this process's CPUs; `proc` is the kernel's folder about the process, if there is one."""
+    if hasattr(os, "sched_getaffinity"):
+        first = CpuLimit(len(os.sched_getaffinity(0)), "CPU affinity")
+    else:
+        first = CpuLimit(os.cpu_count() or 1, "CPUs of the machine")
+    return [first, *_quotas(proc)]
+
+
+def _quotas(proc: str) -> Iterator[CpuLimit]:
+    """The quotas of the process's control group and of all the groups that it is in."""
+    for mount, group, version in _cpu_groups(proc):
+        for folder in _upwards(group):
+            quota = _quota(mount + folder, version)
+            if quota is not None:
+                yield CpuLimit(max(1, quota), f"CPU quota in {mount + folder}")
+
+
+def _quota(group: str, version: int) -> int | None:
+    """CPUs, rounded up, that a group may use; None without a limit."""
+    if version == 2:
+        words = _read(f"{group}/cpu.max").split()
+    else:
+        words = _read(f"{group}/cpu.cfs_quota_us").split() + _read(f"{group}/cpu.cfs_period_us").split()
+    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+        return None  # "max" and -1 both say that there is no limit
+    quota, period = map(int, words)
+    return -(-quota // period)
+
+
+def _upwards(group: str) -> Iterator[str]:
+    """/a/b, /a and the empty string, for the group /a/b."""
+    while group:
+        yield group
+        group = group.rpartition("/")[0]
+    yield ""
+
+
+def _cpu_groups(proc: str) -> Iterator[tuple[str, str, int]]:
+    """(mount point, this process's group below it, version) of each hierarchy that controls CPUs; see cgroups(7)."""
+    mounts = list(_cgroup_mounts(proc))
+    for line in _read(f"{proc}/cgroup").splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        version = 1 if controllers else 2
+        if version == 1 and "cpu" not in controllers.split(","):
+            continue
+        for root, mount, mounted_version in mounts:
+            if mounted_version == version:
+                # A container may see the host's path of its group, although only the group itself is mounted.
+                below = path.removeprefix(root.rstrip("/")).rstrip("/")
+                visible = below.startswith("/") and "/.." not in below and os.path.isdir(mount + below)
+                yield mount, below if visible else "", version
+
+
+def _cgroup_mounts(proc: str) -> Iterator[tuple[str, str, int]]:
+    """(path in the hierarchy, mount point, version) of each mounted hierarchy that can control CPUs; see proc(5)."""
+    for line in _read(f"{proc}/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        root, mount = (re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text) for text in fields[3:5])
+        if kind[0] == "cgroup2":
+            yield root, mount, 2
+        elif kind[0] == "cgroup" and "cpu" in kind[2].split(","):
+            yield root, mount, 1
+
+
+def _read(path: str) -> str:
+    """A file's text; empty when the kernel, or this system, does not have it."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

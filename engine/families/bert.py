@@ -1,0 +1,55 @@
+"""BERT (Devlin et al. 2018) and what shares its architecture: MiniLM, BGE, E5, the first GTE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import ModelConfig
+from .fields import Names, activation, head_width, integer, number, refuse_variants
+
+NAMES = Names(
+    prefix="bert.",
+    embeddings={
+        "embeddings.word_embeddings.weight": "embeddings.word",
+        "embeddings.position_embeddings.weight": "embeddings.position",
+        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    },
+    layers="encoder.layer.",
+    layer={
+        "attention.self.query": "attention.query",
+        "attention.self.key": "attention.key",
+        "attention.self.value": "attention.value",
+        "attention.output.dense": "attention.output",
+        "attention.output.LayerNorm": "attention.norm",
+        "intermediate.dense": "ffn.up",
+        "output.dense": "ffn.down",
+        "output.LayerNorm": "ffn.norm",
+    },
+    left_out=("pooler.", "classifier.", "cls.", "qa_outputs.",
+              "embeddings.position_ids", "embeddings.token_type_ids"),
+)
+
+rename = NAMES.rename
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """The architecture that the contents of a config.json describe; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values)
+    hidden_size = integer(values, "hidden_size", 768)
+    num_heads = integer(values, "num_attention_heads", 12)
+    return ModelConfig(
+        family="bert",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=num_heads,
+        head_width=head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "intermediate_size", 3072),
+        vocab_size=integer(values, "vocab_size", 30522),
+        max_positions=integer(values, "max_position_embeddings", 512),
+        token_types=integer(values, "type_vocab_size", 2),
+        pad_token_id=integer(values, "pad_token_id", 0),
+        norm_eps=number(values, "layer_norm_eps", 1e-12),
+        activation=activation(values, "hidden_act"),
+    )

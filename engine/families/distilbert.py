@@ -1,0 +1,56 @@
+"""DistilBERT (Sanh et al. 2019): BERT without token types, under names of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import ModelConfig
+from .fields import Names, activation, head_width, integer, refuse_variants
+
+NAMES = Names(
+    prefix="distilbert.",
+    embeddings={
+        "embeddings.word_embeddings.weight": "embeddings.word",
+        "embeddings.position_embeddings.weight": "embeddings.position",
+        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    },
+    layers="transformer.layer.",
+    layer={
+        "attention.q_lin": "attention.query",
+        "attention.k_lin": "attention.key",
+        "attention.v_lin": "attention.value",
+        "attention.out_lin": "attention.output",
+        "sa_layer_norm": "attention.norm",
+        "ffn.lin1": "ffn.up",
+        "ffn.lin2": "ffn.down",
+        "output_layer_norm": "ffn.norm",
+    },
+    left_out=("pre_classifier.", "classifier.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.",
+              "qa_outputs.", "embeddings.position_ids"),
+)
+
+rename = NAMES.rename
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """The architecture that the contents of a config.json describe; raises `WeightsError` or `UnsupportedError`.
+
+    The position table is read as it is stored: sinusoidal or learnt, it makes no difference here.
+    """
+    refuse_variants(values)
+    hidden_size = integer(values, "dim", 768)
+    num_heads = integer(values, "n_heads", 12)
+    return ModelConfig(
+        family="distilbert",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "n_layers", 6),
+        num_heads=num_heads,
+        head_width=head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "hidden_dim", 3072),
+        vocab_size=integer(values, "vocab_size", 30522),
+        max_positions=integer(values, "max_position_embeddings", 512),
+        pad_token_id=integer(values, "pad_token_id", 0),
+        norm_eps=1e-12,
+        activation=activation(values, "activation"),
+    )

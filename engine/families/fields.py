@@ -1,0 +1,94 @@
+"""What the families share: typed reading of config.json, and renaming of tensors by table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UnsupportedError, WeightsError
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+"""Name in transformers -> name here. All the tanh forms are one formula; they differ in how they round."""
+
+
+def integer(values: dict[str, Any], key: str, default: int) -> int:
+    """The integer under `key`, or transformers' own default where the config leaves it out."""
+    value = values.get(key, default)
+    if type(value) is not int:
+        raise WeightsError(f"{key} must be an integer, not {value!r}")
+    return value
+
+
+def number(values: dict[str, Any], key: str, default: float) -> float:
+    """As `integer`, for a number that may have a fraction."""
+    value = values.get(key, default)
+    if type(value) not in (int, float):
+        raise WeightsError(f"{key} must be a number, not {value!r}")
+    return float(value)
+
+
+def activation(values: dict[str, Any], key: str) -> str:
+    """The engine's name for the activation under `key`; raises `UnsupportedError` for one it does not have."""
+    value = values.get(key, "gelu")
+    if not isinstance(value, str) or value not in ACTIVATIONS:
+        raise UnsupportedError(f"{key} {value!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[value]
+
+
+def head_width(hidden_size: int, num_heads: int) -> int:
+    """Width of one of `num_heads` equal heads."""
+    if num_heads < 1 or hidden_size % num_heads:
+        raise WeightsError(f"hidden size {hidden_size} cannot be split into {num_heads} attention heads")
+    return hidden_size // num_heads
+
+
+def refuse_variants(values: dict[str, Any]) -> None:
+    """Raise `UnsupportedError` for a setting that changes the computation in a way the engine does not follow."""
+    plain = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
+             "pruned_heads": {}, "quantization_config": None}
+    for key, expected in plain.items():
+        value = values.get(key, expected)
+        if value != expected and value is not None:
+            raise UnsupportedError(f"{key} = {str(value)[:80]!r} is not supported; only {expected!r} is")
+
+
+@dataclass(frozen=True)
+class Names:
+    """A family's tensor names and their canonical ones."""
+
+    prefix: str
+    """What a model with a head puts before the names of its encoder."""
+    embeddings: Mapping[str, str]
+    """Whole names."""
+    layers: str
+    """What precedes a layer's number."""
+    layer: Mapping[str, str]
+    """What stands between a layer's number and the final `.weight` or `.bias`."""
+    left_out: tuple[str, ...]
+    """Beginnings of the names of heads and buffers, which the encoder does not use."""
+
+    def rename(self, name: str) -> str | None:
+        """Canonical name of a tensor, None for one that is left out, and an unknown name as it is."""
+        bare = name.removeprefix(self.prefix)
+        if bare.startswith(self.left_out):
+            return None
+        # Checkpoints converted from TensorFlow keep its names for a norm's scale and shift.
+        bare = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare)
+        bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", bare)
+        if bare in self.embeddings:
+            return self.embeddings[bare]
+        match = re.fullmatch(re.escape(self.layers) + r"([0-9]+)\.(.+)\.(weight|bias)", bare)
+        if match and match[2] in self.layer:
+            return f"layers.{match[1]}.{self.layer[match[2]]}.{match[3]}"
+        return name

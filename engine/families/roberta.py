@@ -1,0 +1,25 @@
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa, CamemBERT: BERT with positions counted from after the padding id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import ModelConfig
+from . import bert
+
+NAMES = replace(
+    bert.NAMES,
+    prefix="roberta.",
+    left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.",
+              "embeddings.position_ids", "embeddings.token_type_ids"),
+)
+
+rename = NAMES.rename
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """The architecture that the contents of a config.json describe; raises `WeightsError` or `UnsupportedError`."""
+    defaults = {"pad_token_id": 1, "vocab_size": 50265 if values.get("model_type") == "roberta" else 30522}
+    config = bert.read_config(defaults | values)
+    return replace(config, family="roberta", position_offset=config.pad_token_id + 1)

@@ -1,0 +1,167 @@
+"""How a sentence-transformers folder says what stands between text and vectors.
+
+    modules.json                        the modules and the folder of each
+    <Transformer>/                      config.json, weights, tokenizer.json, sentence_bert_config.json
+    <Pooling>/config.json               how token vectors become one vector
+    config_sentence_transformers.json   prompts
+
+Files of every version up to 6 are understood. A folder without modules.json is read as SentenceTransformer reads a
+plain Hugging Face model: the mean of the token vectors, not normalised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from ..config import POOLINGS, ModelConfig, TextConfig
+from ..errors import UnsupportedError, WeightsError
+from ..weights.files import naming, read_bytes, read_list, read_object, within
+
+_SETTINGS = tuple(f"sentence_{name}_config.json"
+                  for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
+"""The names that the Transformer module's settings have had, in the order in which they are tried."""
+
+_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""Flags of versions before 6 -> modes, in the order in which the results are concatenated."""
+
+_MAX_TOKENIZER = 256_000_000
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Where the parts of a model lie."""
+
+    folder: Path
+    transformer: Path
+    pooling: Path | None = None
+    """None in a folder without modules.json."""
+    normalize: bool = False
+
+
+def find_modules(folder: Path) -> Modules:
+    """The modules of a model folder; raises `UnsupportedError` for any but Transformer, Pooling and Normalize."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return Modules(folder, folder)
+    entries = read_list(path)
+    if not all(isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
+               for entry in entries):
+        raise WeightsError(f"{path}: expected a list of modules, each with a type and a path")
+    kinds = [_kind(entry["type"]) for entry in entries]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise UnsupportedError(f"{path}: the modules are {', '.join(kinds) or 'none'}; supported are Transformer, "
+                               "Pooling and, after them, Normalize")
+    homes = [_inside(path, entry["path"]) for entry in entries]
+    if len(homes) == 3:
+        _check_normalize(homes[2] / "config.json")
+    return Modules(folder, homes[0], homes[1], normalize=len(homes) == 3)
+
+
+def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
+    """How the model reads text, or None when its folder has no tokenizer.json."""
+    path = modules.transformer / "tokenizer.json"
+    if not path.is_file():
+        return None
+    with naming(path, "copy the model's folder again from its source"):
+        tokenizer = read_bytes(path, _MAX_TOKENIZER)
+    if modules.pooling is None:
+        return TextConfig(tokenizer, _max_seq_length(modules.transformer, {}, config))
+    settings = _transformer_settings(modules.transformer)
+    max_seq_length = _max_seq_length(modules.transformer, settings, config)
+    pooling, include_prompt = _pooling(modules.pooling / "config.json")
+    prompts, default_prompt_name = _prompts(modules.folder / "config_sentence_transformers.json")
+    with within(modules.folder):
+        return TextConfig(
+            tokenizer,
+            max_seq_length=max_seq_length,
+            pooling=pooling,
+            normalize=modules.normalize,
+            include_prompt=include_prompt,
+            lower_case=settings.get("do_lower_case") or False,
+            prompts=prompts,
+            default_prompt_name=default_prompt_name,
+        )
+
+
+def _kind(module_type: str) -> str:
+    """Class name of one of the library's own modules; their place in the library has moved between versions."""
+    return module_type.rpartition(".")[2] if module_type.startswith("sentence_transformers.") else module_type
+
+
+def _inside(path: Path, relative: str) -> Path:
+    parts = PureWindowsPath(relative)  # knows the separators of every system
+    if parts.anchor or ".." in parts.parts or not relative.isprintable():
+        raise WeightsError(f"{path}: the module path {relative!r} leaves the model's folder")
+    return path.parent.joinpath(*parts.parts)
+
+
+def _check_normalize(path: Path) -> None:
+    values = read_object(path) if path.is_file() else {}
+    for key in ("module_input_name", "module_output_name"):
+        if values.get(key) not in (None, "sentence_embedding"):
+            raise UnsupportedError(f"{path}: {key} = {values[key]!r} is not supported; only 'sentence_embedding' is")
+
+
+def _transformer_settings(folder: Path) -> dict[str, Any]:
+    path = next((folder / name for name in _SETTINGS if (folder / name).is_file()), None)
+    settings = read_object(path) if path else {}
+    plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
+             "processing_kwargs": {}}
+    for key, expected in plain.items():
+        if settings.get(key) not in (None, expected):
+            raise UnsupportedError(f"{path}: {key} = {str(settings[key])[:80]!r} is not supported; "
+                                   f"only {expected!r} is")
+    return settings
+
+
+def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig) -> int | None:
+    """The limit that the settings state, else the tokenizer's; in any case no more than the position table allows."""
+    path = folder / "tokenizer_config.json"
+    tokenizer = read_object(path) if path.is_file() else {}
+    overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}
+    stated: list[Any] = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
+              settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len")]
+    limit = next((value for value in stated if value is not None), None)
+    if limit is None:
+        return config.max_tokens
+    # Tokenizers without a limit of their own state 1e30, as an integer or as a float.
+    if type(limit) not in (int, float) or not limit >= 1:
+        raise WeightsError(f"{folder}: the longest sequence must be a positive number of tokens, not {limit!r}")
+    return int(min(limit, config.max_tokens or limit))
+
+
+def _pooling(path: Path) -> tuple[tuple[str, ...], bool]:
+    """Pooling modes, and whether the prompt takes part."""
+    values = read_object(path)
+    modes = values.get("pooling_mode")
+    if modes is None:
+        modes = [mode for flag, mode in _FLAGS.items() if values.get(flag)] or ["mean"]
+    if isinstance(modes, str):
+        modes = [modes]
+    if not isinstance(modes, list) or not modes or not all(mode in POOLINGS for mode in modes):
+        raise UnsupportedError(f"{path}: pooling_mode {modes!r} is not supported; supported are {', '.join(POOLINGS)}")
+    return tuple(modes), values.get("include_prompt", True)
+
+
+def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
+    """The prompts by name, and the name of the one that is used when the caller names none."""
+    values = read_object(path) if path.is_file() else {}
+    if values.get("model_type", "SentenceTransformer") != "SentenceTransformer":
+        raise UnsupportedError(f"{path}: model_type {values['model_type']!r} is not supported; "
+                               "only 'SentenceTransformer' is")
+    if values.get("truncate_dim") is not None:
+        raise UnsupportedError(f"{path}: truncate_dim = {values['truncate_dim']!r} is not supported; remove it "
+                               "here and pass it to encode")
+    prompts = values.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise WeightsError(f"{path}: prompts must map names to texts, not {prompts!r}")
+    return {name: text for name, text in prompts.items() if text is not None}, values.get("default_prompt_name")

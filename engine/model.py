@@ -1,0 +1,141 @@
+"""A model in memory, and the two forms it has on disk: the engine's `.npz`, and a folder as exported by others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .config import ModelConfig, TextConfig
+from .errors import UnsupportedError, WeightsError
+from .families import Family, get_family
+from .families.sentence_transformers import find_modules, read_text
+from .parameters import check, expected_shapes
+from .weights.files import FormatError, naming, parse_object, read_object, within
+from .weights.npz import read_npz, write_npz
+from .weights.safetensors import read_safetensors, read_shards
+
+FORMAT = "encoder-engine"
+VERSION = 1
+"""Of the `.npz`; raised when an older engine could no longer read a new file rightly."""
+
+_NO_SAFETENSORS = """no model.safetensors. A pytorch_model.bin is a pickle, which can run code when it is read, and is \
+therefore never read here. Convert it once, where torch is installed:
+  model = transformers.AutoModel.from_pretrained({folder!r})
+  model.save_pretrained({folder!r}, safe_serialization=True)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An encoder and everything needed to run it."""
+
+    config: ModelConfig
+    weights: Mapping[str, np.ndarray]
+    """float32 arrays under the names, and in the shapes, of `engine.parameters`."""
+    text: TextConfig | None = None
+    """How it reads sentences; None for a model that has no tokenizer with it and runs on token ids alone."""
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Load an `.npz`, a Hugging Face folder or a sentence-transformers folder.
+
+    Weights stay in the file, mapped read-only, unless they have to be converted to float32. Raises `WeightsError`, with
+    everything that is wrong with the weights in one message, and `UnsupportedError` for a model that does not run here.
+    """
+    path = Path(path)
+    if path.is_dir():
+        model = _read_folder(path)
+    elif path.is_file():
+        model = _read_file(path)
+    else:
+        raise WeightsError(f"{path}: no such file or folder; expected an .npz or the folder of a model")
+    check(model.config, model.weights, str(path))
+    return model
+
+
+def save_model(model: Model, path: str | os.PathLike[str]) -> None:
+    """Write a model as one `.npz` that `load_model` reads back bit for bit; an older file is replaced when done.
+
+    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written.
+    """
+    check(model.config, model.weights, "the model to save")
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model.config.to_json()}
+    arrays = {}
+    if model.text is not None:
+        document["text"] = model.text.to_json()
+        arrays["tokenizer"] = np.frombuffer(model.text.tokenizer_json, np.uint8)
+    arrays["config"] = np.frombuffer(json.dumps(document, indent=1).encode(), np.uint8)
+    write_npz(path, arrays | {name: model.weights[name] for name in expected_shapes(model.config)})
+
+
+def _read_file(path: Path) -> Model:
+    if path.suffix == ".safetensors":
+        raise WeightsError(f"{path}: a .safetensors file alone does not describe a model; load the folder that holds "
+                           "it and its config.json")
+    arrays = read_npz(path)
+    with naming(path, "see the README for what an .npz of weights holds"), within(path):
+        if "config" not in arrays:
+            raise FormatError(f"no array is called config; it holds {', '.join(sorted(arrays)[:5]) or 'nothing'}")
+        document = parse_object(_text_bytes("config", arrays.pop("config")))
+        _check_document(document)
+        config = ModelConfig.from_json(document["model"])
+        text = None
+        if ("text" in document) != ("tokenizer" in arrays):
+            raise FormatError("the config's text entry and the array called tokenizer must both be there, or neither")
+        if "text" in document:
+            text = TextConfig.from_json(document["text"], _text_bytes("tokenizer", arrays.pop("tokenizer")))
+    return Model(config, arrays, text)
+
+
+def _check_document(document: dict[str, Any]) -> None:
+    if document.get("format") != FORMAT or type(document.get("version")) is not int:
+        raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
+                          f"not {document.get('format')!r} and {document.get('version')!r}")
+    if document["version"] > VERSION:
+        raise UnsupportedError(f"format version {document['version']} is newer than {VERSION}, the newest that this "
+                               "engine reads; upgrade encoder-engine")
+    if document["version"] < 1 or "model" not in document or document.keys() - {"format", "version", "model", "text"}:
+        raise FormatError("the config must have format, version, model and perhaps text, not "
+                          f"{', '.join(sorted(document))}")
+
+
+def _text_bytes(name: str, array: np.ndarray) -> bytes:
+    """The bytes of a text kept as a vector of uint8 or, by someone who exported by hand, as one NumPy string."""
+    if array.dtype == np.uint8:
+        return array.tobytes()
+    if array.dtype.kind == "U" and array.size == 1:
+        try:
+            little_endian = array.astype(array.dtype.newbyteorder("<")).tobytes()
+            return little_endian.decode("utf-32-le").rstrip("\0").encode()
+        except ValueError:
+            raise FormatError(f"the string called {name} is not valid Unicode") from None
+    raise FormatError(f"the array called {name} must be uint8 or one string, not {array.dtype} of shape "
+                      f"{list(array.shape)}")
+
+
+def _read_folder(folder: Path) -> Model:
+    modules = find_modules(folder)
+    home = modules.transformer
+    if (home / "adapter_config.json").is_file():
+        raise UnsupportedError(f"{home}: adapters (adapter_config.json) are not applied; merge it into the model first")
+    if not (home / "config.json").is_file():
+        raise WeightsError(f"{home}: no config.json; expected an .npz or the folder of a model")
+    values = read_object(home / "config.json")
+    with within(home / "config.json"):
+        family = get_family(values)
+        config = family.read_config(values)
+    return Model(config, _read_tensors(home, family), read_text(modules, config))
+
+
+def _read_tensors(folder: Path, family: Family) -> dict[str, np.ndarray]:
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return read_safetensors(single, family.rename)
+    if index.is_file():
+        return read_shards(index, family.rename)
+    raise WeightsError(f"{folder}: {_NO_SAFETENSORS.format(folder=str(folder))}")

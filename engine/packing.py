@@ -1,0 +1,227 @@
+"""From the arrays or lists that a caller passes to a packed `Batch`, and from token vectors back to the caller's form.
+
+An array [B,T] and a list of B sequences are read alike, as all their tokens end to end. Then the padding, if there is
+any, is dropped; positions are counted before that, so that a token keeps its column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .batch import Batch
+from .config import ModelConfig
+from .errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How the caller's tokens lie, padding included."""
+
+    starts: np.ndarray
+    """int64 [B+1]: sequence b is the tokens starts[b] to starts[b+1]."""
+    shape: tuple[int, int] | None
+    """(B, T) of an array; None for a list of sequences."""
+    real: np.ndarray | None = None
+    """bool [B*T]: which tokens are not padding; None when all are real."""
+
+    @property
+    def cu_seqlens(self) -> np.ndarray:
+        """int32 [B+1], over the real tokens only."""
+        return (self.starts if self.real is None else _before(self.real)[self.starts]).astype(np.int32)
+
+    def pack(self, values: np.ndarray, dtype: type[np.generic] = np.int32) -> np.ndarray:
+        """What belongs to the real tokens, C-contiguous."""
+        return np.ascontiguousarray(values if self.real is None else values[self.real], dtype)
+
+    def unpack(self, tokens: np.ndarray) -> np.ndarray | list[np.ndarray]:
+        """Token vectors [N, D] in the caller's form: [B, T, D] with zeros for padding, or a list of views [T_i, D]."""
+        if self.shape is None:
+            bounds = self.starts.tolist()
+            return [tokens[start:end] for start, end in pairwise(bounds)]
+        if self.real is not None:
+            padded = np.zeros((len(self.real), tokens.shape[1]), tokens.dtype)
+            padded[self.real] = tokens
+            tokens = padded
+        return tokens.reshape(*self.shape, tokens.shape[1])
+
+    def place(self, token: int) -> tuple[int, int]:
+        """(sequence, place in it) of a token, both counted from 0."""
+        sequence = int(np.searchsorted(self.starts, token, side="right")) - 1
+        return sequence, token - int(self.starts[sequence])
+
+
+def pack(
+    config: ModelConfig,
+    input_ids: Any = None,
+    attention_mask: Any = None,
+    token_type_ids: Any = None,
+    position_ids: Any = None,
+    *,
+    inputs_embeds: Any = None,
+) -> tuple[Batch, Layout]:
+    """Check the arguments of `Engine.forward`, which describes them, and pack their real tokens.
+
+    The layout turns the token vectors back into the caller's form. Raises `InputError`.
+    """
+    ids, embeds, layout = _read_tokens(config, input_ids, inputs_embeds)
+    if attention_mask is not None:
+        layout = _with_mask(layout, attention_mask)
+    types = np.zeros(layout.starts[-1], np.int64)
+    if token_type_ids is not None:
+        types = _read_companion("token_type_ids", token_type_ids, layout)
+        _check_below(config.token_types, "token type", types, layout)
+    if ids is not None:
+        _check_below(config.vocab_size, "token id", ids, layout)
+    positions = _positions(config, layout, ids, position_ids)
+    return Batch(
+        cu_seqlens=layout.cu_seqlens,
+        input_ids=None if ids is None else layout.pack(ids),
+        inputs_embeds=None if embeds is None else layout.pack(embeds, np.float32),
+        position_ids=layout.pack(positions),
+        token_type_ids=layout.pack(types),
+    ), layout
+
+
+def _read_tokens(
+    config: ModelConfig, input_ids: Any, inputs_embeds: Any
+) -> tuple[np.ndarray | None, np.ndarray | None, Layout]:
+    """Ids [tokens] or embeddings [tokens, D], whichever was given, and how they lie."""
+    if (input_ids is None) == (inputs_embeds is None):
+        raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
+    if input_ids is None:
+        embeds, layout = _read("inputs_embeds", inputs_embeds, config.hidden_size)
+        return None, embeds, layout
+    if config.vocab_size == 0:
+        raise InputError("this model has no word table to look input_ids up in; pass inputs_embeds")
+    ids, layout = _read("input_ids", input_ids)
+    return ids, None, layout
+
+
+def _read(name: str, value: Any, width: int | None = None) -> tuple[np.ndarray, Layout]:
+    """All tokens end to end: ids [tokens], or with a width vectors [tokens, width]; and how they lie."""
+    if isinstance(value, (list, tuple)):
+        rows = [_array(f"{name}[{b}]", row, 1, width) for b, row in enumerate(value)]
+        starts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=starts[1:])
+        empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
+        return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), Layout(starts, None)
+    array = _array(name, value, 2, width)
+    B, T = array.shape[:2]
+    flat = array.reshape(B * T, *array.shape[2:])
+    return (flat if width else flat.astype(np.int64, copy=False)), Layout(np.arange(B + 1, dtype=np.int64) * T, (B, T))
+
+
+def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
+    """An integer array of that rank, or with a width a float array with one more axis of that width."""
+    axes = ["B", "T"][-rank:] + ([] if width is None else [str(width)])
+    expected = f"{'an integer' if width is None else 'a float'} array [{','.join(axes)}]"
+    array = _as_array(name, value, expected)
+    fits = array.ndim == len(axes) and (width is None or array.shape[-1] == width)
+    # An empty list is a float array to NumPy; there is nothing in it whose type could be wrong.
+    if not fits or (array.size and array.dtype.kind not in ("iu" if width is None else "f")):
+        hint = "or a list of sequences of any lengths" if rank == 2 else "as one of the sequences of a list"
+        raise InputError(f"{name} must be {expected}, {hint}, not {array.dtype} {list(array.shape)}")
+    return array
+
+
+def _as_array(name: str, value: Any, expected: str) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be {expected}; NumPy cannot read it: {error}") from error
+
+
+def _with_mask(layout: Layout, attention_mask: Any) -> Layout:
+    if layout.shape is None:
+        raise InputError("a list of sequences has no padding to mask; leave attention_mask out, or pass an array [B,T]")
+    expected = "an array [B,T] with 1 or True for a real token and 0 or False for padding"
+    mask = _as_array("attention_mask", attention_mask, expected)
+    if mask.shape != layout.shape:
+        raise InputError(
+            f"attention_mask must have the shape of the tokens, {list(layout.shape)}, not {list(mask.shape)}"
+        )
+    # Float masks are refused: some libraries add theirs to the scores, where 0 stands for a real token.
+    if mask.size and mask.dtype.kind not in "biu":
+        raise InputError(f"attention_mask must be {expected}, not {mask.dtype}")
+    if mask.size and (mask.min() < 0 or mask.max() > 1):
+        raise InputError(f"attention_mask must be {expected}; it has values from {mask.min()} to {mask.max()}")
+    return layout if mask.all() else Layout(layout.starts, layout.shape, mask.reshape(-1).astype(bool))
+
+
+def _read_companion(name: str, value: Any, layout: Layout) -> np.ndarray:
+    """One number for each token, given in the same form as the tokens: int64 [tokens]."""
+    numbers, own = _read(name, value)
+    if (own.shape is None) != (layout.shape is None):
+        raise InputError(
+            f"{name} must be {'a list of sequences' if layout.shape is None else 'an array [B,T]'}, as the tokens are"
+        )
+    if own.shape != layout.shape:
+        raise InputError(f"{name} must have the shape of the tokens, {layout.shape}, not {own.shape}")
+    if not np.array_equal(own.starts, layout.starts):
+        raise InputError(f"{name} must have the lengths of the tokens, {_lengths(layout)}, not {_lengths(own)}")
+    return numbers
+
+
+def _lengths(layout: Layout) -> str:
+    lengths = np.diff(layout.starts)
+    return f"{len(lengths)} sequences of {', '.join(map(str, lengths[:8]))}{' ...' if len(lengths) > 8 else ''}"
+
+
+def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, position_ids: Any) -> np.ndarray:
+    """Each token's row in the position table, checked; the caller's, or counted as transformers counts."""
+    if position_ids is not None:
+        positions = _read_companion("position_ids", position_ids, layout)
+        _check_below(config.max_positions, "position id", positions, layout)
+        return positions
+    if config.max_positions == 0:
+        return np.zeros(layout.starts[-1], np.int64)
+    if config.position_offset and ids is not None:
+        # RoBERTa counts the tokens that are not its padding token; that one itself has the row before the first.
+        counted = ids != config.pad_token_id
+        before = _before(counted)
+        positions = counted * (before[1:] - _spread(before[layout.starts[:-1]], layout)) + config.position_offset - 1
+    else:
+        positions = np.arange(layout.starts[-1]) - _spread(layout.starts[:-1], layout) + config.position_offset
+    wrong = _first_wrong(config.max_positions, positions, layout)
+    if wrong is not None:
+        sequence, place = layout.place(wrong)
+        raise InputError(
+            f"sequence {sequence} is too long: token {place} (counted from 0) is beyond the {config.max_tokens} tokens "
+            "that this model's position table allows; shorten it"
+        )
+    return positions
+
+
+def _before(flags: np.ndarray) -> np.ndarray:
+    """How many flags are set before each place, the end included: int64 [n+1]."""
+    counts = np.zeros(len(flags) + 1, np.int64)
+    np.cumsum(flags, out=counts[1:])
+    return counts
+
+
+def _spread(values: np.ndarray, layout: Layout) -> np.ndarray:
+    """One value for each sequence [B], repeated for all its tokens."""
+    return np.repeat(values, np.diff(layout.starts))
+
+
+def _check_below(limit: int, what: str, numbers: np.ndarray, layout: Layout) -> None:
+    """Raise `InputError` unless the numbers of all real tokens are from 0 to limit - 1."""
+    wrong = _first_wrong(limit, numbers, layout)
+    if wrong is not None:
+        sequence, place = layout.place(wrong)
+        allowed = f"this model's are 0 to {limit - 1}" if limit else "this model has none; leave them out"
+        raise InputError(f"token {place} of sequence {sequence} has {what} {numbers[wrong]}; {allowed}")
+
+
+def _first_wrong(limit: int, numbers: np.ndarray, layout: Layout) -> int | None:
+    """The first real token whose number is not from 0 to limit - 1, or None; padding may hold anything."""
+    if numbers.size == 0 or (numbers.min() >= 0 and numbers.max() < limit):
+        return None
+    wrong = (numbers < 0) | (numbers >= limit)
+    if layout.real is not None:
+        wrong &= layout.real
+    return int(wrong.argmax()) if wrong.any() else None

@@ -1,0 +1,77 @@
+"""From the vectors of a sequence's tokens to one vector for it, as sentence-transformers defines it.
+
+Each sequence is reduced on its own, its tokens in order, so that its vector never depends on its neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+
+def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    """One vector for each sequence, float32 [B, len(modes)*D]: the results of several modes side by side.
+
+    tokens: float32 [N, D], packed; cu_seqlens: int [B+1]; modes: names of `engine.config.POOLINGS`.
+    skip: how many tokens at the start of every sequence take no part (those of a prompt).
+    A sequence of no tokens gives zeros.
+    """
+    out = np.zeros((len(cu_seqlens) - 1, len(modes), tokens.shape[1]), np.float32)
+    for row, (start, end) in zip(out, pairwise(cu_seqlens.tolist()), strict=True):
+        if start < end:
+            for m, mode in enumerate(modes):
+                row[m] = _POOL[mode](tokens[start:end], skip)
+    return out.reshape(len(out), len(modes) * tokens.shape[1])
+
+
+def normalize(vectors: np.ndarray) -> np.ndarray:
+    """Vectors [..., D] scaled to length 1; a vector of zeros stays as it is."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+    return vectors / np.maximum(lengths, 1e-12)
+
+
+def cosine_similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Cosine of the angle between each vector of a [n, D] or [D] and each of b [m, D] or [D]: float32 [n, m]."""
+    a, b = (normalize(np.atleast_2d(np.asarray(vectors, np.float32))) for vectors in (a, b))
+    return a @ b.T
+
+
+def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
+    """The first token, or the first after the prompt if there is one."""
+    return tokens[skip if skip < len(tokens) else 0]
+
+
+def _last_token(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[-1] if skip < len(tokens) else np.zeros_like(tokens[0])
+
+
+def _max(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[skip:].max(axis=0) if skip < len(tokens) else np.zeros_like(tokens[0])
+
+
+def _mean(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[skip:].sum(axis=0) / max(1, len(tokens) - skip)
+
+
+def _mean_sqrt_len(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[skip:].sum(axis=0) / math.sqrt(max(1, len(tokens) - skip))
+
+
+def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
+    """Mean with weights 1, 2, 3 ... T; tokens after a prompt keep the weights of their places."""
+    weights = np.arange(skip + 1, len(tokens) + 1)
+    weighted = tokens[skip:] * weights.astype(np.float32)[:, None]
+    return weighted.sum(axis=0) / max(1, int(weights.sum()))
+
+
+_POOL: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "cls": _cls,
+    "mean": _mean,
+    "max": _max,
+    "lasttoken": _last_token,
+    "mean_sqrt_len_tokens": _mean_sqrt_len,
+    "weightedmean": _weighted_mean,
+}

@@ -1,0 +1,196 @@
+"""From sentences to token ids, with the model's own tokenizer; and in which batches they are best worked on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .config import TextConfig
+from .errors import InputError, UnsupportedError, WeightsError
+
+LOG = logging.getLogger("engine")
+
+Sentence: TypeAlias = str | tuple[str, str]
+"""A text, or a pair of texts that the model reads together."""
+
+SLICE_SENTENCES = 4096
+SLICE_CHARACTERS = 2**20
+"""Most that is tokenized at a time, beyond one sentence: what `tokenizers` returns takes a hundred bytes a token."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Some tokenized sentences."""
+
+    input_ids: list[np.ndarray]
+    """int32 [T_i] of each, special tokens included."""
+    token_type_ids: list[np.ndarray]
+    """int32 [T_i] of each: which text of a pair a token belongs to."""
+
+
+class Tokenizer:
+    """A model's tokenizer, set to truncate and not to pad. May be called from many threads."""
+
+    def __init__(self, text: TextConfig, max_tokens: int | None, threads: int):
+        """Sentences are cut to the smaller of `text.max_seq_length` and `max_tokens`, so far as they are given.
+
+        With one thread, tokenizing takes none besides the caller's; otherwise `tokenizers` decides how many.
+        """
+        self._threads = threads
+        self._tokenizer = _load(text)
+        limits = [limit for limit in (text.max_seq_length, max_tokens) if limit is not None]
+        special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        if limits and min(limits) < special:
+            raise WeightsError(
+                f"the model's length limit of {min(limits)} tokens is below the {special} special tokens of a pair "
+                "of texts; correct max_seq_length in the model folder"
+            )
+        direction = (self._tokenizer.truncation or {}).get("direction", "right")
+        self._tokenizer.no_padding()
+        if limits:
+            self._tokenizer.enable_truncation(min(limits), direction=direction)
+        else:
+            self._tokenizer.no_truncation()
+
+    def __call__(self, sentences: Sequence[Sentence]) -> Tokens:
+        """The tokens of each sentence, which `check_sentences` has passed."""
+        encodings = self._encode(sentences)
+        return Tokens(
+            [np.array(e.ids, np.int32) for e in encodings], [np.array(e.type_ids, np.int32) for e in encodings]
+        )
+
+    def prompt_length(self, prompt: str) -> int:
+        """How many tokens a prompt puts at the start of a sentence, special ones included."""
+        [encoding] = self._encode([prompt])
+        special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        ids = encoding.ids
+        return len(ids) - 1 if ids and ids[-1] in special else len(ids)
+
+    def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
+        if self._threads > 1 and len(sentences) > 1:
+            return list(self._tokenizer.encode_batch_fast(sentences))
+        return [self._tokenizer.encode(*((s,) if isinstance(s, str) else s)) for s in sentences]
+
+
+def _load(text: TextConfig) -> Any:
+    tokenizers = require("tokenizers")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
+    except Exception as error:  # the only class that `tokenizers` promises
+        raise WeightsError(
+            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {error}"
+        ) from error
+    if text.lower_case:
+        steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
+    return tokenizer
+
+
+def require(module: str) -> ModuleType:
+    """Import a module of the [text] extra; raises `UnsupportedError` that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(f"encode needs the package {module}: pip install encoder-engine[text]") from error
+
+
+def check_sentences(sentences: Any) -> list[Sentence]:
+    """The sentences of a collection; raises `InputError` naming the first that is not a string or a pair of strings."""
+    if isinstance(sentences, (bytes, dict)) or not isinstance(sentences, Iterable):
+        raise InputError(f"sentences must be a string or a list of strings, not {type(sentences).__name__}")
+    return [_check_sentence(i, sentence) for i, sentence in enumerate(sentences)]
+
+
+def _check_sentence(i: int, sentence: Any) -> Sentence:
+    if isinstance(sentence, str):
+        return _check_unicode(f"sentence {i}", sentence)
+    if isinstance(sentence, (tuple, list)) and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
+        first, second = (_check_unicode(f"sentence {i}", text) for text in sentence)
+        return first, second
+    raise InputError(f"sentence {i} must be a string, or a pair of strings, not {_shown(sentence)}")
+
+
+def _check_unicode(what: str, text: str) -> str:
+    """The text, which may come from a file name or from JSON and hold half a character; `tokenizers` takes no such."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is not valid Unicode: {error}") from error
+    return text
+
+
+def add_prompt(prompt: str, sentences: list[Sentence]) -> list[Sentence]:
+    """The prompt in front of each sentence, or of the first text of a pair."""
+    return [prompt + s if isinstance(s, str) else (prompt + s[0], s[1]) for s in sentences]
+
+
+def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None) -> str:
+    """`prompt` itself, else the model's prompt of that name, else its default prompt, else ""; raises `InputError`."""
+    if prompt is None and prompt_name is None:
+        return text.prompts.get(text.default_prompt_name or "", "")
+    if prompt is None:
+        if prompt_name not in text.prompts:
+            known = ", ".join(map(repr, text.prompts)) or "it has none"
+            raise InputError(f"the model has no prompt called {prompt_name!r}; its prompts: {known}")
+        return text.prompts[prompt_name]
+    if not isinstance(prompt, str):
+        raise InputError(f"prompt must be a string, not {_shown(prompt)}")
+    if prompt_name is not None:
+        LOG.warning("both prompt and prompt_name are given; prompt_name=%r is ignored", prompt_name)
+    return _check_unicode("prompt", prompt)
+
+
+def slices(sentences: list[Sentence]) -> Iterator[range]:
+    """Neighbouring sentences, as many as are worth tokenizing at a time."""
+    first = characters = 0
+    for i, sentence in enumerate(sentences):
+        size = len(sentence) if isinstance(sentence, str) else len(sentence[0]) + len(sentence[1])
+        if i > first and (i - first == SLICE_SENTENCES or characters + size > SLICE_CHARACTERS):
+            yield range(first, i)
+            first, characters = i, 0
+        characters += size
+    if first < len(sentences):
+        yield range(first, len(sentences))
+
+
+def batches(lengths: list[int], max_tokens: int, batch_size: int | None) -> Iterator[list[int]]:
+    """Numbers of sequences, the longest first, in batches of at most `max_tokens` tokens and `batch_size` sequences."""
+    batch: list[int] = []
+    tokens = 0
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batch and (tokens + lengths[i] > max_tokens or len(batch) == batch_size):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(i)
+        tokens += lengths[i]
+    if batch:
+        yield batch
+
+
+@contextmanager
+def progress(total: int, show: bool | None) -> Iterator[Callable[[int], object]]:
+    """A progress bar over sentences, as a function to call with how many more are done.
+
+    With None there is one when the log is at level INFO or DEBUG and tqdm is installed.
+    """
+    if show is None:
+        show = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG) and find_spec("tqdm") is not None
+    if show:
+        with require("tqdm").tqdm(total=total, desc="Sentences", unit=" sentences") as bar:
+            yield bar.update
+    else:
+        yield lambda done: None
+
+
+def _shown(value: Any) -> str:
+    """A value's type and, as far as it is short, the value."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,169 @@
+"""Where the members of a zip archive lie: the small part of the format that NumPy writes, read with distrust.
+
+The standard library's `zipfile` cannot say where a member's data starts, follows sizes without comparing the two places
+that state them, and builds an object per directory entry before anything can be checked. This reader accepts one
+reading of a file or none: the archive must fill the file, both headers of a member must agree, and no two members may
+share a byte. Layout and field names follow PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.
+
+    member 0: local header, name, extra, data   member 1 ...   directory   [zip64 end record, its locator]   end record
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+from mmap import mmap
+from typing import Any
+
+from .files import FormatError
+
+STORED, DEFLATED = 0, 8
+
+_MAX_MEMBERS = 100_000
+_LOCAL = struct.Struct("<4s5H3L2H")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_END = struct.Struct("<4s4H2LH")
+_ZIP64_LOCATOR = struct.Struct("<4sLQL")
+_ZIP64_END = struct.Struct("<4sQ2H2L4Q")
+_SATURATED = 0xFFFFFFFF
+_END_LIMITS = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, _SATURATED, _SATURATED)
+_STREAMED, _UTF8 = 0x0008, 0x0800
+_DEFLATE_OPTIONS = 0x0006
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file in an archive; its data is `compressed_size` bytes from offset `start`."""
+
+    name: str
+    method: int
+    crc: int
+    compressed_size: int
+    size: int
+    header: int
+    start: int
+
+
+def list_members(data: mmap) -> list[Member]:
+    """The members of the archive that fills `data`, in order of position; raises `FormatError`."""
+    count, directory, end = _find_directory(data)
+    members = []
+    position = directory
+    for _ in range(count):
+        member, position = _read_entry(data, position, directory, end)
+        members.append(member)
+    if position != end:
+        raise FormatError("the zip directory is longer or shorter than it says")
+    if len({member.name for member in members}) != count:
+        raise FormatError("two members of the archive have the same name")
+    members.sort(key=lambda member: member.header)
+    for one, following in pairwise(members):
+        if one.start + one.compressed_size > following.header:
+            raise FormatError(f"members {one.name!r} and {following.name!r} overlap")
+    return members
+
+
+def _find_directory(data: mmap) -> tuple[int, int, int]:
+    """Number of entries, start and end of the central directory."""
+    last = len(data) - _END.size
+    if last < 0 or data[:2] != b"PK":
+        raise FormatError("not a zip archive")
+    magic, *narrow, comment = _END.unpack_from(data, last)
+    if magic != b"PK\5\6" or comment:
+        raise FormatError("the zip end record is missing: the file is cut short or has bytes after its end")
+    end, values = last, narrow
+    if data[max(0, last - _ZIP64_LOCATOR.size):last].startswith(b"PK\6\7"):
+        end, values = _read_zip64_end(data, last)
+        if any(value not in (wide, limit) for value, wide, limit in zip(narrow, values, _END_LIMITS, strict=True)):
+            raise FormatError("the two zip end records disagree")
+    disk, first_disk, here, count, size, start = values
+    if disk or first_disk or here != count:
+        raise FormatError("archives of several parts are not read")
+    if start + size != end:
+        raise FormatError("the zip directory is not where the end record says")
+    if count > _MAX_MEMBERS:
+        raise FormatError(f"{count:,} members, at most {_MAX_MEMBERS:,} are read")
+    return count, start, end
+
+
+def _read_zip64_end(data: mmap, last: int) -> tuple[int, list[int]]:
+    """Position of the zip64 end record before the end record at `last`, and its six values, in that record's order."""
+    at = last - _ZIP64_LOCATOR.size - _ZIP64_END.size
+    if at < 0 or _ZIP64_LOCATOR.unpack_from(data, last - _ZIP64_LOCATOR.size) != (b"PK\6\7", 0, at, 1):
+        raise FormatError("the zip64 end record is not where its locator says")
+    magic, _, _, _, *values = _ZIP64_END.unpack_from(data, at)
+    if magic != b"PK\6\6":
+        raise FormatError("the zip64 end record is missing")
+    return at, values
+
+
+def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Member, int]:
+    """The member whose directory entry is at `position`, and the position of the next entry."""
+    if position + _CENTRAL.size > end:
+        raise FormatError("the zip directory is cut short")
+    (magic, _, _, flags, method, _, _, crc, compressed_size, size, name_length, extra_length, comment_length,
+     disk, _, _, header) = _CENTRAL.unpack_from(data, position)
+    name_at = position + _CENTRAL.size
+    extra_at = name_at + name_length
+    following = extra_at + extra_length + comment_length
+    if magic != b"PK\1\2" or following > end:
+        raise FormatError("the zip directory is damaged")
+    raw_name = data[name_at:extra_at]
+    if not raw_name.isascii() or not raw_name.decode().isprintable():
+        raise FormatError(f"the member name {raw_name[:80]!r} is not printable ASCII")
+    name = raw_name.decode()
+    if flags & ~(_STREAMED | _UTF8 | _DEFLATE_OPTIONS):
+        raise FormatError(f"member {name!r} is encrypted or needs another zip feature (flags {flags:#06x})")
+    if method not in (STORED, DEFLATED):
+        raise FormatError(f"member {name!r} has compression method {method}; stored and deflated members are read")
+    size, compressed_size, header = _widen(data[extra_at:extra_at + extra_length], name, size, compressed_size, header)
+    if disk or header + _LOCAL.size > directory:
+        raise FormatError(f"member {name!r} lies outside the file")
+    start = _check_local(data, header, raw_name, (flags, method, crc, size, compressed_size))
+    if start + compressed_size > directory:
+        raise FormatError(f"member {name!r} reaches beyond the data of the archive")
+    if method == STORED and size != compressed_size:
+        raise FormatError(f"member {name!r} is stored but has two sizes, {size:,} and {compressed_size:,}")
+    return Member(name, method, crc, compressed_size, size, header, start), following
+
+
+def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, int, int, int]) -> int:
+    """Offset of a member's data, once its local header is found to agree with the directory entry."""
+    fields: tuple[Any, ...] = _LOCAL.unpack_from(data, header)
+    magic, _, flags, method, _, _, crc, compressed_size, size, name_length, extra_length = fields
+    name_at = header + _LOCAL.size
+    extra_at: int = name_at + name_length
+    start: int = extra_at + extra_length
+    size, compressed_size = _widen(data[extra_at:start], name.decode(), size, compressed_size)
+    local = (flags, method, crc, size, compressed_size)
+    if flags & _STREAMED and not (crc or size or compressed_size):
+        # A writer that cannot seek back leaves zeros here and is right in the directory.
+        local = (flags, method, *stated[2:])
+    if magic != b"PK\3\4" or data[name_at:extra_at] != name or local != stated:
+        raise FormatError(f"the two headers of member {name.decode()!r} disagree")
+    return start
+
+
+def _widen(extra: bytes, name: str, *values: int) -> list[int]:
+    """`values` with each saturated one replaced by its 64-bit form from the zip64 block of the extra field."""
+    wide = _zip64_block(extra, name) if _SATURATED in values else b""
+    result = []
+    for value in values:
+        if value == _SATURATED:
+            if len(wide) < 8:
+                raise FormatError(f"member {name!r} lacks its zip64 sizes")
+            value, wide = int.from_bytes(wide[:8], "little"), wide[8:]
+        result.append(value)
+    return result
+
+
+def _zip64_block(extra: bytes, name: str) -> bytes:
+    while len(extra) >= 4:
+        identifier, length = struct.unpack_from("<HH", extra)
+        if 4 + length > len(extra):
+            raise FormatError(f"the extra field of member {name!r} is damaged")
+        if identifier == 1:
+            return extra[4:4 + length]
+        extra = extra[4 + length:]
+    return b""

@@ -1,0 +1,116 @@
+"""Mapping, parsing and replacing files: what both weight formats and the folder readers need."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import UnsupportedError, WeightsError
+
+_MAX_JSON = 64_000_000
+_JSON_ADVICE = "copy the model's folder again from its source"
+
+
+class FormatError(Exception):
+    """What is wrong with the contents of a file; `naming` turns it into a `WeightsError` that names the file."""
+
+
+@contextmanager
+def naming(path: Path, advice: str) -> Iterator[None]:
+    """Raise any `FormatError` or `OSError` of the block as a `WeightsError`: the file, what is wrong, what to do."""
+    try:
+        yield
+    except FormatError as error:
+        raise WeightsError(f"{path}: {error}; {advice}") from None
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error.strerror or error}; {advice}") from None
+
+
+@contextmanager
+def within(path: Path) -> Iterator[None]:
+    """Put the file in front of what a block that interprets its contents complains about."""
+    try:
+        yield
+    except (UnsupportedError, WeightsError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """Map a whole file read-only; arrays over the map keep it alive, and replacing the file leaves them as they were.
+
+    A file that another process shortens in place while it is mapped kills the reader with SIGBUS. No check can prevent
+    that: replace model files by renaming, as `replacing` does, and never rewrite them.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise FormatError("the file is empty")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when the block ends well, and vanishes when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of a UTF-8 JSON text; bad syntax, absurd nesting and duplicate keys raise `FormatError`."""
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_distinct)
+    except RecursionError:
+        raise FormatError("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise FormatError(f"not valid UTF-8 JSON: {error}") from None
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """As `parse_json`, for a text that must be a JSON object."""
+    value = parse_json(data)
+    if not isinstance(value, dict):
+        raise FormatError(f"expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object that a file holds; raises `WeightsError`."""
+    with naming(path, _JSON_ADVICE):
+        return parse_object(read_bytes(path, _MAX_JSON))
+
+
+def read_list(path: Path) -> list[Any]:
+    """The JSON list that a file holds; raises `WeightsError`."""
+    with naming(path, _JSON_ADVICE):
+        value = parse_json(read_bytes(path, _MAX_JSON))
+        if not isinstance(value, list):
+            raise FormatError(f"expected a JSON list, found {type(value).__name__}")
+        return value
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The contents of a file of at most `limit` bytes."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FormatError(f"larger than the {limit:,} bytes that such a file may have")
+    return data
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise FormatError(f"the JSON key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+    return values

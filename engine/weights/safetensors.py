@@ -1,0 +1,153 @@
+"""Reading `.safetensors`: eight bytes with the length of a JSON header, the header, then all tensors end to end.
+
+    {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"key": "text"}}
+
+Offsets count from the end of the header. The limits of the format are enforced: a header of at most 100 MB that starts
+with `{`, no duplicate names, and tensors that cover the data without a hole or an overlap.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .files import FormatError, map_file, naming, parse_object, read_object
+
+MAX_HEADER = 100_000_000
+
+_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
+    "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
+}
+_READABLE = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "BF16": "<u2"}
+_MAX_DIMENSIONS = 8
+_ADVICE = "copy the file again from its source, or save the model again as safetensors"
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
+    """The tensors of a file as read-only float32 arrays, under the names that `rename` gives them.
+
+    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 comes back as views of one
+    memory map; F16 and BF16 are widened, F64 rounded. Raises `WeightsError` for a file that breaks the format, for any
+    other dtype, and for two tensors with the same new name.
+    """
+    path = Path(path)
+    with naming(path, _ADVICE):
+        data = map_file(path)
+        tensors, start = _read_header(data)
+        arrays: dict[str, np.ndarray] = {}
+        for tensor in tensors:
+            name = rename(tensor.name)
+            if name in arrays:
+                raise FormatError(f"two tensors are both {name}, the second is {tensor.name!r}")
+            if name is not None:
+                arrays[name] = _read_tensor(data, start, tensor)
+        return arrays
+
+
+def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
+    """As `read_safetensors`, for a model in several files beside `index`, the `model.safetensors.index.json`."""
+    index = Path(index)
+    shards = read_object(index).get("weight_map")
+    with naming(index, _ADVICE):
+        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+            raise FormatError("expected a weight_map from tensor names to file names")
+        for shard in shards.values():
+            if not _is_file_name(shard):
+                raise FormatError(f"{shard!r} is not the name of a .safetensors file in the same folder")
+    arrays: dict[str, np.ndarray] = {}
+    for shard in sorted(set(shards.values())):
+        found = read_safetensors(index.with_name(shard), rename)
+        with naming(index, _ADVICE):
+            if twice := sorted(arrays.keys() & found.keys()):
+                raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
+        arrays |= found
+    return arrays
+
+
+def _is_file_name(name: str) -> bool:
+    return name.endswith(".safetensors") and name.isprintable() and not set(name) & set("/\\:")
+
+
+def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
+    """All tensors in order of position, and the offset at which their data starts."""
+    if len(data) < 8:
+        raise FormatError("too short to be a safetensors file")
+    length = int.from_bytes(data[:8], "little")
+    start = 8 + length
+    if length > MAX_HEADER or start > len(data):
+        raise FormatError(f"the header claims {length:,} bytes; the file has {len(data) - 8:,} and the format allows "
+                          f"{MAX_HEADER:,}")
+    if data[8:9] != b"{":
+        raise FormatError("the header does not start with '{': not a safetensors file")
+    header = parse_object(data[8:start])
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise FormatError("__metadata__ must map text to text")
+    tensors = sorted((_parse_tensor(name, entry) for name, entry in header.items()), key=lambda t: (t.begin, t.end))
+    end = 0
+    for tensor in tensors:
+        if tensor.begin != end:
+            raise FormatError(f"tensor {tensor.name!r} starts at {tensor.begin:,}, which leaves a hole or an overlap "
+                              f"at {end:,}")
+        end = tensor.end
+    if end != len(data) - start:
+        raise FormatError(f"the tensors take {end:,} bytes but {len(data) - start:,} follow the header")
+    return tensors, start
+
+
+def _parse_tensor(name: str, entry: Any) -> _Tensor:
+    if not name.isprintable():
+        raise FormatError(f"the tensor name {name[:80]!r} is not printable")
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise FormatError(f"tensor {name!r} must have dtype, shape and data_offsets and nothing else")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _BITS:
+        raise FormatError(f"tensor {name!r} has the unknown dtype {str(dtype)[:80]!r}")
+    if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
+        raise FormatError(f"tensor {name!r} has the impossible shape {str(shape)[:80]}")
+    if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise FormatError(f"tensor {name!r} has the impossible data_offsets {str(offsets)[:80]}")
+    begin, end = offsets
+    if math.prod(shape) * _BITS[dtype] != 8 * (end - begin):
+        raise FormatError(f"tensor {name!r} has {end - begin:,} bytes, which is not shape {shape} of {dtype}")
+    return _Tensor(name, dtype, tuple(shape), begin, end)
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(n) is int and 0 <= n < 2**63 for n in values)
+
+
+def _read_tensor(data: mmap, start: int, tensor: _Tensor) -> np.ndarray:
+    """The tensor as read-only float32: a view of the map when it is F32 and aligned."""
+    if tensor.dtype not in _READABLE:
+        raise FormatError(f"tensor {tensor.name!r} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
+    if tensor.begin == tensor.end:
+        raise FormatError(f"tensor {tensor.name!r} is empty, shape {list(tensor.shape)}")
+    flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
+    if tensor.dtype == "BF16":
+        # bfloat16 is the upper half of a float32.
+        wide = flat.astype(np.uint32)
+        wide <<= 16
+        flat = wide.view(np.float32)
+    with np.errstate(over="ignore"):  # an F64 too large becomes infinity, which is reported with all else
+        array = np.require(flat.reshape(tensor.shape), np.float32, ["C", "A"])
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,99 @@
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import engine
+from engine import Engine
+from engine.cli import main
+from engine.model import load_model, save_model
+
+from .tiny_models import D, hf_folder, random_model
+from .tiny_text import tiny_text
+
+
+@pytest.fixture
+def model(tmp_path):
+    save_model(random_model(tiny_text(prompts={"q": "query: "})), tmp_path / "model.npz")
+    return str(tmp_path / "model.npz")
+
+
+def test_convert(tmp_path, capsys):
+    folder = hf_folder(tmp_path / "folder")
+    assert main(["convert", str(folder), str(tmp_path / "out.npz")]) == 0
+    assert "width 12" in capsys.readouterr().out
+    converted, original = load_model(tmp_path / "out.npz"), load_model(folder)
+    assert converted.config == original.config
+    assert all(np.array_equal(converted.weights[name], array) for name, array in original.weights.items())
+
+
+def test_convert_wants_an_npz(tmp_path, capsys):
+    assert main(["convert", str(hf_folder(tmp_path / "folder")), str(tmp_path / "out.zip")]) == 1
+    assert "*.npz" in capsys.readouterr().err
+    assert not (tmp_path / "out.zip").exists()
+
+
+def test_info(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert engine.__version__ in out
+    for word in ("backend cython", "backend reference", "threads", "by CPU"):
+        assert word in out
+
+
+def test_info_of_a_model(model, capsys):
+    assert main(["info", model]) == 0
+    out = capsys.readouterr().out
+    for words in ("2, width 12, 3 heads of 4", "30 words, 16 positions", "up to 16 tokens, pooling mean", "prompts"):
+        assert words in out
+
+
+def test_info_of_a_model_without_text(tmp_path, capsys):
+    save_model(random_model(), tmp_path / "model.npz")
+    assert main(["info", str(tmp_path / "model.npz")]) == 0
+    assert "no tokenizer" in capsys.readouterr().out
+
+
+def test_encode(model, tmp_path):
+    (tmp_path / "in.txt").write_bytes("\ufeffthe cat\r\n\ndog".encode())
+    output = tmp_path / "out.npy"
+    output.write_text("an older file")
+    options = ["--backend", "reference", "--threads", "1", "--prompt-name", "q", "--normalize"]
+    assert main(["encode", model, str(tmp_path / "in.txt"), "-o", str(output), *options]) == 0
+    expected = Engine.load(model, backend="reference").encode(
+        ["the cat", "", "dog"], prompt="query: ", normalize_embeddings=True
+    )
+    np.testing.assert_array_equal(np.load(output), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model.npz", "out.npy"]
+
+
+def test_encode_standard_input(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    assert main(["encode", model, "-o", str(tmp_path / "out.npy"), "--backend", "reference"]) == 0
+    assert np.load(tmp_path / "out.npy").shape == (1, D)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "nowhere"], "nowhere"),
+        (["encode", "{model}", "nowhere.txt", "-o", "out.npy"], "nowhere.txt"),
+        (["encode", "{model}", "{model}", "-o", "out.npy"], "not UTF-8"),
+    ],
+)
+def test_errors_are_one_message(model, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    options = ["--backend", "reference"] if arguments[0] == "encode" else []
+    assert main([a.format(model=model) for a in arguments] + options) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"engine {arguments[0]}: ")
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_run_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "engine", "--version"], check=True, capture_output=True, text=True)
+    assert run.stdout == f"encoder-engine {engine.__version__}\n"

@@ -1,0 +1,202 @@
+"""The engine as its users meet it, on the reference backend."""
+
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine import Engine
+from engine.errors import BackendUnavailable, EngineError, InputError, UnsupportedError
+from engine.model import save_model
+from engine.pooling import normalize
+
+from .tiny_models import D, random_model
+from .tiny_text import ids, tiny_text
+
+
+def make(text=None, **changes):
+    return Engine(random_model(text, **changes), backend="reference", threads=1)
+
+
+def test_forward_of_an_array_and_of_a_list_agree():
+    engine = make()
+    tokens, mask = (
+        np.array([[4, 5, 6, 7], [8, 9, 0, 0], [0, 0, 0, 0]]),
+        np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]),
+    )
+    padded = engine.forward(tokens, mask)
+    assert (padded.shape, padded.dtype) == ((3, 4, D), np.float32)
+    assert not padded[mask == 0].any()
+    first, second, third = engine.forward([[4, 5, 6, 7], [8, 9], []])
+    np.testing.assert_allclose(padded[0], first, atol=1e-6)
+    np.testing.assert_allclose(padded[1, :2], second, atol=1e-6)
+    assert third.shape == (0, D)
+
+
+def test_embeddings_stand_in_for_the_word_table():
+    model = random_model()
+    engine = Engine(model, backend="reference", threads=1)
+    tokens = np.array([[4, 5, 6]])
+    np.testing.assert_array_equal(
+        engine.forward(inputs_embeds=model.weights["embeddings.word"][tokens]), engine.forward(tokens)
+    )
+
+
+def test_a_model_without_tables():
+    engine = make(vocab_size=0, max_positions=0, token_types=0, embedding_norm=False)
+    assert engine.forward(inputs_embeds=np.ones((2, 3, D))).shape == (2, 3, D)
+
+
+def test_bad_input_is_an_engine_error():
+    with pytest.raises(EngineError, match="token id 30"):
+        make().forward(np.array([[30]]))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return make(tiny_text(max_seq_length=10, prompts={"q": "query: "}))
+
+
+SENTENCES = ["the cat sat on a mat", "", "dog", ("the cat", "ran away"), "the " * 40, "\t"]
+
+
+def test_encode_pools_what_forward_gives(engine):
+    vectors = engine.encode(SENTENCES)
+    assert (vectors.shape, vectors.dtype) == ((6, D), np.float32)
+    words = [
+        "[CLS] the cat sat on a mat [SEP]",
+        "[CLS] [SEP]",
+        "[CLS] dog [SEP]",
+        "[CLS] the cat [SEP] ran away [SEP]",
+        "[CLS] the the the the the the the the [SEP]",
+        "[CLS] [SEP]",
+    ]
+    types = [[0] * len(ids(w)) for w in words]
+    types[3] = [0, 0, 0, 0, 1, 1, 1]
+    tokens = engine.forward([ids(w) for w in words], token_type_ids=types)
+    np.testing.assert_allclose(vectors, [rows.mean(0) for rows in tokens], atol=1e-5)
+    for embedded, rows in zip(engine.encode(SENTENCES, output_value="token_embeddings"), tokens, strict=True):
+        np.testing.assert_allclose(embedded, rows, atol=1e-5)
+
+
+def test_encode_one_string(engine):
+    assert engine.encode("dog").shape == (D,)
+    assert engine.encode("dog", output_value="token_embeddings").shape == (3, D)
+    np.testing.assert_allclose(engine.encode("dog"), engine.encode(["dog"])[0], atol=1e-6)
+
+
+def test_encode_nothing(engine):
+    assert engine.encode([]).shape == (0, D)
+    assert engine.encode([], output_value="token_embeddings") == []
+
+
+def test_encode_options(engine):
+    plain = engine.encode(SENTENCES)
+    np.testing.assert_allclose(engine.encode(SENTENCES, batch_size=1), plain, atol=1e-6)
+    np.testing.assert_allclose(engine.encode(SENTENCES, normalize_embeddings=True), normalize(plain), atol=1e-6)
+    np.testing.assert_allclose(
+        engine.encode(SENTENCES, normalize_embeddings=True, truncate_dim=5), normalize(plain[:, :5]), atol=1e-6
+    )
+    np.testing.assert_allclose(engine.encode("dog", prompt="query: "), engine.encode("query: dog"), atol=1e-6)
+    np.testing.assert_allclose(engine.encode("dog", prompt_name="q"), engine.encode("query: dog"), atol=1e-6)
+    as_list = engine.encode(SENTENCES, convert_to_numpy=False)
+    assert isinstance(as_list, list)
+    np.testing.assert_allclose(as_list, plain, atol=1e-6)
+
+
+def test_the_models_own_options():
+    text = tiny_text(pooling=("cls", "mean"), normalize=True, include_prompt=False)
+    engine = make(text)
+    [tokens] = engine.forward([ids("[CLS] query : dog [SEP]")])
+    expected = normalize(np.concatenate([tokens[3], tokens[3:].mean(0)]))
+    np.testing.assert_allclose(engine.encode("dog", prompt="query: "), expected, atol=1e-6)
+    assert make(replace(text, include_prompt=True)).encode([], truncate_dim=7).shape == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"batch_size": 0}, InputError, "batch_size must be"),
+        ({"truncate_dim": -1}, InputError, "truncate_dim must be"),
+        ({"output_value": None}, InputError, "output_value must be"),
+        ({"prompt_name": "x"}, InputError, "no prompt called 'x'"),
+        ({"convert_to_tensor": True}, UnsupportedError, "only NumPy arrays"),
+    ],
+)
+def test_bad_options(engine, options, error, message):
+    with pytest.raises(error, match=message):
+        engine.encode("dog", **options)
+
+
+def test_a_model_without_tokenizer():
+    with pytest.raises(UnsupportedError, match="without a tokenizer"):
+        make().encode("dog")
+
+
+def test_many_threads(engine):
+    expected = engine.encode(SENTENCES)
+    with ThreadPoolExecutor(8) as pool:
+        for vectors in pool.map(lambda _: engine.encode(SENTENCES), range(32)):
+            np.testing.assert_array_equal(vectors, expected)
+
+
+def test_pickle_loads_the_path_again(tmp_path, monkeypatch):
+    save_model(random_model(), tmp_path / "model.npz")
+    monkeypatch.chdir(tmp_path)
+    engine = Engine.load("model.npz", backend="reference", threads=1, max_tokens=77)
+    pickled = pickle.dumps(engine)
+    monkeypatch.chdir("/")
+    copy = pickle.loads(pickled)
+    assert (copy.backend, copy.threads, copy.max_tokens) == ("reference", 1, 77)
+    np.testing.assert_array_equal(copy.forward([[1, 2, 3]])[0], engine.forward([[1, 2, 3]])[0])
+    assert len(pickled) < 1000
+
+
+def test_a_model_in_memory_is_not_pickled():
+    with pytest.raises(UnsupportedError, match=r"Engine\.load"):
+        pickle.dumps(make())
+
+
+def test_attributes():
+    engine = make()
+    assert (engine.backend, engine.threads, engine.max_tokens, engine.precision) == ("reference", 1, 8192, "float32")
+    assert repr(engine) == "<Engine: bert, 2 layers of width 12, 0.0M parameters; reference backend, float32, 1 thread>"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_tokens": 0}, InputError),
+        ({"threads": 0}, InputError),
+        ({"backend": "abacus"}, BackendUnavailable),
+        ({"precision": "int3"}, UnsupportedError),
+    ],
+)
+def test_bad_load_options(options, error):
+    with pytest.raises(error):
+        Engine(random_model(), **{"backend": "reference"} | options)
+
+
+FORK = """
+import os, sys, numpy as np
+from engine import Engine
+engine = Engine.load(sys.argv[1], backend="reference")
+before = engine.encode(["the cat", "sat"])
+child = os.fork()
+if child == 0:
+    os._exit(0 if np.array_equal(engine.encode(["the cat", "sat"]), before) else 3)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert np.array_equal(engine.encode(["the cat", "sat"]), before)
+sys.exit(status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_encode_after_a_fork(tmp_path):
+    save_model(random_model(tiny_text()), tmp_path / "model.npz")
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "model.npz")], check=True, timeout=60)

@@ -1,0 +1,148 @@
+"""Each family's config and tensor names, against the names written out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.config import ModelConfig
+from engine.errors import UnsupportedError, WeightsError
+from engine.families import FAMILIES, get_family
+from engine.parameters import expected_shapes
+
+from .tiny_models import CONFIGS, hf_tensors
+
+BERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.position_embeddings.weight": "embeddings.position",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    "encoder.layer.11.attention.self.query.weight": "layers.11.attention.query.weight",
+    "encoder.layer.0.attention.self.key.bias": "layers.0.attention.key.bias",
+    "encoder.layer.0.attention.self.value.weight": "layers.0.attention.value.weight",
+    "encoder.layer.0.attention.output.dense.weight": "layers.0.attention.output.weight",
+    "encoder.layer.0.attention.output.LayerNorm.bias": "layers.0.attention.norm.bias",
+    "encoder.layer.0.intermediate.dense.weight": "layers.0.ffn.up.weight",
+    "encoder.layer.0.output.dense.bias": "layers.0.ffn.down.bias",
+    "encoder.layer.0.output.LayerNorm.weight": "layers.0.ffn.norm.weight",
+}
+DISTILBERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.position_embeddings.weight": "embeddings.position",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "transformer.layer.5.attention.q_lin.weight": "layers.5.attention.query.weight",
+    "transformer.layer.0.attention.k_lin.bias": "layers.0.attention.key.bias",
+    "transformer.layer.0.attention.v_lin.weight": "layers.0.attention.value.weight",
+    "transformer.layer.0.attention.out_lin.weight": "layers.0.attention.output.weight",
+    "transformer.layer.0.sa_layer_norm.weight": "layers.0.attention.norm.weight",
+    "transformer.layer.0.ffn.lin1.weight": "layers.0.ffn.up.weight",
+    "transformer.layer.0.ffn.lin2.bias": "layers.0.ffn.down.bias",
+    "transformer.layer.0.output_layer_norm.bias": "layers.0.ffn.norm.bias",
+}
+NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
+         "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES)}
+LEFT_OUT = {
+    "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
+             "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",
+             "embeddings.position_ids", "bert.embeddings.token_type_ids"],
+    "roberta": ["pooler.dense.weight", "lm_head.layer_norm.weight", "lm_head.decoder.weight",
+                "classifier.out_proj.bias", "roberta.embeddings.position_ids", "qa_outputs.weight"],
+    "distilbert": ["pre_classifier.weight", "classifier.bias", "vocab_transform.weight", "vocab_layer_norm.bias",
+                   "vocab_projector.weight", "qa_outputs.weight", "distilbert.embeddings.position_ids"],
+}
+
+
+def test_every_family_is_tested():
+    assert NAMES.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_names_with_and_without_prefix(family):
+    prefix, names = NAMES[family]
+    assert {name: FAMILIES[family].rename(name) for name in names} == names
+    assert {name: FAMILIES[family].rename(prefix + name) for name in names} == names
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_names_and_shapes_are_complete(family):
+    config = FAMILIES[family].read_config(CONFIGS[family])
+    renamed = {FAMILIES[family].rename(name): array.shape for name, array in hf_tensors(family).items()}
+    assert renamed == expected_shapes(config)
+
+
+@pytest.mark.parametrize("family", LEFT_OUT)
+def test_heads_and_buffers_are_left_out(family):
+    assert [name for name in LEFT_OUT[family] if FAMILIES[family].rename(name) is not None] == []
+
+
+def test_the_older_names_of_norms():
+    assert FAMILIES["bert"].rename("bert.embeddings.LayerNorm.gamma") == "embeddings.norm.weight"
+    assert FAMILIES["bert"].rename("encoder.layer.3.output.LayerNorm.beta") == "layers.3.ffn.norm.bias"
+
+
+@pytest.mark.parametrize("name", ["encoder.layer.0.crossattention.self.query.weight", "embeddings.word_embeddings.bias",
+                                  "encoder.layer.x.output.dense.weight", "encoder.layer.0.output.dense.scale", "foo"])
+def test_unknown_names_stay_as_they_are(name):
+    assert FAMILIES["bert"].rename(name) == name
+
+
+def test_bert_config():
+    values = CONFIGS["bert"] | {"layer_norm_eps": 1e-6, "hidden_act": "gelu_new", "pad_token_id": 3}
+    assert FAMILIES["bert"].read_config(values) == ModelConfig(
+        family="bert", hidden_size=12, num_layers=2, num_heads=3, head_width=4, ffn_size=20, vocab_size=30,
+        max_positions=16, token_types=2, pad_token_id=3, norm_eps=1e-6, activation="gelu_tanh")
+
+
+def test_roberta_counts_positions_from_after_the_padding_id():
+    config = FAMILIES["roberta"].read_config(CONFIGS["roberta"])
+    assert (config.pad_token_id, config.position_offset, config.max_tokens) == (1, 2, 14)
+    assert FAMILIES["roberta"].read_config(CONFIGS["roberta"] | {"pad_token_id": 5}).position_offset == 6
+
+
+def test_distilbert_has_no_token_types_and_a_fixed_epsilon():
+    config = FAMILIES["distilbert"].read_config(CONFIGS["distilbert"] | {"layer_norm_eps": 1e-3})
+    assert (config.token_types, config.norm_eps, config.ffn_size) == (0, 1e-12, 20)
+
+
+@pytest.mark.parametrize(("family", "vocab", "layers", "pad"), [
+    ("bert", 30522, 12, 0), ("roberta", 50265, 12, 1), ("xlm-roberta", 30522, 12, 1), ("camembert", 30522, 12, 1),
+    ("distilbert", 30522, 6, 0)])
+def test_what_a_config_leaves_out_is_as_in_transformers(family, vocab, layers, pad):
+    config = FAMILIES[family].read_config({"model_type": family})
+    assert (config.vocab_size, config.num_layers, config.pad_token_id) == (vocab, layers, pad)
+    assert (config.hidden_size, config.num_heads, config.ffn_size, config.max_positions) == (768, 12, 3072, 512)
+    assert (config.norm_eps, config.activation) == (1e-12, "gelu")
+
+
+@pytest.mark.parametrize(("name", "activation"), [
+    ("gelu", "gelu"), ("gelu_python", "gelu"), ("gelu_new", "gelu_tanh"), ("gelu_fast", "gelu_tanh"),
+    ("gelu_pytorch_tanh", "gelu_tanh"), ("relu", "relu")])
+def test_activations(name, activation):
+    assert FAMILIES["bert"].read_config(CONFIGS["bert"] | {"hidden_act": name}).activation == activation
+    assert FAMILIES["distilbert"].read_config(CONFIGS["distilbert"] | {"activation": name}).activation == activation
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("position_embedding_type", "relative_key"), ("is_decoder", True), ("add_cross_attention", True),
+    ("hidden_act", "silu"), ("hidden_act", ["gelu"]), ("pruned_heads", {"0": [1]}),
+    ("quantization_config", {"bits": 8})])
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_variants_are_refused_by_name(family, key, value):
+    with pytest.raises(UnsupportedError, match=key):
+        FAMILIES[family].read_config(CONFIGS[family] | {key: value})
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("hidden_size", "12"), ("hidden_size", 12.0), ("num_attention_heads", 0), ("num_attention_heads", 5),
+    ("num_hidden_layers", 10**9), ("vocab_size", None), ("layer_norm_eps", "1e-12"), ("layer_norm_eps", 0),
+    ("max_position_embeddings", -1)])
+def test_impossible_values_are_refused(key, value):
+    with pytest.raises(WeightsError):
+        FAMILIES["bert"].read_config(CONFIGS["bert"] | {key: value})
+
+
+def test_an_unknown_family_is_told_the_known_ones():
+    with pytest.raises(UnsupportedError, match="'gpt2' is not supported; supported are bert, camembert, distilbert"):
+        get_family({"model_type": "gpt2"})
+    with pytest.raises(WeightsError, match="model_type must name"):
+        get_family({})

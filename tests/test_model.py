@@ -1,0 +1,386 @@
+"""Models from every form they have on disk, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import model as model_module
+from engine.config import TextConfig
+from engine.errors import UnsupportedError, WeightsError
+from engine.model import FORMAT, VERSION, Model, load_model, save_model
+from engine.weights.npz import write_npz
+
+from .damage import LITTLE, mangled, owner, peak_of
+from .tiny_models import CONFIGS, hf_folder, hf_tensors, random_model, safetensors, write_json
+
+TOKENIZER = '{"version": "1.0", "model": {"vocab": {"ä": 0}}}'.encode()
+TEXT = TextConfig(TOKENIZER, max_seq_length=9, pooling=("cls", "mean"), normalize=True, include_prompt=False,
+                  lower_case=True, prompts={"query": "q: ", "passage": ""}, default_prompt_name="query")
+
+
+def same(one: Model, other: Model) -> bool:
+    return (one.config == other.config and one.text == other.text and one.weights.keys() == other.weights.keys()
+            and all(one.weights[name].tobytes() == other.weights[name].tobytes() for name in one.weights))
+
+
+# The engine's own file
+
+
+@pytest.mark.parametrize("model", [
+    random_model(TEXT), random_model(), random_model(vocab_size=0), random_model(token_types=0, max_positions=0)])
+def test_a_saved_model_comes_back_bit_for_bit(tmp_path, model):
+    save_model(model, tmp_path / "m.npz")
+    assert same(load_model(tmp_path / "m.npz"), model)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_folder_converts_bit_for_bit(tmp_path, family):
+    model = load_model(hf_folder(tmp_path / "hf", family))
+    save_model(model, tmp_path / "m.npz")
+    found = load_model(str(tmp_path / "m.npz"))
+    assert same(found, model)
+    assert {type(owner(array)) for array in found.weights.values()} == {mmap}
+
+
+def test_a_model_replaces_the_file_it_is_mapped_from(tmp_path):
+    save_model(random_model(), tmp_path / "m.npz")
+    model = load_model(tmp_path / "m.npz")
+    save_model(model, tmp_path / "m.npz")
+    assert same(load_model(tmp_path / "m.npz"), random_model())
+
+
+def test_what_does_not_load_is_not_saved(tmp_path):
+    model = random_model()
+    weights = {name: array for name, array in model.weights.items() if name != "layers.0.ffn.up.bias"}
+    with pytest.raises(WeightsError, match=r"the model to save: .*\n *missing layers\.0\.ffn\.up\.bias"):
+        save_model(replace(model, weights=weights), tmp_path / "m.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def by_hand(path: Path, document: Any, **arrays: Any) -> Path:
+    """A file as somebody without the engine writes it: plain savez, the config as a string."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    np.savez(path, **dict(random_model().weights) | {"config": text} | arrays)
+    return path
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, "model": random_model().config.to_json()} | changes
+
+
+def test_a_file_exported_by_hand(tmp_path):
+    assert same(load_model(by_hand(tmp_path / "m.npz", document())), random_model())
+    text = {name: value for name, value in TEXT.to_json().items() if name != "include_prompt"}
+    found = load_model(by_hand(tmp_path / "m.npz", document(text=text), tokenizer=[TOKENIZER.decode()]))
+    assert found.text == replace(TEXT, include_prompt=True)
+
+
+@pytest.mark.parametrize(("document", "error", "words"), [
+    ("{", WeightsError, "not valid UTF-8 JSON"),
+    ("[]", WeightsError, "expected a JSON object, found list"),
+    (document(format="other"), WeightsError, "must state the format 'encoder-engine'"),
+    (document(version="1"), WeightsError, "must state the format"),
+    (document(version=2), UnsupportedError, "version 2 is newer than 1.*upgrade encoder-engine"),
+    (document(version=0), WeightsError, "must have format, version, model"),
+    (document(extra=1), WeightsError, "must have format, version, model and perhaps text, not extra"),
+    ({"format": FORMAT, "version": 1}, WeightsError, "must have format, version, model"),
+    (document(model=[]), WeightsError, "model configuration must be a JSON object"),
+    (document(model={"hidden_size": 12}), WeightsError, "lacks: family"),
+    (document(model=document()["model"] | {"layers": 3}), WeightsError, "unknown names in the model .*: layers"),
+    (document(model=document()["model"] | {"num_layers": 10**7}), WeightsError, "num_layers must not exceed 10,000"),
+    (document(text={}), WeightsError, "text entry and the array called tokenizer"),
+])
+def test_a_wrong_config_is_refused(tmp_path, document, error, words):
+    with pytest.raises(error, match=r"m\.npz: (.|\n)*" + words):
+        load_model(by_hand(tmp_path / "m.npz", document))
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ([], "text configuration must be a JSON object"),
+    ({"pool": "mean"}, "unknown names in the text configuration: pool"),
+    ({"pooling": "mean"}, "pooling must be a tuple"),
+    ({"pooling": ["median"]}, "pooling must be one or more of cls, mean"),
+    ({"pooling": []}, "pooling must be one or more of"),
+    ({"normalize": 1}, "normalize must be a bool"),
+    ({"max_seq_length": 0}, "max_seq_length must be a positive int"),
+    ({"max_seq_length": True}, "max_seq_length must be a positive int"),
+    ({"prompts": {"query": None}}, "prompts must map names to texts"),
+    ({"default_prompt_name": "query"}, "'query' is not one of the prompts"),
+])
+def test_a_wrong_text_config_is_refused(tmp_path, text, words):
+    with pytest.raises(WeightsError, match=words):
+        load_model(by_hand(tmp_path / "m.npz", document(text=text), tokenizer="{}"))
+
+
+@pytest.mark.parametrize(("array", "words"), [
+    (np.zeros(3, np.float32), "config must be uint8 or one string, not float32"),
+    (np.array(["a", "b"]), "config must be uint8 or one string"),
+    (np.array([0x7FFFFFFF], np.uint32).view("<U1"), "config is not valid Unicode"),
+    (np.array(["\ud800"]), "config is not valid Unicode"),
+])
+def test_a_config_that_is_no_text_is_refused(tmp_path, array, words):
+    with pytest.raises(WeightsError, match=words):
+        load_model(by_hand(tmp_path / "m.npz", document(), config=array))
+
+
+def test_a_file_without_config_is_refused(tmp_path):
+    write_npz(tmp_path / "m.npz", random_model().weights)
+    with pytest.raises(WeightsError, match=r"no array is called config; it holds embeddings\.norm\.bias"):
+        load_model(tmp_path / "m.npz")
+
+
+def test_all_that_is_wrong_with_the_weights_is_in_one_error(tmp_path):
+    arrays = dict(random_model().weights)
+    del arrays["embeddings.position"]
+    arrays["layers.0.ffn.up.bias"] = np.zeros(3, np.float32)
+    arrays["layers.1.ffn.norm.bias"] = np.full(12, np.nan, np.float32)
+    arrays["layers.2.ffn.norm.bias"] = np.zeros(12, np.float32)
+    arrays["embeddings.word"] = np.full((30, 12), 1e300)
+    np.savez(tmp_path / "m.npz", config=json.dumps(document()), **arrays)
+    with pytest.raises(WeightsError) as error:
+        load_model(tmp_path / "m.npz")
+    for words in ("missing embeddings.position", "layers.0.ffn.up.bias has shape [3], expected [20]",
+                  "layers.1.ffn.norm.bias holds NaN", "unexpected layers.2.ffn.norm.bias", "embeddings.word holds NaN"):
+        assert words in str(error.value)
+
+
+def test_weights_are_checked_once(tmp_path, monkeypatch):
+    save_model(random_model(), tmp_path / "m.npz")
+    calls = []
+    monkeypatch.setattr(model_module, "check", lambda *arguments: calls.append(arguments))
+    load_model(tmp_path / "m.npz")
+    load_model(hf_folder(tmp_path / "hf"))
+    assert len(calls) == 2
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_mangled_config_raises_nothing_else_and_allocates_little(tmp_path_factory, data):
+    config = json.dumps(document(text=TEXT.to_json())).encode()
+    array = np.frombuffer(data.draw(mangled(config)), np.uint8)
+    path = by_hand(tmp_path_factory.getbasetemp() / "m.npz", document(), config=array, tokenizer=TOKENIZER.decode())
+    assert peak_of(load_model, path) < LITTLE
+
+
+# Hugging Face folders
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_folder_gives_the_tensors_it_holds(tmp_path, family):
+    tensors = hf_tensors(family)
+    weights = load_model(hf_folder(tmp_path, family, tensors)).weights
+    up = "transformer.layer.1.ffn.lin1" if family == "distilbert" else "encoder.layer.1.intermediate.dense"
+    np.testing.assert_array_equal(weights["layers.1.ffn.up.weight"], tensors[f"{up}.weight"])
+    np.testing.assert_array_equal(weights["embeddings.word"], tensors["embeddings.word_embeddings.weight"])
+    assert isinstance(owner(weights["embeddings.word"]), mmap)
+
+
+def test_a_model_with_a_head_and_old_names(tmp_path):
+    def old(name: str) -> str:
+        return "bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    tensors = {old(name): array for name, array in hf_tensors("bert").items()}
+    extra = {"bert.embeddings.position_ids": np.arange(16)[None], "cls.predictions.bias": np.zeros(30, np.float32)}
+    folder = hf_folder(tmp_path / "head", tensors=tensors | extra)
+    assert same(load_model(folder), load_model(hf_folder(tmp_path / "bare")))
+
+
+def test_an_unknown_tensor_is_reported_by_its_own_name(tmp_path):
+    tensors = hf_tensors("bert") | {"encoder.layer.0.adapter.weight": np.zeros((2, 2), np.float32)}
+    with pytest.raises(WeightsError, match=r"unexpected encoder\.layer\.0\.adapter\.weight, shape \[2, 2\]"):
+        load_model(hf_folder(tmp_path, tensors=tensors))
+
+
+def test_half_precision_folders_are_widened(tmp_path):
+    tensors = {name: array.astype(np.float16) for name, array in hf_tensors("bert").items()}
+    weights = load_model(hf_folder(tmp_path, tensors=tensors)).weights
+    np.testing.assert_array_equal(weights["embeddings.word"], tensors["embeddings.word_embeddings.weight"])
+
+
+def test_a_sharded_folder(tmp_path):
+    tensors = hf_tensors("bert")
+    folder = hf_folder(tmp_path / "sharded", tensors=tensors)
+    (folder / "model.safetensors").unlink()
+    halves = {"one.safetensors": sorted(tensors)[::2], "two.safetensors": sorted(tensors)[1::2]}
+    for shard, names in halves.items():
+        (folder / shard).write_bytes(safetensors({name: tensors[name] for name in names}))
+    places = {name: shard for shard, names in halves.items() for name in names}
+    write_json(folder / "model.safetensors.index.json", {"weight_map": places})
+    assert same(load_model(folder), load_model(hf_folder(tmp_path / "whole")))
+
+
+def test_pickles_are_refused_with_the_way_out(tmp_path):
+    folder = hf_folder(tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(WeightsError, match=r"pickle.*never read(.|\n)*save_pretrained\(.*safe_serialization=True\)"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(("content", "error", "words"), [
+    (b"{", WeightsError, "not valid UTF-8 JSON"),
+    (b"\xff\xfe", WeightsError, "not valid UTF-8 JSON"),
+    (b"[1]", WeightsError, "expected a JSON object, found list"),
+    (b"[" * 50_000, WeightsError, "nested too deeply"),
+    (b"{}", WeightsError, "model_type must name"),
+    (b'{"model_type": "t5"}', UnsupportedError, "'t5' is not supported; supported are bert"),
+    (b'{"model_type": "bert", "hidden_size": "x"}', WeightsError, "hidden_size must be an integer"),
+])
+def test_a_wrong_config_json_is_refused(tmp_path, content, error, words):
+    (hf_folder(tmp_path) / "config.json").write_bytes(content)
+    with pytest.raises(error, match=r"config\.json: .*" + words):
+        load_model(tmp_path)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(WeightsError, match="no such file or folder"):
+        load_model(tmp_path / "missing")
+    with pytest.raises(WeightsError, match=r"no config\.json; expected an \.npz or the folder"):
+        load_model(tmp_path)
+    with pytest.raises(WeightsError, match="load the folder"):
+        load_model(hf_folder(tmp_path) / "model.safetensors")
+
+
+def test_an_adapter_is_refused(tmp_path):
+    write_json(hf_folder(tmp_path) / "adapter_config.json", {})
+    with pytest.raises(UnsupportedError, match="adapters"):
+        load_model(tmp_path)
+
+
+def test_a_plain_folder_with_a_tokenizer_pools_the_mean(tmp_path):
+    folder = hf_folder(tmp_path)
+    assert load_model(folder).text is None
+    (folder / "tokenizer.json").write_bytes(TOKENIZER)
+    assert load_model(folder).text == TextConfig(TOKENIZER, max_seq_length=16)
+
+
+# sentence-transformers folders
+
+OLD = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")}
+NEW = {"Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+       "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+       "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+       "Dense": "sentence_transformers.base.modules.dense.Dense"}
+
+
+def st_folder(folder: Path, *kinds: str, types: dict[str, str] = NEW, transformer: str = "", pooling: Any = None,
+              files: dict[str, Any] | None = None) -> Path:
+    """A sentence-transformers folder of these modules; `files` are further JSON files."""
+    home = hf_folder(folder / transformer)
+    (home / "tokenizer.json").write_bytes(TOKENIZER)
+    paths = {"Transformer": transformer, "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dense": "2_Dense"}
+    write_json(folder / "modules.json", [
+        {"idx": i, "name": str(i), "path": paths[kind], "type": types[kind]} for i, kind in enumerate(kinds)])
+    write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "mean"} if pooling is None else pooling)
+    for name, value in (files or {}).items():
+        write_json(folder / name, value)
+    return folder
+
+
+def text_of(folder: Path) -> TextConfig:
+    text = load_model(folder).text
+    assert text is not None
+    return text
+
+
+def test_a_folder_of_version_2(tmp_path):
+    folder = st_folder(tmp_path, "Transformer", "Pooling", "Normalize", types=OLD, transformer="0_Transformer",
+                       pooling={"word_embedding_dimension": 12, "pooling_mode_cls_token": True,
+                                "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True},
+                       files={"0_Transformer/sentence_bert_config.json": {"max_seq_length": 11, "do_lower_case": True},
+                              "config_sentence_transformers.json": {"__version__": {}}})
+    assert text_of(folder) == TextConfig(TOKENIZER, 11, ("cls", "max"), normalize=True, lower_case=True)
+
+
+def test_a_folder_of_version_6(tmp_path):
+    folder = st_folder(
+        tmp_path, "Transformer", "Pooling",
+        pooling={"embedding_dimension": 12, "pooling_mode": "lasttoken", "include_prompt": False},
+        files={"sentence_bert_config.json": {"transformer_task": "feature-extraction", "modality_config": {},
+                                             "module_output_name": "token_embeddings"},
+               "tokenizer_config.json": {"model_max_length": 7},
+               "config_sentence_transformers.json": {
+                   "model_type": "SentenceTransformer", "prompts": {"query": "q: ", "document": None},
+                   "default_prompt_name": "query", "similarity_fn_name": "cosine"}})
+    assert text_of(folder) == TextConfig(TOKENIZER, 7, ("lasttoken",), include_prompt=False, prompts={"query": "q: "},
+                                         default_prompt_name="query")
+
+
+@pytest.mark.parametrize(("config", "expected"), [
+    ({"pooling_mode": "max"}, ("max",)),
+    ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
+    ({"pooling_mode": "max", "pooling_mode_cls_token": True}, ("max",)),
+    ({"pooling_mode_mean_sqrt_len_tokens": True}, ("mean_sqrt_len_tokens",)),
+    ({"pooling_mode_weightedmean_tokens": True, "pooling_mode_lasttoken": True}, ("weightedmean", "lasttoken")),
+    ({"pooling_mode_mean_tokens": False}, ("mean",)),
+])
+def test_pooling_modes(tmp_path, config, expected):
+    assert text_of(st_folder(tmp_path, "Transformer", "Pooling", pooling=config)).pooling == expected
+
+
+@pytest.mark.parametrize(("files", "expected"), [
+    ({}, 16),
+    ({"tokenizer_config.json": {"model_max_length": 5}}, 5),
+    ({"tokenizer_config.json": {"max_len": 5}}, 5),
+    ({"tokenizer_config.json": {"model_max_length": int(1e30)}}, 16),
+    ({"tokenizer_config.json": {"model_max_length": 1e30}}, 16),
+    ({"tokenizer_config.json": {"model_max_length": 5}, "sentence_bert_config.json": {"max_seq_length": 8}}, 8),
+    ({"tokenizer_config.json": {"model_max_length": 5}, "sentence_bert_config.json": {"max_seq_length": None}}, 5),
+    ({"sentence_roberta_config.json": {"max_seq_length": 8}}, 8),
+    ({"sentence_bert_config.json": {"max_seq_length": 4000}}, 16),
+    ({"sentence_bert_config.json": {"max_seq_length": 8, "tokenizer_args": {"model_max_length": 6}}}, 6),
+])
+def test_longest_sequence(tmp_path, files, expected):
+    assert text_of(st_folder(tmp_path, "Transformer", "Pooling", files=files)).max_seq_length == expected
+
+
+@pytest.mark.parametrize(("kinds", "types", "words"), [
+    (("Transformer", "Pooling", "Dense"), NEW, "the modules are Transformer, Pooling, Dense; supported"),
+    (("Transformer",), NEW, "the modules are Transformer; supported"),
+    (("Transformer", "Normalize", "Pooling"), NEW, "Transformer, Normalize, Pooling"),
+    (("Transformer", "Pooling"), NEW | {"Transformer": "custom_st.Transformer"}, "custom_st.Transformer"),
+    ((), NEW, "the modules are none"),
+])
+def test_other_modules_are_refused_by_name(tmp_path, kinds, types, words):
+    with pytest.raises(UnsupportedError, match=words):
+        load_model(st_folder(tmp_path, *kinds, types=types))
+
+
+@pytest.mark.parametrize(("file", "value", "error", "words"), [
+    ("modules.json", {}, WeightsError, "expected a JSON list, found dict"),
+    ("modules.json", [{"type": NEW["Transformer"]}], WeightsError, "each with a type and a path"),
+    ("modules.json", [{"type": NEW["Transformer"], "path": "../other"}, {"type": NEW["Pooling"], "path": "1_Pooling"}],
+     WeightsError, "leaves the model's folder"),
+    ("modules.json", [{"type": NEW["Transformer"], "path": "/etc"}, {"type": NEW["Pooling"], "path": "1_Pooling"}],
+     WeightsError, "leaves the model's folder"),
+    ("1_Pooling/config.json", {"pooling_mode": "median"}, UnsupportedError, "pooling_mode .*'median'"),
+    ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}, UnsupportedError, "pooling_mode"),
+    ("1_Pooling/config.json", {"include_prompt": "no"}, WeightsError, "include_prompt must be a bool"),
+    ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, UnsupportedError, "module_input_name"),
+    ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, UnsupportedError, "transformer_task"),
+    ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, UnsupportedError, "processing_kwargs"),
+    ("sentence_bert_config.json", {"max_seq_length": "9"}, WeightsError, "longest sequence must be a positive number"),
+    ("tokenizer_config.json", {"model_max_length": float("nan")}, WeightsError, "longest sequence"),
+    ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, UnsupportedError, "'SparseEncoder'"),
+    ("config_sentence_transformers.json", {"truncate_dim": 8}, UnsupportedError, "truncate_dim = 8"),
+    ("config_sentence_transformers.json", {"prompts": ["q"]}, WeightsError, "prompts must map names to texts"),
+    ("config_sentence_transformers.json", {"default_prompt_name": "x"}, WeightsError, "'x' is not one of the prompts"),
+])
+def test_what_cannot_be_followed_is_refused(tmp_path, file, value, error, words):
+    folder = st_folder(tmp_path, "Transformer", "Pooling", "Normalize", files={file: value})
+    with pytest.raises(error, match=words):
+        load_model(folder)
+
+
+def test_a_folder_without_tokenizer_json_has_no_text(tmp_path):
+    folder = st_folder(tmp_path, "Transformer", "Pooling")
+    (folder / "tokenizer.json").rename(folder / "vocab.txt")
+    assert load_model(folder).text is None

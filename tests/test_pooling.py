@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import POOLINGS
+from engine.pooling import cosine_similarity, normalize, pool
+
+TOKENS = np.array([[1, -2], [3, 0], [5, 8], [9, 9]], np.float32)
+CU_SEQLENS = np.array([0, 3, 3, 4], np.int32)
+"""Three sequences: of three tokens, of none, of one."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "whole", "without_first"),
+    [
+        ("cls", [1, -2], [3, 0]),
+        ("lasttoken", [5, 8], [5, 8]),
+        ("max", [5, 8], [5, 8]),
+        ("mean", [3, 2], [4, 4]),
+        ("mean_sqrt_len_tokens", np.array([9, 6]) / np.sqrt(3), np.array([8, 8]) / np.sqrt(2)),
+        ("weightedmean", np.array([1 + 6 + 15, -2 + 0 + 24]) / 6, np.array([6 + 15, 0 + 24]) / 5),
+    ],
+)
+def test_modes(mode, whole, without_first):
+    pooled = pool(TOKENS, CU_SEQLENS, [mode])
+    assert pooled.dtype == np.float32
+    np.testing.assert_allclose(pooled, [whole, [0, 0], [9, 9]], rtol=1e-6)
+    # The last sequence is all prompt: nothing is left to pool, and cls takes the first token as ever.
+    np.testing.assert_allclose(
+        pool(TOKENS, CU_SEQLENS, [mode], 1), [without_first, [0, 0], [9, 9] if mode == "cls" else [0, 0]], rtol=1e-6
+    )
+
+
+def test_every_mode_is_there():
+    assert pool(TOKENS, CU_SEQLENS, POOLINGS).shape == (3, 2 * len(POOLINGS))
+
+
+def test_modes_side_by_side():
+    np.testing.assert_array_equal(pool(TOKENS, CU_SEQLENS, ["max", "cls"])[0], [5, 8, 1, -2])
+
+
+def test_no_sequences():
+    assert pool(TOKENS[:0], CU_SEQLENS[:1], ["mean", "cls"]).shape == (0, 4)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.sampled_from([1, 2, 3, 17, 64]), st.integers(0, 3))
+def test_a_sequence_never_feels_its_neighbours(lengths, width, skip):
+    cu_seqlens = np.concatenate(([0], np.cumsum(lengths)))
+    tokens = np.random.default_rng(sum(lengths)).standard_normal((cu_seqlens[-1], width), np.float32)
+    together = normalize(pool(tokens, cu_seqlens, POOLINGS, skip))
+    for b, length in enumerate(lengths):
+        own = np.array(tokens[cu_seqlens[b] : cu_seqlens[b + 1]])
+        np.testing.assert_array_equal(normalize(pool(own, np.array([0, length]), POOLINGS, skip))[0], together[b])
+
+
+def test_normalize():
+    np.testing.assert_allclose(normalize(np.array([[3, 4], [0, 0]], np.float32)), [[0.6, 0.8], [0, 0]])
+
+
+def test_cosine_similarity():
+    a, b = [[2, 0], [1, 1]], [[0, 3], [5, 0], [-1, -1]]
+    np.testing.assert_allclose(cosine_similarity(a, b), [[0, 1, -(0.5**0.5)], [0.5**0.5, 0.5**0.5, -1]], atol=1e-7)
+    np.testing.assert_allclose(cosine_similarity([1.0, 0.0], [0.0, 0.0]), [[0]])

@@ -1,0 +1,101 @@
+"""The reference's operations against values known from elsewhere, and its model against formulas written out anew."""
+
+import math
+
+import numpy as np
+import pytest
+
+from engine.backends.reference import BACKEND, ReferenceBackend, ops
+from engine.config import RunConfig
+from engine.errors import UnsupportedError
+from engine.packing import pack
+
+from .tiny_models import random_model
+
+
+def test_gelu():
+    x = np.array([0.0, 1.0, -1.0, 3.0, -10.0, 40.0, -40.0])
+    # x Phi(x), to 15 digits, from tables of the normal distribution
+    expected = [0.0, 0.841344746068543, -0.158655253931457, 2.99595030590511, -7.61985302416052e-23, 40.0, 0.0]
+    np.testing.assert_allclose(ops.gelu(x), expected, rtol=1e-14, atol=1e-300)
+
+
+def test_gelu_tanh():
+    np.testing.assert_allclose(
+        ops.gelu_tanh(np.array([0.0, 1.0, -1.0, 30.0])), [0.0, 0.841191990608, -0.158808009392, 30.0], rtol=1e-11
+    )
+
+
+def test_relu():
+    np.testing.assert_array_equal(ops.relu(np.array([-2.0, 0.0, 3.0])), [0.0, 0.0, 3.0])
+
+
+def test_layer_norm():
+    x = np.array([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])
+    expected = np.array([[-1, 0, 1], [0, 0, 0]]) / math.sqrt(2 / 3 + 0.5)
+    np.testing.assert_allclose(
+        ops.layer_norm(x, np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 7.0]), 0.5), expected * [1, 2, 3] + [0, 0, 7]
+    )
+
+
+def test_layer_norm_far_from_zero():
+    x = np.array([[1.0, 2.0, 3.0]])
+    weight, bias = np.ones(3), np.zeros(3)
+    np.testing.assert_allclose(ops.layer_norm(x + 2.0**26, weight, bias, 1e-12), ops.layer_norm(x, weight, bias, 1e-12))
+
+
+def test_softmax():
+    np.testing.assert_allclose(ops.softmax(np.log([[1.0, 3.0, 4.0]])), [[0.125, 0.375, 0.5]])
+    np.testing.assert_allclose(ops.softmax(np.array([1000.0, 1000.0])), [0.5, 0.5])
+
+
+def test_attention():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 2, 5, 4))
+    out = ops.attention(q, k, v)
+    for h in range(2):
+        for t in range(5):
+            weights = np.array([math.exp(q[h, t] @ k[h, s] / 2.0) for s in range(5)])
+            np.testing.assert_allclose(out[h, t], weights @ v[h] / weights.sum())
+
+
+def test_one_layer():
+    model = random_model(num_layers=1, activation="relu", head_width=3)
+    w = {name: array.astype(np.float64) for name, array in model.weights.items()}
+    ids, types = np.array([7, 3, 9]), np.array([0, 1, 1])
+    batch, _ = pack(model.config, ids[None], token_type_ids=types[None])
+
+    def norm(x, name):
+        centred = x - x.mean(1, keepdims=True)
+        return centred / np.sqrt(x.var(1, keepdims=True) + 1e-12) * w[name + ".weight"] + w[name + ".bias"]
+
+    def linear(x, name):
+        return np.einsum("ti,oi->to", x, w[f"layers.0.{name}.weight"]) + w[f"layers.0.{name}.bias"]
+
+    x = norm(
+        w["embeddings.word"][ids] + w["embeddings.position"][:3] + w["embeddings.token_type"][types], "embeddings.norm"
+    )
+    q, k, v = (linear(x, f"attention.{name}").reshape(3, 3, 3) for name in ("query", "key", "value"))
+    scores = np.exp(np.einsum("thd,shd->hts", q, k) / math.sqrt(3))
+    heads = np.einsum("hts,shd->thd", scores / scores.sum(2, keepdims=True), v).reshape(3, 9)
+    x = norm(x + linear(heads, "attention.output"), "layers.0.attention.norm")
+    x = norm(x + linear(np.maximum(linear(x, "ffn.up"), 0), "ffn.down"), "layers.0.ffn.norm")
+
+    plan = ReferenceBackend(np.float64).prepare(model.config, model.weights, RunConfig())
+    np.testing.assert_allclose(plan.forward_unrounded(batch), x, rtol=1e-10, atol=1e-12)
+
+
+def test_float32_is_near_float64():
+    model = random_model()
+    batch, _ = pack(model.config, [[1, 2, 3], [], [4] * 16])
+    exact = ReferenceBackend(np.float64).prepare(model.config, model.weights, RunConfig()).forward_unrounded(batch)
+    assert exact.dtype == np.float64
+    rounded = BACKEND.prepare(model.config, model.weights, RunConfig()).forward(batch)
+    assert rounded.dtype == np.float32
+    np.testing.assert_allclose(rounded, exact, atol=2e-4)
+
+
+def test_other_precisions_are_refused():
+    model = random_model()
+    with pytest.raises(UnsupportedError, match="bfloat16"):
+        BACKEND.prepare(model.config, model.weights, RunConfig(precision="bfloat16"))
