@@ -1,7 +1,7 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo lint bench golden wheel clean
+.PHONY: help test demo lint asan bench golden wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -34,6 +34,15 @@ lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
+asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
+	rm -rf build/lib* build/temp* build/asan
+	ENGINE_BUILD_WIDE=1 CFLAGS="-fsanitize=address" LDFLAGS="-fsanitize=address" \
+		$(BIN)/pip install -q --no-deps --target build/asan .
+	rm -rf build/lib* build/temp*
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan \
+		$(BIN)/pytest --import-mode=append tests/kernels tests/test_pool.py tests/test_cython_plan.py
+
 bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
 	cd asv_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --python=same --quick --show-stderr --dry-run
 
@@ -43,6 +52,7 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
 
 wheel: $(INSTALLED)  ## Build the wheel into dist/
+	rm -rf build/lib* build/temp*
 	$(BIN)/pip wheel --no-deps -w dist .
 
 clean:  ## Remove what was built; downloaded models stay

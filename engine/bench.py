@@ -70,7 +70,7 @@ def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, np.ndarray]:
     return {"inputs_embeds": rng.standard_normal((B, T, engine.config.hidden_size), np.float32)}
 
 
-HEADER = f"{'shape':>8} {'time':>10} {'tokens/s':>9} {'GFLOP/s':>8} {'of peak':>8}   {'floors: arithmetic':>18} {'weights':>10}"
+HEADER = "   shape       time  tokens/s  GFLOP/s  of peak   floors: arithmetic     weights"
 
 
 def row(m: Measurement) -> str:

@@ -17,6 +17,7 @@ from .packing import Layout, pack
 from .parameters import expected_shapes
 from .pooling import cosine_similarity, normalize, pool
 from .text import Sentence, Tokenizer, add_prompt, batches, check_sentences, choose_prompt, progress, slices
+from .weights.files import release_pages
 
 if TYPE_CHECKING:
     from .model import Model
@@ -54,6 +55,7 @@ class Engine:
         self.max_tokens = max_tokens
         self.precision = precision
         self._plan = chosen.prepare(model.config, model.weights, run)
+        release_pages(model.weights.values())
         self._reload: partial[Engine] | None = None
 
     @classmethod

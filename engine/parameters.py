@@ -58,7 +58,7 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -> None:
-    """Raise one `WeightsError` that lists everything wrong with `weights`: missing, extra, shape, dtype, NaN or infinity."""
+    """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, NaN or infinity."""
     shapes = expected_shapes(config)
     problems = [f"missing {name}, shape {list(shape)}" for name, shape in shapes.items() if name not in weights]
     problems += [f"unexpected {name}, shape {list(weights[name].shape)}" for name in weights if name not in shapes]

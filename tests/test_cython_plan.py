@@ -67,7 +67,8 @@ def test_against_float64(name, shape, lengths):
     allowed = 4 * np.abs(naive - exact).max() + 4 * np.finfo(np.float32).eps * np.abs(exact).max()
     for threads in (1, 3):
         out = make_plan(config, weights, threads, name).forward(batch)
-        assert out.shape == exact.shape and np.abs(out - exact).max() <= allowed
+        assert out.shape == exact.shape
+        assert np.abs(out - exact).max() <= allowed
 
 
 WEIGHTS = make_weights(SMALL)
@@ -124,7 +125,8 @@ def test_nan_stays_in_its_sequence():
     embeds[6] = np.nan
     out = plan.forward(Batch(batch.cu_seqlens, None, embeds, batch.position_ids, batch.token_type_ids))
     assert np.isnan(out[4:13]).all()
-    assert np.array_equal(out[:4], clean[:4]) and np.array_equal(out[13:], clean[13:])
+    assert np.array_equal(out[:4], clean[:4])
+    assert np.array_equal(out[13:], clean[13:])
     assert np.array_equal(plan.forward(batch), clean), "nothing of it stays in the workspace"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 import zlib
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from engine.errors import WeightsError
 from engine.weights import npz
+from engine.weights.files import release_pages
 from engine.weights.npz import read_npz, write_npz
 
 from .damage import LITTLE, mangled, owner, peak_of
@@ -349,3 +351,21 @@ def test_missing_files_and_folders_are_named():
         read_npz("missing.npz")
     with pytest.raises(WeightsError, match="cannot be read"):
         read_npz(".")
+
+
+def test_released_pages_are_read_again(tmp_path):
+    arrays = {"a": np.arange(3_000_000, dtype=np.float32), "b": np.ones(5, np.float32)}
+    write_npz(tmp_path / "weights.npz", arrays)
+    mapped = read_npz(tmp_path / "weights.npz")
+    resident = resident_file_kb()
+    release_pages([*mapped.values(), np.ones(3, np.float32)])
+    assert resident_file_kb() < resident - 10_000
+    assert all(np.array_equal(mapped[name], array) for name, array in arrays.items())
+
+
+def resident_file_kb():
+    """Kilobytes of mapped files that are in memory for this process."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("no /proc to ask")
+    return int(re.search(r"RssFile:\s+(\d+)", status.read_text())[1])

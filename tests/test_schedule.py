@@ -24,7 +24,8 @@ def test_every_sequence_is_in_one_group_within_the_workspace(lengths, threads, m
     first = 0
     for count, tokens in plan.groups.tolist():
         _, T, row = plan.sequences[first : first + count].T
-        assert row.tolist() == np.concatenate([[0], np.cumsum(T)[:-1]]).tolist() and T.sum() == tokens
+        assert row.tolist() == np.concatenate([[0], np.cumsum(T)[:-1]]).tolist()
+        assert T.sum() == tokens
         first += count
     assert first == len(expected)
 
@@ -49,4 +50,5 @@ def test_bundles_are_taken_where_they_keep_all_threads_busy(lengths, threads, bu
 def test_bundles_are_even_for_mixed_lengths():
     rng = np.random.default_rng(0)
     _, plan = make(rng.integers(3, 201, 256), 2)
-    assert plan.bundles and plan.groups[:, 1].max() <= max(schedule.BUNDLE, 200)
+    assert plan.bundles
+    assert plan.groups[:, 1].max() <= max(schedule.BUNDLE, 200)

@@ -14,7 +14,7 @@ WORK = {
     "MiniLM 32x128": ("MiniLM", [128] * 32),
     "MiniLM 1x128": ("MiniLM", [128]),
 }
-REPEATS = 7
+REPEATS = 5
 
 
 class Forward(RandomModels):
@@ -32,11 +32,13 @@ class Forward(RandomModels):
 
     def track_fraction_of_peak(self, paths, work, threads):
         """Time that the arithmetic, or else reading the weights once, must take here, over the time that was taken."""
-        taken = best_time(self.engine, self.batch)
-        peak = measure_peak(threads)
-        compute = forward_flops(self.engine.config, self.lengths) / (peak.fma_gflops * 1e9)
-        read = weight_bytes(self.engine.config) / (peak.dram_read_gbs * 1e9)
-        return max(compute, read) / taken
+        times, peaks = [], []
+        for _ in range(REPEATS):  # in turns, so that a busy neighbour slows both alike
+            peaks.append(measure_peak(threads, repeats=1))
+            times += [seconds(self.engine, self.batch) for _ in range(3)]
+        compute = forward_flops(self.engine.config, self.lengths) / (max(p.fma_gflops for p in peaks) * 1e9)
+        read = weight_bytes(self.engine.config) / (max(p.dram_read_gbs for p in peaks) * 1e9)
+        return max(compute, read) / min(times)
 
     track_fraction_of_peak.unit = "fraction"
 
@@ -52,18 +54,15 @@ class MixedLengths(RandomModels):
         """Tokens/s of 256 sequences of 3..200 tokens, over tokens/s of 256 sequences of their mean length."""
         mixed = mixed_lengths()
         uniform = [sum(mixed) // len(mixed)] * len(mixed)
-        mixed_time, uniform_time = (best_time(self.engine, random_ids(lengths), 3) for lengths in (mixed, uniform))
-        return (sum(mixed) / mixed_time) / (sum(uniform) / uniform_time)
+        batches = random_ids(mixed), random_ids(uniform)
+        mixed_times, uniform_times = zip(*([seconds(self.engine, b) for b in batches] for _ in range(3)), strict=True)
+        return (sum(mixed) / min(mixed_times)) / (sum(uniform) / min(uniform_times))
 
     track_tokens_per_second_over_uniform.unit = "ratio"
 
 
-def best_time(engine, batch, repeats=REPEATS):
-    """Seconds of the fastest of some forward passes, the first (which warms up) left out."""
+def seconds(engine, batch):
+    """How long one forward pass takes."""
+    start = perf_counter()
     engine.forward(batch)
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        engine.forward(batch)
-        times.append(perf_counter() - start)
-    return min(times)
+    return perf_counter() - start

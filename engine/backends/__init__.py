@@ -49,7 +49,10 @@ AUTO = ("cython",)
 
 
 def get_backend(name: str) -> Backend:
-    """The backend of that name, or with "auto" the first that runs here; raises `BackendUnavailable` with the reasons."""
+    """The backend of that name, or with "auto" the first that runs here.
+
+    Raises `BackendUnavailable`, with the reasons.
+    """
     if name != "auto" and name not in BACKENDS:
         raise BackendUnavailable(f"no backend is called {name!r}; choose auto, {', '.join(BACKENDS)}")
     reasons = []

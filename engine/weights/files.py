@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from ..errors import UnsupportedError, WeightsError
 
@@ -50,6 +52,22 @@ def map_file(path: Path) -> mmap.mmap:
         if os.fstat(file.fileno()).st_size == 0:
             raise FormatError("the file is empty")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def release_pages(arrays: Iterable[np.ndarray]) -> None:
+    """Give the memory behind mapped arrays back to the system, which reads it from their files again when needed."""
+    maps = {id(mapped): mapped for mapped in map(_map_behind, arrays) if mapped is not None}
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in maps.values():
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_behind(array: np.ndarray) -> mmap.mmap | None:
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    return owner if isinstance(owner, mmap.mmap) else None
 
 
 @contextmanager

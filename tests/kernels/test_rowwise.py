@@ -80,4 +80,6 @@ def test_activation_at_every_width(kernels, name):
 def test_activation_passes_nan_and_infinity(kernels, name):
     x = np.array([[np.nan, np.inf, 1.0]], np.float32)
     kernels.activate(ACTIVATIONS[name], x)
-    assert np.isnan(x[0, 0]) and x[0, 1] == np.inf and 0.8 < x[0, 2] <= 1
+    assert np.isnan(x[0, 0])
+    assert x[0, 1] == np.inf
+    assert 0.8 < x[0, 2] <= 1

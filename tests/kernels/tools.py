@@ -38,7 +38,8 @@ def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor
     Two roundings are granted, of the largest result or of the largest operand of the last step, for where the plain
     formula happens to be exact.
     """
-    assert out.shape == exact.shape and np.isfinite(out).all()
+    assert out.shape == exact.shape
+    assert np.isfinite(out).all()
     error, allowed = np.abs(out - exact).max(initial=0), np.abs(naive - exact).max(initial=0)
     floor = 2 * np.finfo(np.float32).eps * np.abs(exact if operand is None else operand).max(initial=0)
     assert error <= factor * allowed + floor, f"error {error:.3g}, the plain formula's is {allowed:.3g}"

@@ -28,7 +28,7 @@ class CythonBackend:
 
             isa.chosen()
         except ImportError as error:
-            return f"its compiled modules cannot be imported ({error}); reinstall encoder-engine, or build it with a C compiler"
+            return f"its compiled modules cannot be imported ({error}); reinstall encoder-engine, or build it with gcc"
         except BackendUnavailable as error:
             return str(error)
         return None
@@ -45,7 +45,7 @@ class CythonBackend:
         from .plan import CythonPlan
 
         if run.precision != "float32":
-            raise UnsupportedError(f"the cython backend computes in float32; precision {run.precision!r} is not there yet")
+            raise UnsupportedError(f"the cython backend computes in float32; precision {run.precision!r} is not there")
         return CythonPlan(isa.chosen(), config, weights, run)
 
 

@@ -68,10 +68,10 @@ os.register_at_fork(after_in_child=_free_turns)
 
 def _pack(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], threads: int) -> Encoder:
     layers = [_pack_layer(kernels, config, weights, f"layers.{i}.") for i in range(config.num_layers)]
-    tables = (weights.get(f"embeddings.{name}") for name in ("word", "position", "token_type"))
+    word, position, token_type = (weights.get(f"embeddings.{name}") for name in ("word", "position", "token_type"))
     norm = _norm(config, weights, "embeddings.norm") if config.embedding_norm else None
-    return Encoder(kernels, layers, *tables, norm, D=config.hidden_size, H=config.num_heads, d=config.head_width,
-                   threads=threads, allocate=allocate)
+    return Encoder(kernels, layers, word, position, token_type, norm, D=config.hidden_size,
+                   H=config.num_heads, d=config.head_width, threads=threads, allocate=allocate)
 
 
 def _pack_layer(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], prefix: str) -> tuple:
@@ -80,8 +80,8 @@ def _pack_layer(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.
         _pack_heads(kernels, config, weights, prefix + "attention."),
         _pack_output(kernels, config, weights, prefix + "attention.output"),
         _norm(config, weights, prefix + "attention.norm"),
-        _linear(kernels, weights[prefix + "ffn.up.weight"], weights[prefix + "ffn.up.bias"], ACTIVATIONS[config.activation]),
-        _linear(kernels, weights[prefix + "ffn.down.weight"], weights[prefix + "ffn.down.bias"]),
+        _linear(kernels, weights, prefix + "ffn.up", ACTIVATIONS[config.activation]),
+        _linear(kernels, weights, prefix + "ffn.down"),
         _norm(config, weights, prefix + "ffn.norm"),
     )
 
@@ -94,7 +94,11 @@ def _norm(config: ModelConfig, weights: Mapping[str, np.ndarray], name: str) -> 
     return NormWeights(weights[name + ".weight"], weights[name + ".bias"], config.norm_eps)
 
 
-def _linear(kernels: Kernels, weight: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedLinear:
+def _linear(kernels: Kernels, weights: Mapping[str, np.ndarray], name: str, activation: int = 0) -> PackedLinear:
+    return _pack_matrix(kernels, weights[name + ".weight"], weights[name + ".bias"], activation)
+
+
+def _pack_matrix(kernels: Kernels, weight: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedLinear:
     """weight [N,K], bias [N], with N padded by zeros."""
     N = _padded(len(bias), kernels)
     padded_bias = np.zeros(N, np.float32)
@@ -124,4 +128,4 @@ def _pack_output(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np
     H, d, D = config.num_heads, config.head_width, config.hidden_size
     weight = np.zeros((D, H, _padded(d, kernels)), np.float32)
     weight[:, :, :d] = weights[name + ".weight"].reshape(D, H, d)
-    return _linear(kernels, weight.reshape(D, -1), weights[name + ".bias"])
+    return _pack_matrix(kernels, weight.reshape(D, -1), weights[name + ".bias"])

@@ -1,0 +1,63 @@
+"""Types of the compiled module native.pyx; docstrings are there."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+def supports(isa: str) -> bool: ...
+
+class Kernels:
+    isa: str
+    VL: int
+    NR: int
+    MR: int
+    def __init__(self, capsule: object) -> None: ...
+    def linear(
+        self, map: PackedLinear, a: Array, out: Array, residual: Array | None = None, width: int = 0, block: int = 0
+    ) -> None: ...
+    def attention(self, q: Array, k: Array, v: Array, out: Array, scale: float, scratch: Array) -> None: ...
+    def attention_scratch(self, d: int, e: int) -> int: ...
+    def layer_norm(self, weights: NormWeights, x: Array, out: Array) -> None: ...
+    def activate(self, activation: int, x: Array) -> None: ...
+    def fma_rounds(self, n: int) -> float: ...
+    def read(self, x: Array) -> float: ...
+
+class PackedLinear:
+    def __init__(self, kernels: Kernels, panels: Array, bias: Array, activation: int = 0) -> None: ...
+    def fill(self, w: Array, column: int = 0) -> None: ...
+
+class NormWeights:
+    def __init__(self, weight: Array, bias: Array, eps: float) -> None: ...
+
+class Encoder:
+    threads: int
+    def __init__(
+        self,
+        kernels: Kernels,
+        layers: list[tuple[Any, ...]],
+        word: Array | None,
+        position: Array | None,
+        type: Array | None,
+        embedding_norm: NormWeights | None,
+        *,
+        D: int,
+        H: int,
+        d: int,
+        threads: int,
+        allocate: Callable[[int], Array],
+    ) -> None: ...
+    def workspace_bytes(self, tokens: int) -> int: ...
+    def forward(
+        self,
+        sequences: Array,
+        groups: Array,
+        bundles: bool,
+        ids: Array | None,
+        embeds: Array | None,
+        position_ids: Array,
+        type_ids: Array,
+        out: Array,
+    ) -> None: ...
