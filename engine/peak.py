@@ -5,7 +5,6 @@ A time means nothing on a machine that is shared, or of another kind; a fraction
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ import numpy as np
 from .backends.cython_cpu import isa
 from .config import ModelConfig
 
-ROUNDS = 400_000
-"""FMA rounds of one measurement: about 25 ms."""
+ROUNDS = 10_000_000
+"""FMA rounds of one measurement: about 20 ms, long against the start of a thread."""
 
 BUFFER = 64 * 2**20
 """Floats read in one measurement of the memory: 256 MB, far beyond the caches."""
@@ -41,33 +40,24 @@ def measure_peak(threads: int, repeats: int = 5) -> Peak:
 def measure_fma(threads: int, repeats: int = 5) -> float:
     """GFLOP/s of independent float32 FMAs on `threads` threads together: the best of `repeats` runs."""
     kernels = isa.chosen()
-    flops = threads * kernels.fma_rounds(1) * ROUNDS
-    return max(flops / _together(threads, lambda rank: kernels.fma_rounds(ROUNDS)) for _ in range(repeats)) / 1e9
+    flops = kernels.fma_rounds(ROUNDS, threads)
+    return flops / _best_time(lambda: kernels.fma_rounds(ROUNDS, threads), repeats) / 1e9
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:
     """GB/s of reading 256 MB from start to end, each of `threads` threads its part: the best of `repeats` runs."""
     kernels = isa.chosen()
-    parts = np.ones((threads, BUFFER // threads // 64 * 64), np.float32)
-    return max(parts.nbytes / _together(threads, lambda rank: kernels.read(parts[rank])) for _ in range(repeats)) / 1e9
+    buffer = np.ones(BUFFER, np.float32)
+    return buffer.nbytes / _best_time(lambda: kernels.read(buffer, threads), repeats) / 1e9
 
 
-def _together(threads: int, work: Callable[[int], object]) -> float:
-    """Seconds from the moment at which all threads are ready until all have done work(rank)."""
-    ready = threading.Barrier(threads + 1)
-
-    def run(rank: int) -> None:
-        ready.wait()
-        work(rank)
-
-    team = [threading.Thread(target=run, args=(rank,)) for rank in range(threads)]
-    for thread in team:
-        thread.start()
-    ready.wait()
-    start = time.perf_counter()
-    for thread in team:
-        thread.join()
-    return time.perf_counter() - start
+def _best_time(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:

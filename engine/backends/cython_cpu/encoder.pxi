@@ -14,7 +14,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 cdef enum:
-    BLOCK = 128                 # rows that go through a layer's products together, their hidden rows in L2
+    BLOCK = 96                  # rows that go through a layer's products together, their hidden rows in L2
     BUNDLE = 192                # tokens of a bundle, about
     COLUMN_TOKENS = 64          # up to so many tokens of a batch, a team splits columns
 

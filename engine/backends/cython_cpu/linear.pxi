@@ -10,7 +10,7 @@ cdef void linear(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_
     cdef Tile t
     t.a_stride = a_stride
     t.out_stride = out.stride
-    t.ahead_step = NR * sizeof(float) // max(tiles, 1)
+    t.ahead_step = (NR * sizeof(float) + tiles - 1) // max(tiles, 1)
     for s in range(slices):
         k = y.K * s // slices
         t.depth = y.K * (s + 1) // slices - k
@@ -27,7 +27,7 @@ cdef void linear(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_
             for i in range(tiles):
                 next_row = M * (i + 1) // tiles
                 t.a = a + row * a_stride + k
-                t.ahead = <const char*>(t.b + NR * y.K) + i * t.depth * t.ahead_step
+                t.ahead = <const char*>(t.b + NR * y.K) + t.depth * NR * sizeof(float) * i // tiles
                 t.out = out.data + row * out.stride
                 t.residual = residual + row * out.stride if final and residual != NULL else NULL
                 linear_any(<int>(next_row - row), nv, &t)

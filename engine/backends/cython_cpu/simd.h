@@ -51,7 +51,7 @@ INLINE void v_storen(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_mask(n)
 #include <immintrin.h>
 
 #define ISA_NAME "avx2"
-enum { VL = 8, NV = 2, MR = 6, KC = 1024 };
+enum { VL = 8, NV = 2, MR = 6, KC = 768 };
 typedef __m256 vf;
 
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }

@@ -68,17 +68,53 @@ cdef class Kernels:
         with nogil:
             self.table.activate(activation, &x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1])
 
-    def fma_rounds(self, Py_ssize_t n):
-        """Floating-point operations done by n rounds of independent FMAs, as many a round as a tile has."""
-        cdef float sink
-        cdef double flops
-        with nogil:
-            flops = self.table.fma_rounds(n, &sink)
-        return flops
+    def fma_rounds(self, Py_ssize_t n, int threads=1):
+        """Do n rounds of independent FMAs on each thread of the pool; returns the floating-point operations of all."""
+        cdef Probe probe
+        probe.table, probe.n, probe.x = self.table, n, NULL
+        return run_probe(&probe, threads)
 
-    def read(self, const float[::1] x):
-        """Sum of x, at the speed at which memory can be read; the length is a multiple of 4*VL."""
-        cdef float total
-        with nogil:
-            total = self.table.read(&x[0], x.shape[0])
-        return total
+    def read(self, const float[::1] x, int threads=1):
+        """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
+        cdef Probe probe
+        probe.table, probe.n, probe.x = self.table, x.shape[0] // threads // (4 * self.table.VL) * 4 * self.table.VL, &x[0]
+        return run_probe(&probe, threads)
+
+
+cdef struct Probe:
+    const KernelTable* table
+    Py_ssize_t n
+    const float* x          # what to read; NULL: do FMAs
+    double total            # added up under a lock
+
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    static void add_up(double *total, double part) {
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        pthread_mutex_lock(&lock);
+        *total += part;
+        pthread_mutex_unlock(&lock);
+    }
+    """
+    void add_up(double* total, double part) noexcept nogil
+
+
+cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Probe* probe = <Probe*>arg
+    cdef float sink
+    if probe.x == NULL:
+        add_up(&probe.total, probe.table.fma_rounds(probe.n, &sink))
+    else:
+        add_up(&probe.total, probe.table.read(probe.x + rank * probe.n, probe.n))
+
+
+cdef double run_probe(Probe* probe, int threads) except *:
+    cdef int error
+    probe.total = 0
+    with nogil:
+        error = pool_run(threads, probe_work, probe)
+    if error:
+        raise OSError(error, f"cannot start {threads} threads")
+    return probe.total
