@@ -14,9 +14,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 cdef enum:
-    BLOCK = 96                  # rows that go through a layer's products together, their hidden rows in L2
+    BLOCK = 64                  # rows that go through a layer's products together, their hidden rows in L2
     BUNDLE = 192                # tokens of a bundle, about
-    COLUMN_TOKENS = 64          # up to so many tokens of a batch, a team splits columns
+    COLUMN_TOKENS = BLOCK       # up to so many tokens a team splits columns, in the first thread's block of rows
 
 cdef struct Layer:
     Linear qkv                  # [3*H*dp, D]: heads of q, then of k, then of v, each padded to dp

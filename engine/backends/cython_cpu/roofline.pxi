@@ -31,6 +31,6 @@ cdef float read(const float* x, Py_ssize_t n) noexcept nogil:
     for i in range(n // (4 * VL)):
         for j in range(4):
             acc[j] = v_add(acc[j], v_load(x + j * VL))
-            prefetch(<const char*>(x + AHEAD + j * VL))
+            fetch_near(<const char*>(x + AHEAD + j * VL))
         x += 4 * VL
     return v_sum(v_add(v_add(acc[0], acc[1]), v_add(acc[2], acc[3])))

@@ -118,7 +118,7 @@ INLINE void v_storen(float *p, vf x, int n) { memcpy(p, &x, 4 * (size_t)n); }
 #endif
 
 enum { NR = NV * VL };
-enum { AHEAD = 512 }; /* floats */
+enum { LINE = 16, AHEAD = 512 }; /* floats in a cache line; floats that reading runs ahead of itself */
 
 /* Sum of the lanes in a fixed order: halves are folded onto each other. */
 INLINE float v_sum(vf x) {
@@ -129,4 +129,6 @@ INLINE float v_sum(vf x) {
     return lane[0];
 }
 
-INLINE void prefetch(const char *p) { __builtin_prefetch(p, 0, 2); } /* into the second-level cache */
+/* Ask for the line at p, into the first or the second-level cache. */
+INLINE void fetch_near(const char *p) { __builtin_prefetch(p, 0, 3); }
+INLINE void fetch_far(const char *p) { __builtin_prefetch(p, 0, 2); }

@@ -7,6 +7,7 @@ cdef extern from "simd.h" nogil:
         MR
         NR
         KC
+        LINE
         AHEAD
     const char* ISA_NAME
     vf v_set1(float x)
@@ -26,4 +27,5 @@ cdef extern from "simd.h" nogil:
     vf v_scale(vf p, vf z)
     vf v_keep(vf x, int n)
     float v_sum(vf x)
-    void prefetch(const char* p)
+    void fetch_near(const char* p)
+    void fetch_far(const char* p)

@@ -41,7 +41,7 @@ cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const fl
         for j in range(nv):
             w[j] = v_load(b + j * VL)
         if fetch:
-            prefetch(ahead)
+            fetch_far(ahead)
             ahead += ahead_step
         for i in range(mr):
             x = v_set1(a[i * a_stride])
@@ -55,7 +55,9 @@ cdef inline void linear_tile(const int mr, const int nv, const Tile* t) noexcept
     cdef vf acc[MR * NV]
     cdef int i, j
     for i in range(mr):
-        prefetch(<const char*>(t.out + t.column[0] + i * t.out_stride))
+        for j in range(nv):
+            if j * VL % LINE == 0:
+                fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
     multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, True, t.ahead, t.ahead_step, acc)
     if t.bias != NULL:
         for i in range(mr):
