@@ -98,3 +98,15 @@ def test_an_idle_pool_uses_no_cpu(plan):
     before = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - before < 0.02
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="no /proc to ask")
+def test_workers_keep_the_cpus_they_may_use(plan):
+    """Waking a worker moves it off the caller's CPU for a moment only."""
+    batch = make_batch(SMALL, [60, 60])
+    for _ in range(20):
+        plan.forward(batch)
+        time.sleep(0.01)
+    plan.forward(batch)
+    allowed = os.sched_getaffinity(0)
+    assert all(os.sched_getaffinity(int(task)) == allowed for task in os.listdir("/proc/self/task"))

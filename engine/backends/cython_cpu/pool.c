@@ -16,14 +16,15 @@
 enum { SPINS = 4000 };
 
 typedef struct {
-    pthread_mutex_t mutex; /* guards sleeping only: tickets are atomic */
+    pthread_mutex_t mutex; /* guards sleeping, and kept_off: tickets are atomic */
     pthread_cond_t wake;
     atomic_int asleep;
     atomic_uint ticket; /* one more for every job given to this worker */
     int rank;
 #ifdef __linux__
     atomic_int id;     /* the kernel's; 0 until it has started */
-    cpu_set_t allowed; /* what it may use again once it is awake */
+    int kept_off;      /* whether it was kept off the caller's CPU, and ... */
+    cpu_set_t allowed; /* ... what it may use again once it is awake */
 #endif
 } worker;
 
@@ -70,14 +71,15 @@ static void keep_off_this_cpu(worker *sleeper) {
     if (id && !sched_getaffinity(id, sizeof sleeper->allowed, &sleeper->allowed)) {
         cpu_set_t others = sleeper->allowed;
         CPU_CLR(sched_getcpu(), &others);
-        if (CPU_COUNT(&others)) sched_setaffinity(id, sizeof others, &others);
+        sleeper->kept_off = CPU_COUNT(&others) && !sched_setaffinity(id, sizeof others, &others);
     }
 #endif
 }
 
 static void allow_all_cpus(worker *self) {
 #ifdef __linux__
-    if (CPU_COUNT(&self->allowed)) sched_setaffinity(0, sizeof self->allowed, &self->allowed);
+    if (self->kept_off) sched_setaffinity(0, sizeof self->allowed, &self->allowed);
+    self->kept_off = 0;
 #endif
 }
 
@@ -90,8 +92,8 @@ static void sleep_until_next(worker *self, unsigned seen) {
     atomic_store(&self->asleep, 1);
     while (atomic_load(&self->ticket) == seen) pthread_cond_wait(&self->wake, &self->mutex);
     atomic_store(&self->asleep, 0);
-    pthread_mutex_unlock(&self->mutex);
     allow_all_cpus(self);
+    pthread_mutex_unlock(&self->mutex);
 }
 
 static void *worker_main(void *arg) {
@@ -112,7 +114,7 @@ static void give_ticket(worker *to) {
     atomic_fetch_add(&to->ticket, 1);
     if (atomic_load(&to->asleep)) {
         pthread_mutex_lock(&to->mutex);
-        keep_off_this_cpu(to);
+        if (atomic_load(&to->asleep)) keep_off_this_cpu(to);
         pthread_cond_signal(&to->wake);
         pthread_mutex_unlock(&to->mutex);
     }
