@@ -31,6 +31,10 @@ class Peak:
     """Sequential reading of memory, in GB/s."""
     threads: int
 
+    def or_higher(self, other: Peak) -> Peak:
+        """The higher of two measurements, limit by limit."""
+        return Peak(max(self.fma_gflops, other.fma_gflops), max(self.dram_read_gbs, other.dram_read_gbs), self.threads)
+
 
 def measure_peak(threads: int, repeats: int = 5) -> Peak:
     """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""

@@ -97,3 +97,12 @@ def test_errors_are_one_message(model, tmp_path, monkeypatch, capsys, arguments,
 def test_run_as_a_module():
     run = subprocess.run([sys.executable, "-m", "engine", "--version"], check=True, capture_output=True, text=True)
     assert run.stdout == f"encoder-engine {engine.__version__}\n"
+
+
+def test_bench(model, capsys, monkeypatch):
+    bench = pytest.importorskip("engine.bench", reason="the compiled kernels are not built")
+    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    assert main(["bench", model, "--threads", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[0] == "1x16" and "%" in line for line in lines)
+    assert not any("1x512" in line for line in lines), "longer than the model allows"

@@ -16,6 +16,10 @@ def test_measured_limits_are_positive():
     assert measured.dram_read_gbs > 0
 
 
+def test_higher_limits():
+    assert peak.Peak(3, 1, 2).or_higher(peak.Peak(2, 5, 2)) == peak.Peak(3, 5, 2)
+
+
 def test_work_of_bert_base():
     """85.1 M parameters in the layers; 22.35 GFLOP for 128 tokens, counted by hand."""
     assert peak.weight_bytes(BERT_BASE) == 4 * 85_054_464
