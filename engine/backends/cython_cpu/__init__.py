@@ -1,8 +1,8 @@
 """The CPU backend: kernels compiled ahead of time from Cython, one module per instruction set, and their schedule.
 
-    isa.py       which kernels run            table.pxd    the kernel table, seam 1
-    plan.py      weights packed for them      *.pxi        the kernels, written once over simd.h
-    schedule.py  who works on what            encoder.pxi  a forward pass, in one native call; pool.c its threads
+    isa.py       which kernels run            table.pxd     the kernel table, seam 1
+    plan.py      weights packed for them      tile.pxi ...  the kernels, written once over simd.h
+    schedule.py  who works on what            schedule.pxi  a forward pass, in one native call; pool.c its threads
 """
 
 from __future__ import annotations

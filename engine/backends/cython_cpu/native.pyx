@@ -16,4 +16,5 @@ cdef extern from "pool.h" nogil:
 include "features.pxi"
 include "packed.pxi"
 include "single.pxi"
+include "schedule.pxi"
 include "encoder.pxi"

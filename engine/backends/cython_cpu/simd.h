@@ -3,12 +3,12 @@
  * Kernels (.pxi) are written once over these functions and compiled once per instruction set; the compiler's own
  * macros choose the section. NV vectors make the NR = NV*VL columns of a panel, MR rows the height of a tile: the
  * accumulators, MR*NV of them, plus NV vectors of the panel and one broadcast must fit the register file.
- * KC is the depth of a panel slice that stays in the first-level cache while the rows pass over it.
+ * KC is the most depth of a panel's slice, which stays in the second-level cache while a block of rows passes over it.
  *
  *   section    lanes  registers  tile   accumulators  slice of a panel
- *   AVX-512    16     32         6x64   24            1024 x 64 floats (second-level cache, 64 B/cycle on Zen 5)
- *   AVX2+FMA    8     16         6x16   12             256 x 16 floats = 16 KB
- *   portable    4     16         6x8    12             512 x  8 floats = 16 KB  (SSE2, NEON)
+ *   AVX-512    16     32         6x64   24            1024 x 64 floats = 256 KB
+ *   AVX2+FMA    8     16         6x16   12             768 x 16 floats =  48 KB
+ *   portable    4     16         6x8    12            1024 x  8 floats =  32 KB  (SSE2, NEON)
  *
  * ENGINE_EMULATE_WIDE gives the portable section AVX-512's shape, so that its tiles are tested on any machine. */
 #pragma once
