@@ -17,7 +17,6 @@ from .packing import Layout, pack
 from .parameters import expected_shapes
 from .pooling import cosine_similarity, normalize, pool
 from .text import Sentence, Tokenizer, add_prompt, batches, check_sentences, choose_prompt, progress, slices
-from .weights.files import release_pages
 
 if TYPE_CHECKING:
     from .model import Model
@@ -46,6 +45,8 @@ class Engine:
         """As `load`, for a model that is in memory already."""
         if type(max_tokens) is not int or max_tokens < 1:
             raise InputError(f"max_tokens must be an int of at least 1, not {max_tokens!r}")
+        from .weights.files import release_pages  # here, as `load_model` below: `import engine` shall stay light
+
         run = RunConfig(choose_threads(threads), precision, max_tokens)
         chosen = get_backend(backend)
         self.config = model.config
