@@ -20,7 +20,7 @@ def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
 
 def assert_guards(view: np.ndarray) -> None:
     """Nothing of the buffer around the view was written to."""
-    buffer = view.base if view.base.base is None else view.base.base
+    buffer = view
     while buffer.base is not None:
         buffer = buffer.base
     inside = np.zeros(buffer.size, bool)

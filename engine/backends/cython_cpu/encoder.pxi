@@ -67,8 +67,7 @@ cdef class Encoder:
     def _share_out(self):
         # Each thread's own rows and scratch, the thread's first touch deciding where the pages lie.
         cdef Model* m = &self.model
-        cdef Py_ssize_t scratch = m.kernels.attention_scratch(m.d, m.dp)
-        cdef Py_ssize_t each = BLOCK * (m.x_stride + m.hidden_stride) + row_stride(scratch)
+        cdef Py_ssize_t each = private_floats(m)
         cdef float[::1] own = self.allocate(each * self.threads)
         cdef int rank
         self.keep.append(own)
@@ -79,16 +78,14 @@ cdef class Encoder:
 
     def workspace_bytes(self, Py_ssize_t tokens):
         """Bytes of workspace with `tokens` tokens in flight."""
-        cdef Model* m = &self.model
-        each = BLOCK * (m.x_stride + m.hidden_stride) + row_stride(m.kernels.attention_scratch(m.d, m.dp))
-        return 4 * (self.threads * each + tokens * token_floats(m))
+        return 4 * (self.threads * private_floats(&self.model) + tokens * token_floats(&self.model))
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
                 float[:, ::1] out):
         """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each."""
         cdef Job job
-        cdef Py_ssize_t i, first = 0, most = 0, error
+        cdef Py_ssize_t i, first = 0, most = 0
         memset(&job, 0, sizeof(job))
         job.model, job.privates, job.bundles, job.count, job.out = &self.model, self.privates, bundles, len(groups), &out[0, 0]
         job.embedding = self.model.embedding
@@ -113,10 +110,7 @@ cdef class Encoder:
                 self.tokens = None
                 self.tokens = self.allocate(needed)
             job.tokens = &self.tokens[0]
-            with nogil:
-                error = pool_run(self.threads, work, &job)
-            if error:
-                raise OSError(error, f"cannot start {self.threads} threads")
+            run_team(self.threads, work, &job)
         finally:
             free(all_sequences)
             free(job.groups)

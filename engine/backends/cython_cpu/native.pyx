@@ -13,6 +13,17 @@ cdef extern from "pool.h" nogil:
     int pool_run(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg)
     void pool_barrier_wait(pool_barrier* barrier, int size)
 
+
+cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg) except -1:
+    # pool_run without the GIL; OSError when a thread cannot be started.
+    cdef int error
+    with nogil:
+        error = pool_run(threads, work, arg)
+    if error:
+        raise OSError(error, f"cannot start {threads} threads")
+    return 0
+
+
 include "features.pxi"
 include "packed.pxi"
 include "single.pxi"

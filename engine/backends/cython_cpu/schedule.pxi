@@ -11,7 +11,6 @@
 
 cdef enum:
     BLOCK = 64                  # rows that go through a layer's products together, their hidden rows in L2
-    BUNDLE = 192                # tokens of a bundle, about
     COLUMN_TOKENS = BLOCK       # up to so many tokens a team splits columns, in the first thread's block of rows
 
 cdef struct Layer:
@@ -88,6 +87,10 @@ cdef Py_ssize_t row_stride(Py_ssize_t width) noexcept nogil:
 
 cdef Py_ssize_t token_floats(const Model* m) noexcept nogil:
     return m.x_stride + 3 * m.H * m.dp + m.context_stride
+
+
+cdef Py_ssize_t private_floats(const Model* m) noexcept nogil:
+    return BLOCK * (m.x_stride + m.hidden_stride) + row_stride(m.kernels.attention_scratch(m.d, m.dp))
 
 
 cdef inline void meet(const Team* team) noexcept nogil:

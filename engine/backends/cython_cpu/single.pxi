@@ -111,10 +111,6 @@ cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
 
 
 cdef double run_probe(Probe* probe, int threads) except *:
-    cdef int error
     probe.total = 0
-    with nogil:
-        error = pool_run(threads, probe_work, probe)
-    if error:
-        raise OSError(error, f"cannot start {threads} threads")
+    run_team(threads, probe_work, probe)
     return probe.total

@@ -151,6 +151,3 @@ cdef void scores_any(int mr, int nv, const Tile* t) noexcept nogil:
 
 cdef void context_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(CONTEXT, mr, nv, t)
-
-
-ctypedef void (*TileFunction)(int mr, int nv, const Tile* t) noexcept nogil
