@@ -14,6 +14,7 @@ import numpy as np
 from ..batch import Batch
 from ..config import ModelConfig, RunConfig
 from ..errors import BackendUnavailable
+from .functional import Ops
 
 
 class Plan(Protocol):
@@ -36,6 +37,9 @@ class Backend(Protocol):
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Lay the weights out and return a plan; raises `UnsupportedError` for what the backend cannot run."""
+
+    def ops(self, threads: int) -> Ops:
+        """Its single operations, on up to so many threads."""
 
 
 BACKENDS = {

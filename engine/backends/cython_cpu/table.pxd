@@ -9,6 +9,7 @@ cdef enum Activation:
     GELU        # x * Phi(x), exact (erf) form
     GELU_TANH   # tanh approximation of it
     RELU
+    SILU        # x / (1 + e^-x)
 
 cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N])
@@ -26,8 +27,14 @@ cdef struct Output:
     Py_ssize_t width            # multiple of VL
     Py_ssize_t block
 
+# A user's change to a block of scores, in place: element (j, i) at scores[j*stride + i], n of them in each of `keys`
+# rows, is the score of query `query + i` with key `key + j`. `captured` is whatever the function needs besides.
+ctypedef void (*ScoreMod)(float* scores, Py_ssize_t stride, Py_ssize_t b, Py_ssize_t h, Py_ssize_t query, Py_ssize_t n,
+                          Py_ssize_t key, Py_ssize_t keys, const void* captured) noexcept nogil
+
 cdef struct Attention:
-    # out[T,e] = softmax(q[T,d] k[S,d]^T * scale) v[S,e], one head of one sequence
+    # out[T,e] = softmax(scores) v[S,e], one head of one sequence;
+    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale) + bias), where band and mask let the query see the key
     const float* q
     const float* k
     const float* v
@@ -39,8 +46,32 @@ cdef struct Attention:
     Py_ssize_t T
     Py_ssize_t S
     Py_ssize_t d
-    Py_ssize_t e                # multiple of VL: rows of v and out are that wide
+    Py_ssize_t e
+    Py_ssize_t low              # the band: query t sees keys t + low <= s < t + high, t counted from the row at q
+    Py_ssize_t high
+    const float* bias           # element (t, s) at bias[t*bias_t + s*bias_s]; NULL: none
+    Py_ssize_t bias_t
+    Py_ssize_t bias_s
+    const unsigned char* mask   # likewise; 0 hides the key from the query
+    Py_ssize_t mask_t
+    Py_ssize_t mask_s
+    ScoreMod score_mod          # NULL: none
+    const void* captured
+    Py_ssize_t b                # what it is told: the sequence, the head, and the index of the row at q
+    Py_ssize_t h
+    Py_ssize_t query
     float scale
+    float softcap               # c tanh(s / c); 0: none
+
+cdef struct Rotary:
+    # Pairs of the first `width` columns of a row are turned: (x, y) -> (x cos - y sin, x sin + y cos). A pair is
+    # columns i and i + width/2, or 2i and 2i + 1 where interleaved. Columns from `width` to d are copied.
+    const float* cos            # row m at cos + m*stride, width/2 entries
+    const float* sin
+    Py_ssize_t stride
+    Py_ssize_t width            # even
+    Py_ssize_t d
+    bint interleaved
 
 cdef struct Embedding:
     # row i: table[ids[i]] + positions[position_ids[i]] + types[type_ids[i]]; a NULL table adds nothing
@@ -73,9 +104,20 @@ cdef struct KernelTable:
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
     void (*layer_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                        Py_ssize_t M) noexcept nogil
+    # x / sqrt(mean(x^2) + eps) * weight; the norm's bias is not read.
+    void (*rms_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
+                     Py_ssize_t M) noexcept nogil
+    # Rows of N; -inf is excluded, and a row of nothing else gives zeros. May be in place, as the next.
+    void (*softmax)(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
+                    Py_ssize_t N) noexcept nogil
+    void (*rotate)(const Rotary* rotary, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
+                   Py_ssize_t M) noexcept nogil
     void (*embed)(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                   Py_ssize_t out_stride) noexcept nogil
     void (*activate)(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
+    # x[M,N] = activation(x) * y[M,N], in place: the gate of a gated feed-forward
+    void (*gate)(int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, Py_ssize_t M,
+                 Py_ssize_t N) noexcept nogil
     # Roofline: n rounds of independent FMAs, returning their number of flops; and a sum over n floats.
     double (*fma_rounds)(Py_ssize_t n, float* sink) noexcept nogil
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil
