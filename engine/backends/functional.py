@@ -50,7 +50,7 @@ class Ops(Protocol):
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        """activation(x [M,K] weight [N,K]^T + bias [N] + residual [M,N]): [M,N]."""
+        """activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]: [M,N]."""
 
     def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
         """LayerNorm over the last axis of x [M,D]."""
