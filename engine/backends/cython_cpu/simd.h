@@ -18,11 +18,23 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* For __builtin_shufflevector: lane i of both vectors, then lane i+1 of both, ... */
+#define PAIR(i) (i), (i) + VL
+#define PAIRS_4(i) PAIR(i), PAIR((i) + 1)
+#define PAIRS_8(i) PAIRS_4(i), PAIRS_4((i) + 2)
+#define PAIRS_16(i) PAIRS_8(i), PAIRS_8((i) + 4)
+/* Every second lane of both, from i on. */
+#define ALTERNATE_4(i) (i), (i) + 2, (i) + 4, (i) + 6
+#define ALTERNATE_8(i) ALTERNATE_4(i), ALTERNATE_4((i) + 8)
+#define ALTERNATE_16(i) ALTERNATE_8(i), ALTERNATE_8((i) + 16)
+
 #if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
 #include <immintrin.h>
 
 #define ISA_NAME "avx512"
 enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+#define PAIRS PAIRS_16
+#define ALTERNATE ALTERNATE_16
 typedef __m512 vf;
 
 INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
@@ -46,12 +58,26 @@ INLINE __mmask16 v_mask(int n) { return (__mmask16)((1u << n) - 1); }
 INLINE vf v_keep(vf x, int n) { return _mm512_maskz_mov_ps(v_mask(n), x); }
 INLINE vf v_loadn(const float *p, int n) { return _mm512_maskz_loadu_ps(v_mask(n), p); }
 INLINE void v_storen(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_mask(n), x); }
+INLINE vf v_and(vf a, vf b) { return _mm512_and_ps(a, b); }
+INLINE vf v_or(vf a, vf b) { return _mm512_or_ps(a, b); }
+INLINE vf v_select(vf mask, vf a, vf b) {
+    return (__m512)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)a, (__m512i)b, 0xca);
+}
+INLINE vf v_lanes(__mmask16 mask) { return (__m512)_mm512_movm_epi32(mask); }
+INLINE vf v_equal(vf a, vf b) { return v_lanes(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)); }
+INLINE vf v_less(vf a, vf b) { return v_lanes(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
+INLINE vf v_load_mask(const unsigned char *p, int n) {
+    __m128i bytes = _mm_maskz_loadu_epi8(v_mask(n), p);
+    return v_lanes(_mm_test_epi8_mask(bytes, bytes));
+}
 
 #elif defined(__AVX2__) && defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
 #include <immintrin.h>
 
 #define ISA_NAME "avx2"
 enum { VL = 8, NV = 2, MR = 6, KC = 768 };
+#define PAIRS PAIRS_8
+#define ALTERNATE ALTERNATE_8
 typedef __m256 vf;
 
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
@@ -75,17 +101,34 @@ INLINE __m256i v_mask(int n) {
 INLINE vf v_keep(vf x, int n) { return _mm256_and_ps(x, (__m256)v_mask(n)); }
 INLINE vf v_loadn(const float *p, int n) { return _mm256_maskload_ps(p, v_mask(n)); }
 INLINE void v_storen(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_mask(n), x); }
+INLINE vf v_and(vf a, vf b) { return _mm256_and_ps(a, b); }
+INLINE vf v_or(vf a, vf b) { return _mm256_or_ps(a, b); }
+INLINE vf v_select(vf mask, vf a, vf b) { return _mm256_blendv_ps(b, a, mask); }
+INLINE vf v_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+INLINE vf v_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+INLINE vf v_load_mask(const unsigned char *p, int n) {
+    uint64_t bytes = 0;
+    if (n == VL) memcpy(&bytes, p, VL);
+    else memcpy(&bytes, p, (size_t)n);
+    __m256i lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
+    return (__m256)_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256());
+}
 
 #else
 #if defined(ENGINE_EMULATE_WIDE)
 #define ISA_NAME "wide"
 enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+#define PAIRS PAIRS_16
+#define ALTERNATE ALTERNATE_16
 #else
 #define ISA_NAME "portable"
 enum { VL = 4, NV = 2, MR = 6, KC = 1024 };
+#define PAIRS PAIRS_4
+#define ALTERNATE ALTERNATE_4
 #endif
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef uint8_t vb __attribute__((vector_size(VL)));
 
 INLINE vf v_set1(float x) { return x - (vf){0}; }
 INLINE vf v_load(const float *p) { vf x; memcpy(&x, p, sizeof x); return x; }
@@ -94,9 +137,13 @@ INLINE vf v_add(vf a, vf b) { return a + b; }
 INLINE vf v_sub(vf a, vf b) { return a - b; }
 INLINE vf v_mul(vf a, vf b) { return a * b; }
 INLINE vf v_div(vf a, vf b) { return a / b; }
-INLINE vf v_select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
-INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
-INLINE vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
+INLINE vf v_and(vf a, vf b) { return (vf)((vi)a & (vi)b); }
+INLINE vf v_or(vf a, vf b) { return (vf)((vi)a | (vi)b); }
+INLINE vf v_select(vf mask, vf a, vf b) { return (vf)(((vi)mask & (vi)a) | (~(vi)mask & (vi)b)); }
+INLINE vf v_equal(vf a, vf b) { return (vf)(a == b); }
+INLINE vf v_less(vf a, vf b) { return (vf)(a < b); }
+INLINE vf v_max(vf a, vf b) { return v_select(v_less(b, a), a, b); }
+INLINE vf v_min(vf a, vf b) { return v_select(v_less(a, b), a, b); }
 INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 #if defined(__ARM_NEON) && !defined(ENGINE_EMULATE_WIDE)
 #include <arm_neon.h>
@@ -115,10 +162,45 @@ INLINE vf v_keep(vf x, int n) {
 }
 INLINE vf v_loadn(const float *p, int n) { vf x = {0}; memcpy(&x, p, 4 * (size_t)n); return x; }
 INLINE void v_storen(float *p, vf x, int n) { memcpy(p, &x, 4 * (size_t)n); }
+INLINE vf v_load_mask(const unsigned char *p, int n) {
+    vb bytes = {0};
+    if (n == VL) memcpy(&bytes, p, VL);
+    else memcpy(&bytes, p, (size_t)n);
+    return (vf)(__builtin_convertvector(bytes, vi) != 0);
+}
 #endif
+
+/* A mask is a vector whose lanes are all ones or all zeros: v_equal and v_less (false for NaN) make one, and so does
+ * v_load_mask, which reads n bytes: ones where a byte is not zero, zeros past them. v_select takes a where it is set. */
 
 enum { NR = NV * VL };
 enum { LINE = 16, AHEAD = 512 }; /* floats in a cache line; floats that reading runs ahead of itself */
+
+/* 0, 1, 2, ... */
+INLINE vf v_iota(void) {
+    float lane[VL];
+    for (int i = 0; i < VL; i++) lane[i] = (float)i;
+    return v_load(lane);
+}
+
+/* a0 b0 a1 b1 ...: of the lower halves, of the upper halves; and back: the even lanes of ab, its odd lanes. */
+INLINE vf v_zip_low(vf a, vf b) { return __builtin_shufflevector(a, b, PAIRS(0)); }
+INLINE vf v_zip_high(vf a, vf b) { return __builtin_shufflevector(a, b, PAIRS(VL / 2)); }
+INLINE vf v_even(vf a, vf b) { return __builtin_shufflevector(a, b, ALTERNATE(0)); }
+INLINE vf v_odd(vf a, vf b) { return __builtin_shufflevector(a, b, ALTERNATE(1)); }
+
+/* Transposes VL vectors. A round of zipping row i with row i + VL/2 rotates the bits of (row, lane) by one place, so
+ * after log2(VL) of them row and lane have changed places. */
+INLINE void v_transpose(vf *rows) {
+    vf zipped[VL];
+    for (int round = 1; round < VL; round *= 2) {
+        for (int i = 0; i < VL / 2; i++) {
+            zipped[2 * i] = v_zip_low(rows[i], rows[i + VL / 2]);
+            zipped[2 * i + 1] = v_zip_high(rows[i], rows[i + VL / 2]);
+        }
+        for (int i = 0; i < VL; i++) rows[i] = zipped[i];
+    }
+}
 
 /* Sum of the lanes in a fixed order: halves are folded onto each other. */
 INLINE float v_sum(vf x) {
