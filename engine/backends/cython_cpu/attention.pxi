@@ -1,160 +1,287 @@
 # Attention of one head of one sequence, blocked, with a streaming softmax (Milakov and Gimelshein, arXiv 1805.02867;
-# Dao et al., arXiv 2205.14135): out[T,e] = softmax(q[T,d] k[S,d]^T * scale) v[S,e].
+# Dao et al., arXiv 2205.14135): out[T,e] = softmax(scores) v[S,e], see Attention in table.pxd.
 #
 # Queries lie across the lanes: a block of W = nv*VL <= NR queries is transposed and scaled once, then scores come out
 # as tiles of keys by queries, P^T. The softmax is thus free of horizontal sums, rows of K and V are read as they lie,
 # and P^T is what the second product wants to broadcast from. Nothing is padded but the lanes of the last query block.
 #
-#   for each block of W queries                      in scratch
-#     Q^T = (q scale log2 e)^T                       [d][W]
-#     m = -max, l = 0                                [W], [W]
-#     for each block of KEYS keys
-#       P^T = K Q^T, m' = max(m, P^T)                [KEYS][W], [W]
+#   for each group of QUERIES queries                in scratch
+#     for each of its blocks of W queries
+#       Q^T = (q scale log2 e)^T                     [d][W]
+#       m = -max, l = 0                              [W], [W]
+#     for each block of KEYS keys that the group sees, and each block of queries
+#       P^T = K Q^T, changed as scores.pxi says      [KEYS][W]
+#       m' = max(m, P^T)
 #       P^T = 2^(P^T - m'), c = 2^(m - m')           [W]
 #       l = c l + sum of P^T
 #       O = c O + P V                                [W][e]
 #     out = O / l
 #
-# Blocks of keys are counted from the sequence's first key, so the bits of a row depend on its sequence alone.
+# A group keeps a block of K and V in the second-level cache while its blocks of queries pass over it. Blocks of keys are
+# counted from the sequence's first key, and what is hidden from a query adds exact zeros to its sums, so the bits of a
+# row depend on its sequence alone.
 
 cdef enum:
     KEYS = 256
+    QUERIES = 64
+    MOST_BLOCKS = 8         # of queries in a group: NR is at least 8
+
+cdef struct Block:
+    Py_ssize_t t            # its first query
+    Py_ssize_t n
+    int nv
+    bint fresh              # whether it has seen no key yet
+    float* queries          # [d][W]
+    float* context          # [W][e], e padded to VL
+    float* maximum          # [W]
+    float* sum              # [W]
+
+cdef struct Keys:
+    # A block of keys, or the part of it that a block of queries sees.
+    Py_ssize_t first
+    Py_ssize_t last
+    const float* v          # rows from `first` on
+    const float* tail       # their columns from e // NR * NR on, padded to VL; NULL where e is a multiple of VL
 
 cdef struct Scratch:
-    float* queries      # [d][W]
-    float* p            # [KEYS][W]
-    float* context      # [W][e]
-    float* maximum      # [W]
-    float* sum          # [W]
-    float* correction   # [W]
+    float* p                # [KEYS][W]
+    float* correction       # [W]
+    float* unused           # [W], where a maximum goes that nobody wants
+    float* tail             # [KEYS][NR]
+
+
+cdef inline Py_ssize_t padded(Py_ssize_t e) noexcept nogil:
+    return (e + VL - 1) // VL * VL
 
 
 cdef Py_ssize_t attention_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
-    return NR * (d + KEYS + e + 3)
+    return QUERIES * (d + padded(e) + 2) + NR * (2 * KEYS + 2)
 
 
-cdef inline Scratch cut(float* scratch, Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
+    # What is left of the scratch beside the blocks of queries.
     cdef Scratch s
-    s.queries = scratch
-    s.p = s.queries + NR * d
-    s.context = s.p + NR * KEYS
-    s.maximum = s.context + NR * e
-    s.sum = s.maximum + NR
-    s.correction = s.sum + NR
+    s.p = scratch + QUERIES * (call.d + padded(call.e) + 2)
+    s.tail = s.p + NR * KEYS
+    s.correction = s.tail + NR * KEYS
+    s.unused = s.correction + NR
     return s
 
 
+cdef inline Py_ssize_t cut_blocks(const Attention* call, Py_ssize_t t, float* scratch, Block* blocks) noexcept nogil:
+    # The blocks of the group that starts at query t, and how many they are.
+    cdef Py_ssize_t count = (min(call.T - t, <Py_ssize_t>QUERIES) + NR - 1) // NR, i
+    for i in range(count):
+        blocks[i].t = t + i * NR
+        blocks[i].n = min(call.T - blocks[i].t, <Py_ssize_t>NR)
+        blocks[i].nv = <int>((blocks[i].n + VL - 1) // VL)
+        blocks[i].fresh = True
+        blocks[i].queries = scratch + i * NR * (call.d + padded(call.e) + 2)
+        blocks[i].context = blocks[i].queries + NR * call.d
+        blocks[i].maximum = blocks[i].context + NR * padded(call.e)
+        blocks[i].sum = blocks[i].maximum + NR
+    return count
+
+
 cdef void attention(const Attention* call, float* scratch) noexcept nogil:
-    cdef Scratch s = cut(scratch, call.d, call.e)
-    cdef Py_ssize_t query_block, key_block, t, key, n, keys
-    cdef int j, nv
-    for query_block in range((call.T + NR - 1) // NR):
-        t = query_block * NR
-        n = min(call.T - t, <Py_ssize_t>NR)
-        nv = <int>((n + VL - 1) // VL)
-        load_queries(call, &s, t, n, nv)
-        for j in range(nv):
-            v_store(s.maximum + j * VL, v_set1(-3.0e38))
-            v_store(s.sum + j * VL, v_set1(0.0))
-        for key_block in range((call.S + KEYS - 1) // KEYS):
-            key = key_block * KEYS
-            keys = min(call.S - key, <Py_ssize_t>KEYS)
-            for j in range(nv):
-                v_store(s.correction + j * VL, v_load(s.maximum + j * VL))
-            score_keys(call, &s, key, keys, nv)
-            exponentiate(&s, keys, nv)
-            add_values(call, &s, key, keys, n, nv)
-        store_context(call, &s, t, n)
+    cdef Block blocks[MOST_BLOCKS]
+    cdef Scratch s = cut(call, scratch)
+    cdef Keys keys, seen
+    cdef Py_ssize_t group, count, last, i
+    for group in range((call.T + QUERIES - 1) // QUERIES):
+        count = cut_blocks(call, group * QUERIES, scratch, blocks)
+        for i in range(count):
+            load_queries(call, &blocks[i])
+        keys.first = max(0, group * QUERIES + call.low) // KEYS * KEYS
+        last = min(call.S, blocks[count - 1].t + blocks[count - 1].n - 1 + call.high)
+        while keys.first < last:
+            keys.last = min(call.S, keys.first + KEYS)
+            keys.v = call.v + keys.first * call.v_stride
+            keys.tail = copy_tail(call, &keys, s.tail) if call.e % VL else NULL
+            for i in range(count):
+                seen = keys
+                seen.first = max(keys.first, blocks[i].t + call.low)
+                seen.last = min(keys.last, blocks[i].t + blocks[i].n - 1 + call.high)
+                if seen.first < seen.last:
+                    seen.v = keys.v + (seen.first - keys.first) * call.v_stride
+                    if seen.tail != NULL:
+                        seen.tail = keys.tail + (seen.first - keys.first) * (padded(call.e) - call.e // NR * NR)
+                    attend_keys(call, &s, &blocks[i], &seen)
+            keys.first = keys.last
+        for i in range(count):
+            store_context(call, &blocks[i])
 
 
-cdef void load_queries(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssize_t n, int nv) noexcept nogil:
-    cdef float scale = call.scale * <float>1.4426950408889634       # log2 e: the softmax is taken in powers of two
-    cdef Py_ssize_t i, k, W = nv * VL
+cdef inline bint changes_scores(const Attention* call) noexcept nogil:
+    return call.softcap != 0 or call.bias != NULL or call.score_mod != NULL
+
+
+cdef void attend_keys(const Attention* call, Scratch* s, Block* b, const Keys* keys) noexcept nogil:
+    cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
+    cdef bint plain = not (edge or call.mask != NULL or changes_scores(call))
+    cdef int j
+    for j in range(b.nv):
+        v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused)
+    if plain:
+        exponentiate(s, b, keys.last - keys.first, True)
+    else:
+        change_scores(call, b, keys, s.p)
+        hide_scores(call, b, keys, s.p, edge)
+        exponentiate(s, b, keys.last - keys.first, False)
+    if plain or all_finite(keys.v, call.v_stride, keys.last - keys.first, call.e):
+        add_values(call, s, b, keys)
+    else:
+        add_seen_values(call, s, b, keys)
+    b.fresh = False
+
+
+cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
+    # The softmax is taken in powers of two, so the scale takes log2 e along, unless the scores are still to be changed.
+    cdef vf scale = v_set1(call.scale if changes_scores(call) else call.scale * <float>M_LOG2E)
+    cdef vf tile[VL]
+    cdef Py_ssize_t k, i, j
+    cdef int columns
     cdef const float* q
-    for i in range(n):
-        q = call.q + (t + i) * call.q_stride
-        for k in range(call.d):
-            s.queries[k * W + i] = q[k] * scale
-    for i in range(n, W):
-        for k in range(call.d):
-            s.queries[k * W + i] = 0.0
+    for j in range(b.nv):
+        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # finite: -inf - -inf is NaN
+        v_store(b.sum + j * VL, v_set1(0.0))
+        k = 0
+        while k < call.d:
+            columns = <int>min(call.d - k, <Py_ssize_t>VL)
+            q = call.q + (b.t + j * VL) * call.q_stride + k
+            for i in range(VL):
+                tile[i] = v_loadn(q + i * call.q_stride, columns) if j * VL + i < b.n else v_set1(0.0)
+            v_transpose(tile)
+            for i in range(columns):
+                v_store(b.queries + ((k + i) * b.nv + j) * VL, v_mul(tile[i], scale))
+            k += VL
 
 
-cdef void score_keys(const Attention* call, Scratch* s, Py_ssize_t key, Py_ssize_t keys, int nv) noexcept nogil:
-    cdef Py_ssize_t tiles = (keys + MR - 1) // MR, i, row = 0, next_row
+cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum) noexcept nogil:
+    cdef Py_ssize_t count = keys.last - keys.first, tiles = (count + MR - 1) // MR, i, row = 0, next_row
     cdef Tile t
     t.depth = call.d
     t.a_stride = call.k_stride
-    t.b = s.queries
-    t.out_stride = nv * VL
-    t.maximum = s.maximum
+    t.b = b.queries
+    t.out_stride = b.nv * VL
+    t.maximum = maximum
     for i in range(tiles):
-        next_row = keys * (i + 1) // tiles
-        t.a = call.k + (key + row) * call.k_stride
-        t.out = s.p + row * t.out_stride
-        scores_any(<int>(next_row - row), nv, &t)
+        next_row = count * (i + 1) // tiles
+        t.a = call.k + (keys.first + row) * call.k_stride
+        t.out = p + row * t.out_stride
+        scores_any(<int>(next_row - row), b.nv, &t)
         row = next_row
 
 
-cdef inline void exponentiate_lanes(Scratch* s, Py_ssize_t keys, const int nv) noexcept nogil:
-    # On entry s.correction holds the maximum before this block of keys, s.maximum the one after it.
+cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const int nv) noexcept nogil:
+    # On entry s.correction holds the maximum before these keys, b.maximum the one after them. Only a key that is hidden,
+    # its score -inf, gets 0: v_exp2 ends at 2^-126.
     cdef vf maximum[NV]
     cdef vf sum[NV]
-    cdef vf p
+    cdef vf p, score
     cdef Py_ssize_t key
     cdef int j
     for j in range(nv):
-        maximum[j] = v_load(s.maximum + j * VL)
+        maximum[j] = v_load(b.maximum + j * VL)
         p = v_exp2(v_sub(v_load(s.correction + j * VL), maximum[j]))
         v_store(s.correction + j * VL, p)
-        sum[j] = v_mul(v_load(s.sum + j * VL), p)
+        sum[j] = v_mul(v_load(b.sum + j * VL), p)
     for key in range(keys):
         for j in range(nv):
-            p = v_exp2(v_sub(v_load(s.p + (key * nv + j) * VL), maximum[j]))
+            score = v_load(s.p + (key * nv + j) * VL)
+            p = v_exp2(v_sub(score, maximum[j]))
+            if not plain:
+                p = v_select(v_equal(score, v_set1(-INFINITY)), v_set1(0.0), p)
             v_store(s.p + (key * nv + j) * VL, p)
             sum[j] = v_add(sum[j], p)
     for j in range(nv):
-        v_store(s.sum + j * VL, sum[j])
+        v_store(b.sum + j * VL, sum[j])
 
 
-cdef void exponentiate(Scratch* s, Py_ssize_t keys, int nv) noexcept nogil:
-    if nv == NV:
-        exponentiate_lanes(s, keys, NV)
-    elif nv == 1:
-        exponentiate_lanes(s, keys, 1)
-    elif NV > 2 and nv == 2:
-        exponentiate_lanes(s, keys, 2)
+cdef inline void exponentiate(Scratch* s, Block* b, Py_ssize_t keys, const bint plain) noexcept nogil:
+    if b.nv == NV:
+        exponentiate_lanes(s, b, keys, plain, NV)
+    elif b.nv == 1:
+        exponentiate_lanes(s, b, keys, plain, 1)
+    elif NV > 2 and b.nv == 2:
+        exponentiate_lanes(s, b, keys, plain, 2)
     elif NV > 3:
-        exponentiate_lanes(s, keys, 3)
+        exponentiate_lanes(s, b, keys, plain, 3)
 
 
-cdef void add_values(const Attention* call, Scratch* s, Py_ssize_t key, Py_ssize_t keys, Py_ssize_t n,
-                     int nv) noexcept nogil:
-    cdef Py_ssize_t tiles = (n + MR - 1) // MR, i, row, next_row, panel, column
+cdef const float* copy_tail(const Attention* call, const Keys* keys, float* tail) noexcept nogil:
+    cdef Py_ssize_t column = call.e // NR * NR, width = padded(call.e) - column, row, i
+    cdef int rest = <int>(call.e % VL)
+    cdef const float* v = keys.v + column
+    for row in range(keys.last - keys.first):
+        for i in range(width // VL - 1):
+            v_store(tail + row * width + i * VL, v_load(v + i * VL))
+        v_store(tail + (row + 1) * width - VL, v_loadn(v + width - VL, rest))
+        v += call.v_stride
+    return tail
+
+
+cdef void add_values(const Attention* call, const Scratch* s, Block* b, const Keys* keys) noexcept nogil:
+    cdef Py_ssize_t e = padded(call.e), column = 0, tiles = (b.n + MR - 1) // MR, i, row, next_row
     cdef Tile t
-    t.depth = keys
-    t.a_stride = nv * VL
-    t.b_stride = call.v_stride
-    t.out_stride = call.e
-    for panel in range((call.e + NR - 1) // NR):
-        column = panel * NR
-        t.b = call.v + key * call.v_stride + column
+    t.depth = keys.last - keys.first
+    t.a_stride = b.nv * VL
+    t.out_stride = e
+    while column < e:
+        t.b = keys.v + column
+        t.b_stride = call.v_stride
+        if keys.tail != NULL and column + NR > call.e:
+            t.b = keys.tail
+            t.b_stride = e - column
         row = 0
         for i in range(tiles):
-            next_row = n * (i + 1) // tiles
+            next_row = b.n * (i + 1) // tiles
             t.a = s.p + row
-            t.out = s.context + row * call.e + column
-            t.correction = s.correction + row if key else NULL
-            context_any(<int>(next_row - row), <int>(min(call.e - column, <Py_ssize_t>NR) // VL), &t)
+            t.out = b.context + row * e + column
+            t.correction = NULL if b.fresh else s.correction + row
+            context_any(<int>(next_row - row), <int>(min(e - column, <Py_ssize_t>NR) // VL), &t)
             row = next_row
+        column += NR
 
 
-cdef void store_context(const Attention* call, Scratch* s, Py_ssize_t t, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i, j
-    cdef vf scale
+cdef void add_seen_values(const Attention* call, const Scratch* s, Block* b, const Keys* keys) noexcept nogil:
+    # As add_values to the last bit, but leaving out the keys of weight 0, whose values may be NaN or infinite.
+    cdef Py_ssize_t e = padded(call.e), column = 0, i, key
+    cdef int width
+    cdef vf sum
+    cdef float weight
     cdef float* out
-    for i in range(n):
-        scale = v_div(v_set1(1.0), v_set1(s.sum[i]))
-        out = call.out + (t + i) * call.out_stride
+    while column < call.e:
+        width = <int>min(call.e - column, <Py_ssize_t>VL)
+        for i in range(b.n):
+            sum = v_set1(0.0)
+            for key in range(keys.last - keys.first):
+                weight = s.p[key * b.nv * VL + i]
+                if weight != 0:
+                    sum = v_fma(v_set1(weight), v_loadn(keys.v + key * call.v_stride + column, width), sum)
+            out = b.context + i * e + column
+            if not b.fresh:
+                sum = v_fma(v_load(out), v_set1(s.correction[i]), sum)
+            v_store(out, sum)
+        column += VL
+
+
+cdef void store_context(const Attention* call, const Block* b) noexcept nogil:
+    # A query that saw no key has no sum: it gets zeros.
+    cdef Py_ssize_t e = padded(call.e), i, j
+    cdef int tail = <int>(call.e % VL)
+    cdef vf scale
+    cdef const float* context
+    cdef float* out
+    for i in range(b.n):
+        scale = v_div(v_set1(1.0), v_set1(b.sum[i]))
+        context = b.context + i * e
+        out = call.out + (b.t + i) * call.out_stride
+        if b.sum[i] == 0:
+            memset(out, 0, call.e * sizeof(float))
+            continue
         for j in range(call.e // VL):
-            v_store(out + j * VL, v_mul(v_load(s.context + i * call.e + j * VL), scale))
+            v_store(out + j * VL, v_mul(v_load(context + j * VL), scale))
+        if tail:
+            v_storen(out + call.e - tail, v_mul(v_load(context + e - VL), scale), tail)

@@ -2,7 +2,6 @@
 
 from libc.math cimport sqrt
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 
 cdef inline const float* start(const float[:, ::1] table) noexcept:

@@ -2,7 +2,8 @@
 # compiled with that instruction set's flags (setup.py).
 
 from cpython.pycapsule cimport PyCapsule_New
-from libc.math cimport sqrtf
+from libc.math cimport INFINITY, M_LOG2E, sqrtf
+from libc.string cimport memset
 
 from engine.backends.cython_cpu.table cimport (
     GELU, GELU_TANH, IDENTITY, RELU, Attention, Embedding, KernelTable, Linear, Norm, Output,
@@ -13,6 +14,7 @@ include "elementwise.pxi"
 include "tile.pxi"
 include "linear.pxi"
 include "attention.pxi"
+include "scores.pxi"
 include "norm.pxi"
 include "roofline.pxi"
 

@@ -18,7 +18,22 @@ class Kernels:
     def linear(
         self, map: PackedLinear, a: Array, out: Array, residual: Array | None = None, width: int = 0, block: int = 0
     ) -> None: ...
-    def attention(self, q: Array, k: Array, v: Array, out: Array, scale: float, scratch: Array) -> None: ...
+    def attention(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        out: Array,
+        scale: float,
+        scratch: Array,
+        low: int = ...,
+        high: int = ...,
+        softcap: float = 0.0,
+        bias: Array | None = None,
+        mask: Array | None = None,
+        score_mod: int = 0,
+        captured: int = 0,
+    ) -> None: ...
     def attention_scratch(self, d: int, e: int) -> int: ...
     def layer_norm(self, weights: NormWeights, x: Array, out: Array) -> None: ...
     def activate(self, activation: int, x: Array) -> None: ...

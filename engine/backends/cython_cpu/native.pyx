@@ -2,9 +2,10 @@
 """The native half of the CPU backend, on any CPU: the encoder's schedule, single kernels for tests, CPU features."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.string cimport memset
 
 from engine.backends.cython_cpu.table cimport (
-    IDENTITY, Attention, Embedding, KernelTable, Linear, Norm, Output,
+    IDENTITY, Attention, Embedding, KernelTable, Linear, Norm, Output, ScoreMod,
 )
 
 cdef extern from "pool.h" nogil:

@@ -154,6 +154,7 @@ cdef void attend(const Model* m, const Group* g, float* scratch, const Team* tea
     cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, s, h, blocks, begin, end, low, high
     cdef const Sequence* sequence
     cdef Attention call
+    memset(&call, 0, sizeof(call))
     call.q_stride = call.k_stride = call.v_stride = call.e = m.dp
     call.d, call.scale, call.out_stride = m.d, m.scale, m.context_stride
     for s in range(g.count):
@@ -170,6 +171,7 @@ cdef void attend(const Model* m, const Group* g, float* scratch, const Team* tea
             if begin >= end:
                 continue
             call.S = sequence.T
+            call.low, call.high = -sequence.T, sequence.T
             call.T = min(end * NR, sequence.T) - begin * NR
             call.q = g.qkv + (h * g.N + sequence.row + begin * NR) * m.dp
             call.k = g.qkv + ((m.H + h) * g.N + sequence.row) * m.dp

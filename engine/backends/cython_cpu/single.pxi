@@ -43,14 +43,22 @@ cdef class Kernels:
                               (map.y.N + self.table.NR - 1) // self.table.NR)
 
     def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
-                  float[::1] scratch):
-        """out [T,e] = softmax(q [T,d] k [S,d]^T scale) v [S,e]; e is a multiple of VL."""
+                  float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
+                  const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
+                  size_t captured=0):
+        """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; the options as in table.pxd, bias and mask [T,S]."""
         cdef Attention call
+        memset(&call, 0, sizeof(call))
         call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
         call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
         call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
         call.T, call.S, call.d, call.e = q.shape[0], k.shape[0], q.shape[1], v.shape[1]
-        call.scale = scale
+        call.low, call.high, call.scale, call.softcap = low, high, scale, softcap
+        if bias is not None:
+            call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
+        if mask is not None:
+            call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
+        call.score_mod, call.captured = <ScoreMod>score_mod, <const void*>captured
         with nogil:
             self.table.attention(&call, &scratch[0])
 
