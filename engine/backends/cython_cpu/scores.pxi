@@ -5,8 +5,9 @@ cdef inline vf v_tanh(vf x) noexcept nogil:
     # |x| < 0.6: x + x^3 q(x^2), q a minimax polynomial of degree 4, within 2.8e-9; else 1 - 2 / (1 + e^2|x|), signed.
     cdef vf a = v_min(v_set1(10.0), v_abs(x))
     cdef vf x2 = v_mul(x, x)
-    cdef vf q = pair(<float>-3.33333e-1, <float>1.3331924e-1, x2), far
-    q = v_fma(v_mul(x2, x2), v_fma(v_set1(<float>-5.895158e-3), x2, pair(<float>-5.378383e-2, <float>2.0795971e-2, x2)), q)
+    cdef vf x4 = v_mul(x2, x2)
+    cdef vf q = v_fma(x4, v_set1(<float>-5.895158e-3), pair(<float>-5.378383e-2, <float>2.0795971e-2, x2)), far
+    q = v_fma(x4, q, pair(<float>-3.33333e-1, <float>1.3331924e-1, x2))
     far = v_add(v_set1(1.0), v_exp2_bounded(v_mul(a, v_set1(<float>2.8853901))))
     far = v_sub(v_set1(1.0), v_div(v_set1(2.0), far))
     return v_select(v_less(a, v_set1(<float>0.6)), v_fma(v_mul(x, x2), q, x), v_or(far, v_and(x, v_set1(-0.0))))
@@ -56,7 +57,7 @@ cdef void change_scores(const Attention* call, const Block* b, const Keys* keys,
         rows = min(count - row, <Py_ssize_t>VL)
         for j in range(b.nv):
             if call.bias != NULL:
-                load_bias(call, b.t + j * VL, b.n - j * VL, keys.first + row, rows, bias)
+                load_bias(call, b.t + j * VL, min(b.n - j * VL, <Py_ssize_t>VL), keys.first + row, rows, bias)
             for r in range(row, row + rows):
                 x = v_load(p + (r * b.nv + j) * VL)
                 if call.softcap != 0:
@@ -80,7 +81,7 @@ cdef void hide_scores(const Attention* call, const Block* b, const Keys* keys, f
         rows = min(count - row, <Py_ssize_t>VL)
         for j in range(b.nv):
             if call.mask != NULL:
-                load_mask(call, b.t + j * VL, b.n - j * VL, keys.first + row, rows, visible)
+                load_mask(call, b.t + j * VL, min(b.n - j * VL, <Py_ssize_t>VL), keys.first + row, rows, visible)
             maximum = v_load(b.maximum + j * VL)
             query = v_add(v_iota(), v_set1(j * VL))
             for r in range(row, row + rows):
