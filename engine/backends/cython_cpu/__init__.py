@@ -3,6 +3,7 @@
     isa.py       which kernels run            table.pxd     the kernel table, seam 1
     plan.py      weights packed for them      tile.pxi ...  the kernels, written once over simd.h
     schedule.py  who works on what            schedule.pxi  a forward pass, in one native call; pool.c its threads
+    ops.py       single operations on arrays  operations.pxi  their native calls, on the same threads
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from ...config import ModelConfig, RunConfig
 from ...errors import BackendUnavailable, UnsupportedError
 from .. import Plan
+from ..functional import Ops
 
 
 class CythonBackend:
@@ -47,6 +49,13 @@ class CythonBackend:
         if run.precision != "float32":
             raise UnsupportedError(f"the cython backend computes in float32; precision {run.precision!r} is not there")
         return CythonPlan(isa.chosen(), config, weights, run)
+
+    def ops(self, threads: int) -> Ops:
+        """Single operations on this CPU's kernels."""
+        from . import isa
+        from .ops import NativeOps
+
+        return NativeOps(isa.chosen(), threads)
 
 
 BACKEND = CythonBackend()

@@ -1,4 +1,4 @@
-# Functions of one vector: exp2, GELU. Polynomials are in x^2 over pairs of coefficients (c0 + c1 x): a chain of half
+# Functions of one vector: exp2 and the activations. Polynomials are in x^2 over pairs of coefficients (c0 + c1 x): a chain of half
 # the length, because latency is what bounds them.
 
 
@@ -38,12 +38,21 @@ cdef inline vf v_gelu(vf x) noexcept nogil:
     return v_fnma(t, v_exp2_bounded(p), v_max(v_set1(0.0), x))
 
 
+cdef inline vf v_swish(vf x, vf y) noexcept nogil:
+    # x / (1 + 2^y), for y that grows as x falls: from y = 126 on it is below |x| 2^-126, and 0 here.
+    return v_select(v_less(v_set1(126.0), y), v_set1(0.0), v_div(x, v_add(v_set1(1.0), v_exp2(y))))
+
+
 cdef inline vf v_gelu_tanh(vf x) noexcept nogil:
     # x (1 + tanh u) / 2 = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3) (arXiv 1606.08415, section 2).
-    # The exponent is held below 2^126, where x / 2^126 has long been 0 for all practical x.
     cdef vf cubic = v_fma(v_mul(v_mul(x, x), x), v_set1(<float>0.044715), x)
-    cdef vf e = v_exp2(v_min(v_set1(126.0), v_mul(cubic, v_set1(<float>-2.3022082))))
-    return v_div(x, v_add(v_set1(1.0), e))
+    return v_swish(x, v_mul(cubic, v_set1(<float>-2.3022082)))
+
+
+cdef inline vf v_silu(vf x) noexcept nogil:
+    # x / (1 + e^-x) (arXiv 1606.08415, section 2; Elfwing et al., arXiv 1702.03118, eq. 3)
+    return v_swish(x, v_mul(x, v_set1(<float>-1.4426950408889634)))
+
 
 cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
     if activation == GELU:
@@ -52,7 +61,10 @@ cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
         return v_gelu_tanh(x)
     if activation == RELU:
         return v_max(v_set1(0.0), x)
+    if activation == SILU:
+        return v_silu(x)
     return x
+
 
 cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
     cdef Py_ssize_t row, i
@@ -73,3 +85,34 @@ cdef void activate(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py
         activate_as(GELU_TANH, x, stride, M, N)
     elif activation == RELU:
         activate_as(RELU, x, stride, M, N)
+    elif activation == SILU:
+        activate_as(SILU, x, stride, M, N)
+
+
+cdef inline void gate_as(const int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
+                         Py_ssize_t M, Py_ssize_t N) noexcept nogil:
+    cdef Py_ssize_t row, i
+    cdef int tail = <int>(N % VL)
+    for row in range(M):
+        for i in range(N // VL):
+            v_store(x + i * VL, v_mul(v_activate(activation, v_load(x + i * VL)), v_load(y + i * VL)))
+        if tail:
+            i = N - tail
+            v_storen(x + i, v_mul(v_activate(activation, v_loadn(x + i, tail)), v_loadn(y + i, tail)), tail)
+        x += x_stride
+        y += y_stride
+
+
+cdef void gate(int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, Py_ssize_t M,
+               Py_ssize_t N) noexcept nogil:
+    # x[M,N] = activation(x[M,N]) y[M,N], in place (Shazeer, arXiv 2002.05202, eqs. 4-5)
+    if activation == GELU:
+        gate_as(GELU, x, x_stride, y, y_stride, M, N)
+    elif activation == GELU_TANH:
+        gate_as(GELU_TANH, x, x_stride, y, y_stride, M, N)
+    elif activation == RELU:
+        gate_as(RELU, x, x_stride, y, y_stride, M, N)
+    elif activation == SILU:
+        gate_as(SILU, x, x_stride, y, y_stride, M, N)
+    else:
+        gate_as(IDENTITY, x, x_stride, y, y_stride, M, N)

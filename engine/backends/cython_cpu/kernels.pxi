@@ -2,11 +2,12 @@
 # compiled with that instruction set's flags (setup.py).
 
 from cpython.pycapsule cimport PyCapsule_New
+from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY, M_LOG2E, sqrtf
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    GELU, GELU_TANH, IDENTITY, RELU, Attention, Embedding, KernelTable, Linear, Norm, Output,
+    GELU, GELU_TANH, IDENTITY, RELU, SILU, Attention, Embedding, KernelTable, Linear, Norm, Output, Rotary,
 )
 
 include "simd.pxi"
@@ -16,6 +17,8 @@ include "linear.pxi"
 include "attention.pxi"
 include "scores.pxi"
 include "norm.pxi"
+include "softmax.pxi"
+include "rotary.pxi"
 include "roofline.pxi"
 
 cdef KernelTable TABLE
@@ -28,8 +31,12 @@ TABLE.linear = linear
 TABLE.attention_scratch = attention_scratch
 TABLE.attention = attention
 TABLE.layer_norm = layer_norm
+TABLE.rms_norm = rms_norm
+TABLE.softmax = softmax
+TABLE.rotate = rotate
 TABLE.embed = embed
 TABLE.activate = activate
+TABLE.gate = gate
 TABLE.fma_rounds = fma_rounds
 TABLE.read = read
 

@@ -76,3 +76,24 @@ class Encoder:
         type_ids: Array,
         out: Array,
     ) -> None: ...
+
+def layer_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
+def rms_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
+def softmax(kernels: Kernels, x: Array, out: Array, threads: int = 1) -> None: ...
+def activate(
+    kernels: Kernels, activation: int, x: Array, out: Array, gate: Array | None = None, threads: int = 1
+) -> None: ...
+def rotate(
+    kernels: Kernels, x: Array, cos: Array, sin: Array, interleaved: bool, out: Array, threads: int = 1
+) -> None: ...
+def linear(
+    kernels: Kernels,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    activation: int,
+    residual: Array | None,
+    out: Array,
+    panels: Array,
+    threads: int = 1,
+) -> None: ...

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The native half of the CPU backend, on any CPU: the encoder's schedule, single kernels for tests, CPU features."""
+"""The native half of the CPU backend, on any CPU: the encoder's schedule, single operations, CPU features."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    IDENTITY, Attention, Embedding, KernelTable, Linear, Norm, Output, ScoreMod,
+    IDENTITY, Attention, Embedding, KernelTable, Linear, Norm, Output, Rotary, ScoreMod,
 )
 
 cdef extern from "pool.h" nogil:
@@ -30,3 +30,5 @@ include "packed.pxi"
 include "single.pxi"
 include "schedule.pxi"
 include "encoder.pxi"
+include "operations.pxi"
+include "attend.pxi"

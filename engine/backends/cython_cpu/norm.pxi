@@ -1,4 +1,4 @@
-# Row-wise kernels: the sum of the embeddings, and LayerNorm.
+# Row-wise kernels: LayerNorm, RMSNorm, and the sum of the embeddings.
 
 cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil:
@@ -29,6 +29,30 @@ cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, floa
             centred = v_mul(v_sub(v_loadn(x + whole, tail), mean), scale)
             v_storen(out + whole, v_fma(centred, v_loadn(norm.weight + whole, tail),
                                         v_loadn(norm.bias + whole, tail)), tail)
+        x += x_stride
+        out += out_stride
+
+
+cdef void rms_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
+                   Py_ssize_t M) noexcept nogil:
+    # out = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, arXiv 1910.07467, eq. 4). May be in place.
+    cdef Py_ssize_t vectors = norm.D // VL, whole = vectors * VL, row, i
+    cdef int tail = <int>(norm.D % VL)
+    cdef vf squares, scale, value
+    for row in range(M):
+        squares = v_set1(0.0)
+        for i in range(vectors):
+            value = v_load(x + i * VL)
+            squares = v_fma(value, value, squares)
+        if tail:
+            value = v_loadn(x + whole, tail)
+            squares = v_fma(value, value, squares)
+        scale = v_set1(1.0 / sqrtf(v_sum(squares) / norm.D + norm.eps))
+        for i in range(vectors):
+            v_store(out + i * VL, v_mul(v_mul(v_load(x + i * VL), scale), v_load(norm.weight + i * VL)))
+        if tail:
+            value = v_mul(v_loadn(x + whole, tail), scale)
+            v_storen(out + whole, v_mul(value, v_loadn(norm.weight + whole, tail)), tail)
         x += x_stride
         out += out_stride
 

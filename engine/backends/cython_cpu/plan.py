@@ -16,7 +16,7 @@ from ...errors import InputError
 from .native import Encoder, Kernels, NormWeights, PackedLinear
 from .schedule import make_schedule
 
-ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3}
+ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 """As enum Activation in table.pxd."""
 
 

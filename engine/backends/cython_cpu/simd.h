@@ -99,8 +99,13 @@ INLINE __m256i v_mask(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 INLINE vf v_keep(vf x, int n) { return _mm256_and_ps(x, (__m256)v_mask(n)); }
-INLINE vf v_loadn(const float *p, int n) { return _mm256_maskload_ps(p, v_mask(n)); }
-INLINE void v_storen(float *p, vf x, int n) { _mm256_maskstore_ps(p, v_mask(n), x); }
+/* Masked stores are slow: not where n is known to be VL. */
+INLINE int v_whole(int n) { return __builtin_constant_p(n) && n == VL; }
+INLINE vf v_loadn(const float *p, int n) { return v_whole(n) ? v_load(p) : _mm256_maskload_ps(p, v_mask(n)); }
+INLINE void v_storen(float *p, vf x, int n) {
+    if (v_whole(n)) v_store(p, x);
+    else _mm256_maskstore_ps(p, v_mask(n), x);
+}
 INLINE vf v_and(vf a, vf b) { return _mm256_and_ps(a, b); }
 INLINE vf v_or(vf a, vf b) { return _mm256_or_ps(a, b); }
 INLINE vf v_select(vf mask, vf a, vf b) { return _mm256_blendv_ps(b, a, mask); }
@@ -208,6 +213,14 @@ INLINE float v_sum(vf x) {
     v_store(lane, x);
     for (int half = VL / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* The largest lane; NaN may be passed over. */
+INLINE float v_largest(vf x) {
+    float lane[VL];
+    v_store(lane, x);
+    for (int i = 1; i < VL; i++) lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
     return lane[0];
 }
 

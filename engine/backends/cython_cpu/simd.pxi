@@ -39,5 +39,6 @@ cdef extern from "simd.h" nogil:
     vf v_odd(vf a, vf b)
     void v_transpose(vf* rows)
     float v_sum(vf x)
+    float v_largest(vf x)
     void fetch_near(const char* p)
     void fetch_far(const char* p)

@@ -1,0 +1,222 @@
+# Single operations on arrays, on the threads of the pool: what ops.py makes engine.ops from. Arguments are trusted:
+# their shapes fit, and their last strides are one float. A result's bits depend neither on threads nor on other rows.
+
+cdef enum:
+    GRAIN = 65536               # floats of a thread's share: waking a thread costs as much as some of them
+    PIECE = 4096                # floats of an elementwise operation that are copied, then changed in cache
+    FMAS = 32                   # of a product, that take the time of one float elsewhere
+
+
+cdef inline int team_of(int threads, Py_ssize_t units, Py_ssize_t floats) noexcept nogil:
+    # How many threads work on so many units, the least that can be shared out, of so many floats in all.
+    return <int>max(1, min(<Py_ssize_t>threads, min(units, floats // GRAIN)))
+
+
+# Rows: norms and softmax.
+
+cdef struct Rows:
+    const KernelTable* table
+    const Norm* norm            # not softmax's
+    const float* x
+    float* out
+    Py_ssize_t x_stride
+    Py_ssize_t out_stride
+    Py_ssize_t M
+    Py_ssize_t N
+
+
+cdef Rows rows_between(Kernels kernels, const float[:, :] x, float[:, :] out):
+    cdef Rows rows
+    rows.table, rows.x, rows.out, rows.M, rows.N = kernels.table, &x[0, 0], &out[0, 0], x.shape[0], x.shape[1]
+    rows.norm, rows.x_stride, rows.out_stride = NULL, x.strides[0] // 4, out.strides[0] // 4
+    return rows
+
+
+cdef inline Rows share_of(const void* arg, int rank, int size) noexcept nogil:
+    cdef Rows rows = (<const Rows*>arg)[0]
+    cdef Py_ssize_t first = rows.M * rank // size
+    rows.M = rows.M * (rank + 1) // size - first
+    rows.x += first * rows.x_stride
+    rows.out += first * rows.out_stride
+    return rows
+
+
+cdef void layer_norm_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Rows r = share_of(arg, rank, size)
+    r.table.layer_norm(r.norm, r.x, r.x_stride, r.out, r.out_stride, r.M)
+
+
+cdef void rms_norm_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Rows r = share_of(arg, rank, size)
+    r.table.rms_norm(r.norm, r.x, r.x_stride, r.out, r.out_stride, r.M)
+
+
+cdef void softmax_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Rows r = share_of(arg, rank, size)
+    r.table.softmax(r.x, r.x_stride, r.out, r.out_stride, r.M, r.N)
+
+
+def layer_norm(Kernels kernels, NormWeights weights, const float[:, :] x, float[:, :] out, int threads=1):
+    """out [M,D] = LayerNorm(x [M,D]); out may be x, here and in the next two."""
+    cdef Rows rows = rows_between(kernels, x, out)
+    rows.norm = &weights.norm
+    run_team(team_of(threads, rows.M, rows.M * rows.N), layer_norm_work, &rows)
+
+
+def rms_norm(Kernels kernels, NormWeights weights, const float[:, :] x, float[:, :] out, int threads=1):
+    """out [M,D] = RMSNorm(x [M,D]); the bias is not read."""
+    cdef Rows rows = rows_between(kernels, x, out)
+    rows.norm = &weights.norm
+    run_team(team_of(threads, rows.M, rows.M * rows.N), rms_norm_work, &rows)
+
+
+def softmax(Kernels kernels, const float[:, :] x, float[:, :] out, int threads=1):
+    """out [M,N] = softmax of the rows of x [M,N]."""
+    cdef Rows rows = rows_between(kernels, x, out)
+    run_team(team_of(threads, rows.M, rows.M * rows.N), softmax_work, &rows)
+
+
+# Elements: activations, gated or not.
+
+cdef struct Elements:
+    const KernelTable* table
+    int activation
+    const float* x
+    const float* y              # NULL: no gate
+    float* out
+    Py_ssize_t n
+
+
+cdef void elements_work(void* arg, int rank, int size) noexcept nogil:
+    cdef const Elements* e = <const Elements*>arg
+    cdef Py_ssize_t pieces = (e.n + PIECE - 1) // PIECE, piece, i, n
+    for piece in range(pieces * rank // size, pieces * (rank + 1) // size):
+        i = piece * PIECE
+        n = min(e.n - i, <Py_ssize_t>PIECE)
+        memcpy(e.out + i, e.x + i, n * sizeof(float))
+        if e.y == NULL:
+            e.table.activate(e.activation, e.out + i, n, 1, n)
+        else:
+            e.table.gate(e.activation, e.out + i, n, e.y + i, n, 1, n)
+
+
+def activate(Kernels kernels, int activation, const float[::1] x, float[::1] out, const float[::1] gate=None,
+             int threads=1):
+    """out [n] = activation(x [n]), times gate [n] where there is one; out is neither."""
+    cdef Elements e
+    e.table, e.activation, e.x, e.out, e.n = kernels.table, activation, &x[0], &out[0], x.shape[0]
+    e.y = &gate[0] if gate is not None else NULL
+    run_team(team_of(threads, (e.n + PIECE - 1) // PIECE, e.n), elements_work, &e)
+
+
+# Rotary embedding.
+
+cdef struct Turn:
+    const KernelTable* table
+    Rotary rotary               # of row (0, 0, 0)
+    const float* x
+    float* out                  # [B,H,T,d]
+    Py_ssize_t x_strides[3]
+    Py_ssize_t angles_b         # floats from one sequence's angles to the next one's
+    Py_ssize_t H
+    Py_ssize_t T
+    Py_ssize_t rows             # B*H*T
+
+
+cdef void rotate_work(void* arg, int rank, int size) noexcept nogil:
+    cdef const Turn* r = <const Turn*>arg
+    cdef Py_ssize_t row = r.rows * rank // size, last = r.rows * (rank + 1) // size, b, h, t, M, angles
+    cdef Rotary rotary = r.rotary
+    while row < last:
+        b, h, t = row // (r.H * r.T), row // r.T % r.H, row % r.T
+        M = min(r.T - t, last - row)
+        angles = b * r.angles_b + t * rotary.stride
+        rotary.cos, rotary.sin = r.rotary.cos + angles, r.rotary.sin + angles
+        r.table.rotate(&rotary, r.x + b * r.x_strides[0] + h * r.x_strides[1] + t * r.x_strides[2], r.x_strides[2],
+                       r.out + row * rotary.d, rotary.d, M)
+        row += M
+
+
+def rotate(Kernels kernels, const float[:, :, :, :] x, const float[:, :, :] cos, const float[:, :, :] sin,
+           bint interleaved, float[:, :, :, ::1] out, int threads=1):
+    """out [B,H,T,d] = x [B,H,T,d], turned by cos, sin [B,T,r/2], whose strides are the same; out may be x."""
+    cdef Turn r
+    cdef int i
+    r.table, r.x, r.out, r.H, r.T = kernels.table, &x[0, 0, 0, 0], &out[0, 0, 0, 0], x.shape[1], x.shape[2]
+    for i in range(3):
+        r.x_strides[i] = x.strides[i] // 4
+    r.rows, r.angles_b = x.shape[0] * r.H * r.T, cos.strides[0] // 4
+    r.rotary.cos, r.rotary.sin, r.rotary.stride = &cos[0, 0, 0], &sin[0, 0, 0], cos.strides[1] // 4
+    r.rotary.width, r.rotary.d, r.rotary.interleaved = 2 * cos.shape[2], x.shape[3], interleaved
+    run_team(team_of(threads, r.rows, r.rows * r.rotary.d), rotate_work, &r)
+
+
+# The product, from weights as they come: threads pack the panels together, each its own, before they share out rows.
+# Few rows are not shared out: a thread takes them through each of its panels as soon as that is packed.
+
+cdef struct Product:
+    const KernelTable* table
+    Linear y
+    float* panels
+    const float* weight         # [N,K]
+    Py_ssize_t N                # columns before they are padded
+    const float* x
+    Py_ssize_t x_stride
+    Py_ssize_t M
+    const float* residual
+    Output out
+    pool_barrier barrier
+
+
+cdef inline Py_ssize_t count_panels(const Product* p) noexcept nogil:
+    return (p.y.N + p.table.NR - 1) // p.table.NR
+
+
+cdef void pack_panels(const Product* p, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    cdef Py_ssize_t column = panel * p.table.NR, end = min(p.y.N, last * p.table.NR), begin
+    if column < end:
+        if end > p.N:
+            begin = (last - 1) * p.table.NR
+            memset(p.panels + begin * p.y.K, 0, (end - begin) * p.y.K * sizeof(float))
+        p.table.pack(&p.y, p.panels, column, p.weight + column * p.y.K, min(end, p.N) - column)
+
+
+cdef void multiply_rows(const Product* p, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
+                        Py_ssize_t last_panel) noexcept nogil:
+    cdef Output out = p.out
+    out.data += first * out.stride
+    p.table.linear(&p.y, p.x + first * p.x_stride, p.x_stride, last - first,
+                   p.residual + first * out.stride if p.residual != NULL else NULL, &out, panel, last_panel)
+
+
+cdef void product_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Product* p = <Product*>arg
+    cdef Py_ssize_t panels = count_panels(p), panel = panels * rank // size, last_panel = panels * (rank + 1) // size
+    cdef Py_ssize_t first = p.M * rank // size, M = p.M * (rank + 1) // size - first
+    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK, i
+    if p.M <= COLUMN_TOKENS:
+        for i in range(panel, last_panel):
+            pack_panels(p, i, i + 1)
+            multiply_rows(p, 0, p.M, i, i + 1)
+        return
+    pack_panels(p, panel, last_panel)
+    pool_barrier_wait(&p.barrier, size)
+    for i in range(blocks):
+        multiply_rows(p, first + M * i // blocks, first + M * (i + 1) // blocks, 0, panels)
+
+
+def linear(Kernels kernels, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
+           const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, int threads=1):
+    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P]) + residual [M,P], if any.
+
+    P is N padded to a multiple of VL. panels: P*K floats to pack the weights into.
+    """
+    cdef Product p
+    memset(&p, 0, sizeof(p))
+    p.table, p.panels, p.weight, p.N = kernels.table, &panels[0], &weight[0, 0], weight.shape[0]
+    p.y.panels, p.y.bias, p.y.N, p.y.K, p.y.activation = p.panels, &bias[0], bias.shape[0], weight.shape[1], activation
+    p.x, p.x_stride, p.M = &x[0, 0], x.strides[0] // 4, x.shape[0]
+    p.residual = &residual[0, 0] if residual is not None else NULL
+    p.out.data, p.out.stride, p.out.width = &out[0, 0], p.y.N, p.y.N
+    run_team(team_of(threads, count_panels(&p) if p.M <= COLUMN_TOKENS else p.M, p.y.N * p.y.K * (1 + p.M // FMAS)),
+             product_work, &p)

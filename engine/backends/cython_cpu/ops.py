@@ -1,0 +1,93 @@
+"""Single operations on NumPy arrays, on one kernel table: see `engine.backends.functional.Ops`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import native
+from .native import Kernels, NormWeights
+from .plan import ACTIVATIONS
+
+
+class NativeOps:
+    """The operations on up to `threads` threads. Arguments are float32; they are copied only where a kernel must."""
+
+    def __init__(self, kernels: Kernels, threads: int):
+        self._kernels = kernels
+        self._threads = threads
+
+    def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
+               residual: np.ndarray | None) -> np.ndarray:
+        """activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]: [M,N]. The weights are packed for each call."""
+        (M, K), N = x.shape, len(weight)
+        if K == 0:
+            return self.linear(np.zeros((M, 1), np.float32), np.zeros((N, 1), np.float32), bias, activation, residual)
+        padding = -N % self._kernels.VL
+        out = np.empty((M, N + padding), np.float32)
+        if out.size == 0:
+            return out
+        padded_bias = np.zeros(N + padding, np.float32)
+        if bias is not None:
+            padded_bias[:N] = bias
+        if residual is not None:
+            residual = np.pad(residual, ((0, 0), (0, padding))) if padding else _contiguous(residual)
+        native.linear(self._kernels, _unit_rows(x), _contiguous(weight), padded_bias,
+                      ACTIVATIONS[activation] if activation else 0, residual, out,
+                      np.empty((N + padding) * K, np.float32), self._threads)
+        return out[:, :N].copy() if padding else out
+
+    def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
+        """LayerNorm over the last axis of x [M,D]."""
+        out = np.empty(x.shape, np.float32)
+        native.layer_norm(self._kernels, _norm(x.shape[1], weight, bias, eps), _unit_rows(x), out, self._threads)
+        return out
+
+    def rms_norm(self, x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
+        """RMSNorm over the last axis of x [M,D]."""
+        out = np.empty(x.shape, np.float32)
+        native.rms_norm(self._kernels, _norm(x.shape[1], weight, None, eps), _unit_rows(x), out, self._threads)
+        return out
+
+    def softmax(self, x: np.ndarray) -> np.ndarray:
+        """Softmax over the last axis of x [M,N]; -inf is excluded, a row of nothing else gives zeros."""
+        out = np.empty(x.shape, np.float32)
+        native.softmax(self._kernels, _unit_rows(x), out, self._threads)
+        return out
+
+    def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
+        """activation(x), any shape."""
+        out = np.empty(x.shape, np.float32)
+        native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1), None,
+                        self._threads)
+        return out
+
+    def gate(self, activation: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """activation(x) * y, x and y of the same shape."""
+        out = np.empty(x.shape, np.float32)
+        native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1),
+                        _contiguous(y).reshape(-1), self._threads)
+        return out
+
+    def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
+        """Rotary embedding of x [B,H,T,d]: the first r columns are turned by cos, sin [B,T,r/2] (strides may be 0)."""
+        out = np.empty(x.shape, np.float32)
+        cos, sin = _unit_rows(cos), _unit_rows(sin)
+        if cos.strides != sin.strides:
+            cos, sin = _contiguous(cos), _contiguous(sin)
+        native.rotate(self._kernels, _unit_rows(x), cos, sin, interleaved, out, self._threads)
+        return out
+
+
+def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> NormWeights:
+    return NormWeights(np.ones(D, np.float32) if weight is None else _contiguous(weight),
+                       np.zeros(D, np.float32) if bias is None else _contiguous(bias), eps)
+
+
+def _contiguous(x: np.ndarray) -> np.ndarray:
+    return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
+
+
+def _unit_rows(x: np.ndarray) -> np.ndarray:
+    """x, or a copy of it where its entries are not whole floats apart, one in the last axis."""
+    fits = x.strides[-1] == 4 and x.flags.aligned and not any(stride % 4 for stride in x.strides)
+    return x if fits else x.copy()

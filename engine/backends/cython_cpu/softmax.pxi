@@ -1,0 +1,45 @@
+# Softmax of rows: out[M,N] = 2^((x - max) log2 e), then divided by its sum. -inf is excluded: its power is exactly 0.
+
+cdef inline vf row_tail(const float* x, int n) noexcept nogil:
+    # A row's last n < VL entries, then excluded ones.
+    return v_select(v_less(v_iota(), v_set1(<float>n)), v_loadn(x, n), v_set1(-INFINITY))
+
+
+cdef inline vf power(vf x, vf maximum) noexcept nogil:
+    # 0 where it would be below 2^-126; NaN where x - maximum is, whatever its payload.
+    cdef vf y = v_mul(v_sub(x, maximum), v_set1(<float>1.4426950408889634))
+    return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
+
+
+cdef void softmax(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
+                  Py_ssize_t N) noexcept nogil:
+    # The maximum starts at the least finite number, so that a row of -inf has the powers 0, whose sum stands for an
+    # empty row. NaN may be passed over by the maximum, but not by the sum, which spreads it over the row. May be in place.
+    cdef Py_ssize_t vectors = N // VL, whole = vectors * VL, row, i
+    cdef int tail = <int>(N % VL)
+    cdef vf maximum, sum, p, scale
+    cdef float total
+    for row in range(M):
+        maximum = v_set1(-FLT_MAX)
+        for i in range(vectors):
+            maximum = v_max(v_load(x + i * VL), maximum)
+        if tail:
+            maximum = v_max(row_tail(x + whole, tail), maximum)
+        maximum = v_set1(v_largest(maximum))
+        sum = v_set1(0.0)
+        for i in range(vectors):
+            p = power(v_load(x + i * VL), maximum)
+            v_store(out + i * VL, p)
+            sum = v_add(sum, p)
+        if tail:
+            p = power(row_tail(x + whole, tail), maximum)
+            v_storen(out + whole, p, tail)
+            sum = v_add(sum, p)
+        total = v_sum(sum)
+        scale = v_set1(1.0 / total if total != 0.0 else 0.0)
+        for i in range(vectors):
+            v_store(out + i * VL, v_mul(v_load(out + i * VL), scale))
+        if tail:
+            v_storen(out + whole, v_mul(v_loadn(out + whole, tail), scale), tail)
+        x += x_stride
+        out += out_stride
