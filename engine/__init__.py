@@ -6,8 +6,14 @@ engine = Engine.load("all-MiniLM-L6-v2")
 vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .engine import Engine
 from .errors import BackendUnavailable, EngineError, InputError, UnsupportedError, WeightsError
+
+if TYPE_CHECKING:
+    from . import ops
 
 __version__ = "0.1.0"
 
@@ -18,4 +24,12 @@ __all__ = [
     "InputError",
     "UnsupportedError",
     "WeightsError",
+    "ops",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # At the first use, so that `import engine` stays light.
+    if name == "ops":
+        return import_module(".ops", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

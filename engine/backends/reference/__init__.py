@@ -1,6 +1,7 @@
 """The reference: NumPy, slow and obvious, the definition of right.
 
-ops.py      each operation as its formula     encoder.py  the forward pass that they make up
+ops.py        each operation as its formula     encoder.py     the forward pass that they make up
+attention.py  attention with all its options    functional.py  what `engine.ops` calls
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
 from .encoder import ReferencePlan
+from .functional import ReferenceOps
 
 
 class ReferenceBackend:
@@ -40,6 +42,10 @@ class ReferenceBackend:
                 f"the reference backend computes in float32; precision {run.precision!r} is not there"
             )
         return ReferencePlan(config, weights, self.dtype)
+
+    def ops(self, threads: int) -> ReferenceOps:
+        """The formulas, in the precision of their arguments."""
+        return ReferenceOps()
 
 
 BACKEND = ReferenceBackend()

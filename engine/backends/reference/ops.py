@@ -11,12 +11,12 @@ import math
 import numpy as np
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """x W^T + b.
 
     x [T, in], weight [out, in], bias [out] -> [T, out]
     """
-    return x @ weight.T + bias
+    return x @ weight.T if bias is None else x @ weight.T + bias
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
@@ -39,27 +39,66 @@ def relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0.0)
 
 
-ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu}
+def silu(x: np.ndarray) -> np.ndarray:
+    """x / (1 + e^-x), and its limit 0 at -inf. Any shape.
+
+    Hendrycks and Gimpel (2016), section 2. Written with e^-|x|, which does not overflow.
+    """
+    decay = np.exp(-np.abs(x))
+    return np.where(np.isneginf(x), 0.0, x) * np.where(x < 0.0, decay, 1.0) / (1.0 + decay)
+
+
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu}
 """By the names of `engine.config.ACTIVATIONS`."""
 
 
-def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; the variance is taken around the mean.
 
     x [T, D], weight [D], bias [D] -> [T, D]. Ba, Kiros and Hinton, "Layer Normalization" (2016), section 3.
     """
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred * centred).mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(variance + eps) * weight + bias
+    normed = centred / np.sqrt(variance + eps)
+    normed = normed if weight is None else normed * weight
+    return normed if bias is None else normed + bias
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis.
+
+    x [T, D], weight [D] -> [T, D]. Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), equation 4.
+    """
+    normed = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)
+    return normed if weight is None else normed * weight
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """exp(s) / sum exp(s) over the last axis, which is not empty. Any shape.
+    """exp(s) / sum exp(s) over the last axis; zeros where all of it is -inf, or it is empty. Any shape.
 
     The maximum is subtracted first: that changes nothing but the range, and no exponential overflows.
     """
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+    largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    exponentials = np.exp(scores - np.maximum(largest, np.finfo(scores.dtype).min))
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / (total + (total == 0.0))
+
+
+def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
+    """Pairs (a, b) of the first r columns become (a cos - b sin, a sin + b cos); the other columns stay.
+
+    x [B, H, T, d], cos, sin [B, T, r/2] -> [B, H, T, d]. Su et al., "RoFormer" (2021), equation 34. A pair is columns
+    2i and 2i+1 where interleaved, else i and i + r/2.
+    """
+    half = cos.shape[-1]
+    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (
+        slice(0, half), slice(half, 2 * half)
+    )  # fmt: skip
+    a, b, cos, sin = x[..., first], x[..., second], cos[:, None], sin[:, None]
+    out = x.copy()
+    out[..., first] = a * cos - b * sin
+    out[..., second] = a * sin + b * cos
+    return out
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:

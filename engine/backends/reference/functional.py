@@ -1,0 +1,53 @@
+"""The reference's side of `engine.ops`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ..functional import AttentionCall
+from .attention import attention
+from .ops import ACTIVATIONS, layer_norm, linear, rms_norm, rotate, softmax
+
+_quiet = partial(np.errstate, invalid="ignore", over="ignore")
+"""NaN and infinity from the caller take their course without a word, as in the other backends."""
+
+
+class ReferenceOps:
+    """See `engine.backends.functional.Ops`. In the dtype of its inputs, float32 or float64."""
+
+    def attention(self, call: AttentionCall) -> np.ndarray:
+        with _quiet():
+            return attention(call)
+
+    def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
+               residual: np.ndarray | None) -> np.ndarray:
+        with _quiet():
+            y = linear(x, weight, bias)
+            y = y if activation is None else ACTIVATIONS[activation](y)
+            return y if residual is None else y + residual
+
+    def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
+        with _quiet():
+            return layer_norm(x, weight, bias, eps)
+
+    def rms_norm(self, x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
+        with _quiet():
+            return rms_norm(x, weight, eps)
+
+    def softmax(self, x: np.ndarray) -> np.ndarray:
+        with _quiet():
+            return softmax(x)
+
+    def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
+        with _quiet():
+            return ACTIVATIONS[activation](x)
+
+    def gate(self, activation: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        with _quiet():
+            return ACTIVATIONS[activation](x) * y
+
+    def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
+        with _quiet():
+            return rotate(x, cos, sin, interleaved)

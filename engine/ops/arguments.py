@@ -1,0 +1,142 @@
+"""Checks that all operations share: types, shapes in letters, and the backend that is to run the call."""
+
+from __future__ import annotations
+
+import math
+import operator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..backends import get_backend
+from ..backends.functional import Ops
+from ..cpus import choose_threads
+from ..errors import InputError, UnsupportedError
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+"""What `activation=` takes: the names of `engine.config`."""
+
+_NEVER_ZERO = frozenset("HGdDKF")
+
+
+class Arguments:
+    """The arrays of one call, checked one after the other: all of one dtype, and a letter stands for one size."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.dtype: np.dtype | None = None
+        self._first = ""
+        self._leading: tuple[int, ...] | None = None
+
+    def floats(self, name: str, value: Any) -> np.ndarray:
+        """A float array of any shape, of the same dtype as those before it."""
+        if not isinstance(value, np.ndarray):
+            raise InputError(
+                f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "
+                f"np.asarray({name}, np.float32)"
+            )
+        if self.dtype is None and value.dtype in (np.float32, np.float64):
+            self.dtype, self._first = value.dtype, name
+        if self.dtype is None or value.dtype != self.dtype:
+            expected = "float32" if self.dtype is None else f"{self.dtype}, as {self._first} is"
+            raise InputError(
+                f"{name} must be {expected}, not {value.dtype}; convert it with "
+                f"{name}.astype(np.{self.dtype or 'float32'})"
+            )
+        # Fields of packed records lie at odd places, which no backend reads.
+        return np.array(value) if not value.flags.aligned else np.asarray(value)
+
+    def array(self, name: str, value: Any, shape: str) -> np.ndarray:
+        """A float array of a shape like "B T D", or "... D" for any axes in front, the same wherever they are named.
+
+        A letter is bound by the first array that has it.
+        """
+        array = self.floats(name, value)
+        letters = shape.removeprefix("... ").split()
+        cut = array.ndim - len(letters)
+        own, leading = array.shape[max(cut, 0) :], array.shape[: max(cut, 0)]
+        any_axes = shape.startswith("... ")
+        fits = cut >= 0 and all(self.sizes.get(letter, n) == n for letter, n in zip(letters, own, strict=True))
+        fits = fits and (self._leading in (None, leading) if any_axes else cut == 0)
+        if not fits or any(n == 0 for letter, n in zip(letters, own, strict=True) if letter in _NEVER_ZERO):
+            raise InputError(f"{name} must have the shape {self._describe(letters, any_axes)}, not {list(array.shape)}")
+        self.sizes.update(zip(letters, own, strict=True))
+        if any_axes:
+            self._leading = leading
+        return array
+
+    def optional(self, name: str, value: Any, shape: str) -> np.ndarray | None:
+        """As `array`, but None stays None."""
+        return None if value is None else self.array(name, value, shape)
+
+    def ops(self, backend: str | None, threads: int | None) -> Ops:
+        """The operations of the backend that the caller chose, which has to have the dtype of the arrays."""
+        name = "auto" if backend is None else backend
+        if not isinstance(name, str):
+            raise InputError(f"backend must be None or the name of a backend, not {backend!r}")
+        if self.dtype == np.float64 and name != "reference":
+            raise UnsupportedError(
+                f"float64, which {self._first} is, works with backend='reference' only; for the others convert all "
+                "arrays with astype(np.float32)"
+            )
+        return _ops(name, threads)
+
+    def _describe(self, letters: list[str], any_axes: bool) -> str:
+        """The shape in letters, with what is known of them."""
+        text = f"[{','.join(['...'] * any_axes + letters)}]"
+        facts = [f"{letter}={self.sizes[letter]}" for letter in letters if letter in self.sizes]
+        if any_axes and self._leading is not None:
+            facts.insert(0, f"...={','.join(map(str, self._leading)) or 'nothing'}")
+        facts += [f"{letter} at least 1" for letter in letters if letter in _NEVER_ZERO and letter not in self.sizes]
+        return f"{text} with {' and '.join(facts)}" if facts else text
+
+
+@lru_cache(maxsize=64)
+def _ops(backend: str, threads: int | None) -> Ops:
+    # Remembered for the life of the process: asking the system for its CPUs takes longer than a small operation.
+    return get_backend(backend).ops(choose_threads(threads))
+
+
+def number(name: str, value: Any, least: float = -math.inf) -> float:
+    """A finite number that is at least `least`."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        result = math.nan
+    if not math.isfinite(result) or result < least:
+        limit = "" if least == -math.inf else f" of at least {least:g}"
+        raise InputError(f"{name} must be a finite number{limit}, not {value!r}")
+    return result
+
+
+def integer(name: str, value: Any, least: int) -> int:
+    """An int, Python's or NumPy's, that is at least `least`."""
+    try:
+        result = operator.index(value)
+    except TypeError:
+        result = least - 1
+    if result < least:
+        raise InputError(f"{name} must be an int of at least {least}, not {value!r}")
+    return result
+
+
+def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndarray:
+    """Integers [B] from `least` to `most`, one for each sequence; a single one is for all of them. int64."""
+    array = np.asarray(value)
+    array = np.full(size, array) if array.ndim == 0 else array
+    # An empty list is a float array to NumPy; there is nothing in it whose type could be wrong.
+    if array.shape != (size,) or (array.size and array.dtype.kind not in "iu"):
+        raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {array.dtype} {list(np.shape(value))}")
+    wrong = (array < least) | (array > most)
+    if wrong.any():
+        b = int(wrong.argmax())
+        raise InputError(f"{name} must be from {least} to {most}; it is {array[b]} for sequence {b}")
+    return array.astype(np.int64)
+
+
+def activation_name(value: Any) -> str:
+    """One of `ACTIVATIONS`."""
+    if value not in ACTIVATIONS:
+        raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {value!r}")
+    return str(value)

@@ -1,0 +1,162 @@
+"""Attention with its projections, and a whole encoder layer, of weights by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .arguments import Arguments, activation_name, integer
+from .attention import attention
+from .linear import apply_linear, ffn
+from .rowwise import layer_norm, rms_norm
+
+_PROJECTIONS = ("query", "key", "value", "output")
+
+
+def multi_head_attention(
+    x: np.ndarray,
+    weights: Mapping[str, np.ndarray],
+    memory: np.ndarray | None = None,
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    residual: np.ndarray | None = None,
+    backend: str | None = None,
+    threads: int | None = None,
+    **options: Any,
+) -> np.ndarray:
+    """output(attention(query(x), key(memory), value(memory))) + residual, where each name is x W^T + b: [B,T,O].
+
+    x [B,T,D] asks; memory [B,S,M] is what it asks about, None for x itself. residual [B,T,O].
+    num_heads: H. num_kv_heads: G, which divides H; None for H.
+    weights, by name; the widths of the heads d and e follow from them, and H*d need not be D:
+        query.weight   [H*d,D]      key.weight    [G*d,M]      value.weight  [G*e,M]      output.weight  [O,H*e]
+        query.bias     [H*d]        key.bias      [G*d]        value.bias    [G*e]        output.bias    [O]
+    Any bias may be missing. options: those of `attention`, for scores of [B,H,T,S].
+
+    Vaswani et al. (2017), section 3.2.2. Raises `InputError`, and what `attention` raises.
+    """
+    _check_names(weights, [f"{name}.weight" for name in _PROJECTIONS],
+                 [f"{name}.bias" for name in _PROJECTIONS])  # fmt: skip
+    H = integer("num_heads", num_heads, least=1)
+    G = H if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, least=1)
+    arguments = Arguments()
+    x = arguments.array("x", x, "B T D")
+    source, width = (x, "D") if memory is None else (arguments.array("memory", memory, "B S M"), "M")
+    w: dict[str, Any] = {}
+    for name, shape in (("query", "H*d D"), ("key", f"G*d {width}"), ("value", f"G*e {width}"), ("output", "O H*e")):
+        w[f"{name}.weight"] = arguments.array(f"{name}.weight", weights[f"{name}.weight"], shape)
+        w[f"{name}.bias"] = arguments.optional(f"{name}.bias", weights.get(f"{name}.bias"), shape.split()[0])
+    residual = arguments.optional("residual", residual, "B T O")
+    _check_heads(arguments.sizes, H, G)
+    ops = arguments.ops(backend, threads)
+    q, k, v = (
+        apply_linear(ops, own, w[f"{name}.weight"], w[f"{name}.bias"])
+        .reshape(*own.shape[:2], heads, len(w[f"{name}.weight"]) // heads)
+        .transpose(0, 2, 1, 3)
+        for name, own, heads in (("query", x, H), ("key", source, G), ("value", source, G))
+    )
+    heads = attention(q, k, v, backend=backend, threads=threads, **options).transpose(0, 2, 1, 3)
+    joined = heads.reshape(*x.shape[:2], arguments.sizes["H*e"])
+    return apply_linear(ops, joined, w["output.weight"], w["output.bias"], None, residual)
+
+
+def encoder_layer(
+    x: np.ndarray,
+    weights: Mapping[str, np.ndarray],
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    pre_norm: bool = False,
+    norm: str = "layer_norm",
+    activation: str = "gelu",
+    eps: float = 1e-5,
+    backend: str | None = None,
+    threads: int | None = None,
+    **options: Any,
+) -> np.ndarray:
+    """A transformer layer: attention and a feed-forward network, each added to what it was given. x [B,T,D] -> [B,T,D].
+
+    Post-norm, as in BERT: x = norm(x + attention(x)), then norm(x + ffn(x)); Vaswani et al. (2017), section 3.1.
+    pre_norm, as in T5, LLaMA and ModernBERT: x = x + attention(norm(x)), then x + ffn(norm(x)); Xiong et al.,
+    arXiv:2002.04745. A model of such layers has one more norm after the last.
+
+    weights, named as in an .npz without "layers.{i}.":
+        attention.*       those of `multi_head_attention`, with D for M and O
+        attention.norm.weight, .bias, ffn.norm.weight, .bias      [D]
+        ffn.up.weight     [F,D]      ffn.gate.weight   [F,D]      ffn.down.weight   [D,F]
+        ffn.up.bias       [F]        ffn.gate.bias     [F]        ffn.down.bias     [D]
+    Any bias may be missing; ffn.gate.weight makes it a gated network, see `ffn`.
+    norm: "layer_norm", or "rms_norm", which has no bias; eps: of both norms (BERT has 1e-12).
+    activation: as for `ffn`. options: those of `attention`; kv_lengths for padded sequences.
+
+    Raises `InputError`, and what `attention` raises.
+    """
+    if norm not in ("layer_norm", "rms_norm"):
+        raise InputError(f"norm must be 'layer_norm' or 'rms_norm', not {norm!r}")
+    _check_layer_names(weights, norm)
+    arguments = Arguments()
+    x = arguments.array("x", x, "B T D")
+    norms = {name: arguments.array(name, array, "D") for name, array in weights.items() if ".norm." in name}
+    maps = {name.removeprefix("ffn."): array for name, array in weights.items() if name.startswith("ffn.")}
+    projections = {name.removeprefix("attention."): array for name, array in weights.items()
+                   if name.startswith("attention.") and name not in norms}  # fmt: skip
+    on: dict[str, Any] = {"backend": backend, "threads": threads}
+
+    def normed(x: np.ndarray, name: str) -> np.ndarray:
+        if norm == "rms_norm":
+            return rms_norm(x, norms[f"{name}.weight"], eps=eps, **on)
+        return layer_norm(x, norms[f"{name}.weight"], norms.get(f"{name}.bias"), eps=eps, **on)
+
+    def attended(x: np.ndarray, residual: np.ndarray) -> np.ndarray:
+        return multi_head_attention(x, projections, num_heads=num_heads, num_kv_heads=num_kv_heads, residual=residual,
+                                    **on, **options)  # fmt: skip
+
+    def fed(x: np.ndarray, residual: np.ndarray) -> np.ndarray:
+        return ffn(x, maps["up.weight"], maps["down.weight"], up_bias=maps.get("up.bias"),
+                   down_bias=maps.get("down.bias"), gate=maps.get("gate.weight"), gate_bias=maps.get("gate.bias"),
+                   activation=activation_name(activation), residual=residual, **on)  # fmt: skip
+
+    if pre_norm:
+        x = attended(normed(x, "attention.norm"), x)
+        return fed(normed(x, "ffn.norm"), x)
+    x = normed(attended(x, x), "attention.norm")
+    return normed(fed(x, x), "ffn.norm")
+
+
+def _check_heads(sizes: Mapping[str, int], H: int, G: int) -> None:
+    """Raise unless the rows of the projections are whole heads, of one width for queries and keys."""
+    if H % G:
+        raise InputError(f"num_kv_heads={G} must divide num_heads={H}")
+    for name, rows, count, heads in (("query", "H*d", H, "num_heads"), ("key", "G*d", G, "num_kv_heads"),
+                                     ("value", "G*e", G, "num_kv_heads")):  # fmt: skip
+        if sizes[rows] == 0 or sizes[rows] % count:
+            raise InputError(f"{name}.weight must have a multiple of {heads}={count} rows, not {sizes[rows]}")
+    for first, second, a, b in (("query.weight rows", "key.weight rows", "H*d", "G*d"),
+                                ("output.weight columns", "value.weight rows", "H*e", "G*e")):  # fmt: skip
+        if sizes[a] * G != sizes[b] * H:
+            raise InputError(f"{first}, {sizes[a]}, and {second}, {sizes[b]}, must be {H} and {G} heads of one width")
+
+
+def _check_layer_names(weights: Mapping[str, np.ndarray], norm: str) -> None:
+    maps = [f"attention.{name}" for name in _PROJECTIONS] + ["ffn.up", "ffn.down"]
+    norms = ["attention.norm", "ffn.norm"]
+    with_bias = [*maps, "ffn.gate", *(norms if norm == "layer_norm" else [])]
+    _check_names(weights, [f"{name}.weight" for name in maps + norms],
+                 ["ffn.gate.weight", *(f"{name}.bias" for name in with_bias)])  # fmt: skip
+    if "ffn.gate.bias" in weights and "ffn.gate.weight" not in weights:
+        raise InputError("weights have ffn.gate.bias without ffn.gate.weight")
+
+
+def _check_names(weights: Any, required: list[str], optional: list[str]) -> None:
+    """Raise one error that lists all names that are missing or unknown."""
+    if not isinstance(weights, Mapping):
+        raise InputError(f"weights must be a mapping from names to arrays, not {type(weights).__name__}")
+    known = [*required, *optional]
+    problems = [f"lack {name}" for name in required if name not in weights]
+    problems += [f"have an unknown {name!r}" for name in weights if name not in known]
+    if problems:
+        raise InputError(f"weights {', '.join(problems)}; known are {', '.join(known)}")

@@ -1,0 +1,143 @@
+"""Positions in attention: turned into queries and keys (rotary), or added to the scores (ALiBi, T5)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .arguments import Arguments, integer, number
+
+
+def rotary(
+    x: np.ndarray,
+    *,
+    positions: Any = None,
+    base: float = 10000.0,
+    width: int | None = None,
+    cos: np.ndarray | None = None,
+    sin: np.ndarray | None = None,
+    interleaved: bool = False,
+    backend: str | None = None,
+    threads: int | None = None,
+) -> np.ndarray:
+    """Rotary position embedding of queries or keys x [B,H,T,d]: the same shape. Su et al., arXiv:2104.09864, eq. 34.
+
+    Of the first r columns of each row, pair i (x, y) becomes (x cos - y sin, x sin + y cos), by the angle
+    position * base^(-2i/r). The others stay as they are.
+        positions    numbers [T] or [B,T]; None for 0 to T-1. They need not be whole
+        width        r, even; None for d
+        cos, sin     [T,r/2] or [B,T,r/2], instead of positions, base and width, for angles of any other making. One
+                     column for each pair: of tables that repeat theirs for both columns of a pair, pass one half
+        interleaved  pair i is columns 2i and 2i+1 (GPT-J, RoFormer); else columns i and i+r/2 (LLaMA, GPT-NeoX)
+    Raises `InputError`.
+    """
+    arguments = Arguments()
+    x = arguments.array("x", x, "B H T d")
+    B, T, d = (arguments.sizes[letter] for letter in "BTd")
+    if (cos is None) != (sin is None):
+        raise InputError(f"cos and sin go together; {'sin' if cos is None else 'cos'} came alone")
+    if cos is not None and (positions is not None or width is not None):
+        raise InputError("pass either cos and sin, or positions, base and width, not both")
+    if cos is None:
+        cos, sin = _angles(x.dtype, (B, T), d, positions, number("base", base, least=1), width)
+    cos, sin = arguments.floats("cos", cos), arguments.floats("sin", sin)
+    pairs = cos.shape[-1] if cos.ndim else 0
+    if not 1 <= pairs <= d // 2:
+        raise InputError(f"cos and sin must have from 1 to d/2 = {d // 2} columns, one for each pair, not {pairs}")
+    cos, sin = _for_batch("cos", cos, (B, T, pairs)), _for_batch("sin", sin, (B, T, pairs))
+    ops = arguments.ops(backend, threads)
+    return ops.rotate(x, cos, sin, bool(interleaved)) if x.size else np.empty_like(x)
+
+
+def alibi_slopes(num_heads: int) -> np.ndarray:
+    """ALiBi's slope of each head: float32 [H]. Press et al., arXiv:2108.12409, section 3.
+
+    The scores of head h get -slopes[h] * |query's place - key's place| added, as a bias or by a score_mod:
+
+        attention(q, k, v, score_mod=functools.partial(alibi, slopes=alibi_slopes(H)))
+
+        def alibi(score, b, h, q_index, kv_index, slopes):
+            return score - slopes[h] * abs(q_index - kv_index)
+
+    H a power of two: 2^(-8/H), 2^(-16/H) ... 2^-8. Else those of the next lower power of two, then every second one of
+    the next higher. Raises `InputError` for less than 1.
+    """
+    H = integer("num_heads", num_heads, least=1)
+    lower = 2 ** (H.bit_length() - 1)
+    slopes = [2.0 ** (-8 * i / lower) for i in range(1, lower + 1)]
+    slopes += [2.0 ** (-4 * i / lower) for i in range(1, 2 * (H - lower), 2)]
+    return np.array(slopes, np.float32)
+
+
+def relative_position_bias(
+    table: np.ndarray,
+    T: int,
+    S: int | None = None,
+    *,
+    bidirectional: bool = True,
+    max_distance: int = 128,
+    query_offset: int = 0,
+) -> np.ndarray:
+    """T5's learned bias by distance, for `attention(bias=...)`: [1,H,T,S].
+
+    table [buckets,H]: the row of a distance, key's place less query's place, is its bucket. Half of the buckets are for
+    one distance each, the others grow with the logarithm up to max_distance and hold all beyond; bidirectional has one
+    such set for keys at or before the query and one for those after it, else these fall into bucket 0.
+    T, S: queries and keys, S None for T. query_offset: place of the first query among the keys.
+
+    The result is a read-only view of H * (T + S - 1) numbers, however long the sequences: copy it to write to it.
+    Raffel et al., arXiv:1910.10683, section 2.1. Raises `InputError`.
+    """
+    table = Arguments().array("table", table, "buckets H")
+    T, S = integer("T", T, least=0), integer("S", T if S is None else S, least=0)
+    buckets = len(table) // 2 if bidirectional else len(table)
+    if buckets < 2 or (bidirectional and len(table) % 2):
+        raise InputError(f"table must have {'an even number of 4 or more' if bidirectional else '2 or more'} rows, "
+                         f"not {len(table)}")  # fmt: skip
+    max_distance = integer("max_distance", max_distance, least=buckets // 2 + 1)
+    # Entry j of `line` is the bias at distance j - (T-1) - offset; row t of the result is its window from T-1-t on.
+    first = 1 - T - integer("query_offset", query_offset, least=-(2**31))
+    distances = np.arange(first, first + max(T + S - 1, 0))
+    line = table[_buckets(distances, buckets, bidirectional, max_distance)].T
+    if T * S == 0:
+        return np.zeros((1, table.shape[1], T, S), table.dtype)
+    return np.lib.stride_tricks.sliding_window_view(line, S, axis=1)[None, :, ::-1]
+
+
+def _angles(
+    dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, base: float, width: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin of `rotary`, computed in float64: [T,r/2] or [B,T,r/2]."""
+    r = d if width is None else integer("width", width, least=2)
+    if r % 2 or r > d:
+        raise InputError(f"width must be even and at most d={d}, not {r}" + ("; it is d" if width is None else ""))
+    places = np.arange(shape[1]) if positions is None else np.asarray(positions)
+    if places.size and places.dtype.kind not in "iuf":
+        raise InputError(f"positions must be numbers [T] or [B,T], not {places.dtype}")
+    _for_batch("positions", places, shape)
+    angles = places[..., None] * base ** (-np.arange(0, r, 2) / r)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def _buckets(distances: np.ndarray, buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
+    """The row of the table for each distance; `buckets` are those of one direction."""
+    away = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
+    exact = buckets // 2
+    # In float32, as T5 was trained: in float64 some distances fall on the other side of a bucket's edge.
+    ratio = np.log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(
+        math.log(max_distance / exact)
+    )
+    far = np.minimum(exact + (ratio * np.float32(buckets - exact)).astype(np.int64), buckets - 1)
+    own = np.where(away < exact, away, far)
+    return own + buckets * (distances > 0) if bidirectional else own
+
+
+def _for_batch(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array as a view of the shape, [B,T] or [B,T,r/2], when it has that, or lacks the axis B or has 1 there."""
+    own = shape[1:]
+    if array.shape not in (shape, own, (1, *own)):
+        raise InputError(f"{name} must have the shape {list(own)} or {list(shape)}, not {list(array.shape)}")
+    return np.broadcast_to(array, shape)

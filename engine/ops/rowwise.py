@@ -1,0 +1,101 @@
+"""Operations on every row, or every number, by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .arguments import Arguments, number
+
+
+def layer_norm(
+    x: np.ndarray,
+    weight: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    *,
+    eps: float = 1e-5,
+    backend: str | None = None,
+    threads: int | None = None,
+) -> np.ndarray:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [...,D]: the same shape.
+
+    weight, bias [D]; None for ones and zeros. Ba, Kiros and Hinton, arXiv:1607.06450, section 3. Raises `InputError`.
+    """
+    arguments = Arguments()
+    x = arguments.array("x", x, "... D")
+    weight = arguments.optional("weight", weight, "D")
+    bias = arguments.optional("bias", bias, "D")
+    eps = number("eps", eps, least=0)
+    ops = arguments.ops(backend, threads)
+    return ops.layer_norm(_rows(x), weight, bias, eps).reshape(x.shape) if x.size else np.empty_like(x)
+
+
+def rms_norm(
+    x: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    eps: float = 1e-6,
+    backend: str | None = None,
+    threads: int | None = None,
+) -> np.ndarray:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis of x [...,D]: the same shape.
+
+    weight [D]; None for ones. Zhang and Sennrich, arXiv:1910.07467, equation 4. Raises `InputError`.
+    """
+    arguments = Arguments()
+    x = arguments.array("x", x, "... D")
+    weight = arguments.optional("weight", weight, "D")
+    eps = number("eps", eps, least=0)
+    ops = arguments.ops(backend, threads)
+    return ops.rms_norm(_rows(x), weight, eps).reshape(x.shape) if x.size else np.empty_like(x)
+
+
+def softmax(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
+    """exp(x) / sum(exp(x)) over the last axis of x [...,N]: the same shape.
+
+    -inf is excluded: it gives 0, and a row of nothing else gives zeros. NaN fills its row. Raises `InputError`.
+    """
+    arguments = Arguments()
+    x = arguments.array("x", x, "... N")
+    ops = arguments.ops(backend, threads)
+    return ops.softmax(_rows(x)).reshape(x.shape) if x.size else np.empty_like(x)
+
+
+def gelu(
+    x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None
+) -> np.ndarray:
+    """x Phi(x), Phi being the normal distribution function: x of any shape, the same shape.
+
+    approximate: "none", or "tanh" for x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which some models are trained
+    with. Hendrycks and Gimpel, arXiv:1606.08415, section 2. Raises `InputError`.
+    """
+    if approximate not in ("none", "tanh"):
+        raise InputError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
+    return _activate("gelu" if approximate == "none" else "gelu_tanh", x, backend, threads)
+
+
+def relu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
+    """max(x, 0): x of any shape, the same shape. Raises `InputError`."""
+    return _activate("relu", x, backend, threads)
+
+
+def silu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
+    """x / (1 + exp(-x)): x of any shape, the same shape.
+
+    Hendrycks and Gimpel, arXiv:1606.08415, section 2; also called swish. Raises `InputError`.
+    """
+    return _activate("silu", x, backend, threads)
+
+
+def _activate(activation: str, x: Any, backend: str | None, threads: int | None) -> np.ndarray:
+    arguments = Arguments()
+    x = arguments.floats("x", x)
+    ops = arguments.ops(backend, threads)
+    return ops.activate(activation, np.atleast_1d(x)).reshape(x.shape) if x.size else np.empty_like(x)
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    """[...,D] as [M,D], M and D at least 1."""
+    return x.reshape(-1, x.shape[-1])
