@@ -97,3 +97,20 @@ def linear(
     panels: Array,
     threads: int = 1,
 ) -> None: ...
+def attention(
+    kernels: Kernels,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    scale: float,
+    softcap: float,
+    low: Array,
+    high: Array,
+    lengths: Array,
+    bias: Array | None,
+    mask: Array | None,
+    score_mod: int,
+    captured: int,
+    threads: int,
+) -> None: ...

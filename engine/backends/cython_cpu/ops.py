@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from ..functional import AttentionCall
 from . import native
 from .native import Kernels, NormWeights
 from .plan import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from ..numba_cpu.score_mod import ScoreModCode
 
 
 class NativeOps:
@@ -15,6 +22,23 @@ class NativeOps:
     def __init__(self, kernels: Kernels, threads: int):
         self._kernels = kernels
         self._threads = threads
+
+    def attention(self, call: AttentionCall) -> np.ndarray:
+        """softmax(scores) v: [B,H,T,e]; a query that sees no key gets zeros."""
+        B, H, T, d = call.q.shape
+        S, e = call.v.shape[2:]
+        out = np.empty((B, H, T, e), np.float32)
+        if out.size == 0 or S == 0:
+            out[:] = 0
+            return out
+        q, k = (call.q, call.k) if d else (np.zeros((*x.shape[:3], 1), np.float32) for x in (call.q, call.k))
+        bias = call.bias if call.bias is None or _whole_floats(call.bias) else call.bias.copy()
+        mask = None if call.mask is None else call.mask.view(np.uint8)
+        code = _compiled(call.score_mod)
+        native.attention(self._kernels, _unit_rows(q), _unit_rows(k), _unit_rows(call.v), out, call.scale, call.softcap,
+                      call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
+                      code.captured if code else 0, self._threads)
+        return out
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
@@ -83,11 +107,22 @@ def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float
                        np.zeros(D, np.float32) if bias is None else _contiguous(bias), eps)
 
 
+def _compiled(score_mod: Callable[..., float] | None) -> ScoreModCode | None:
+    if score_mod is None:
+        return None
+    from ..numba_cpu.score_mod import compile_score_mod
+
+    return compile_score_mod(score_mod)
+
+
 def _contiguous(x: np.ndarray) -> np.ndarray:
     return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
 
 
+def _whole_floats(x: np.ndarray) -> bool:
+    return x.flags.aligned and not any(stride % 4 for stride in x.strides)
+
+
 def _unit_rows(x: np.ndarray) -> np.ndarray:
     """x, or a copy of it where its entries are not whole floats apart, one in the last axis."""
-    fits = x.strides[-1] == 4 and x.flags.aligned and not any(stride % 4 for stride in x.strides)
-    return x if fits else x.copy()
+    return x if x.strides[-1] == 4 and _whole_floats(x) else x.copy()
