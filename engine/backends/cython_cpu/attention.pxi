@@ -48,6 +48,8 @@ cdef struct Scratch:
     float* correction       # [W]
     float* unused           # [W], where a maximum goes that nobody wants
     float* tail             # [KEYS][NR]
+    Keys keys               # the block of keys that the group is at
+    int finite              # whether its values are; -1: not looked at yet
 
 
 cdef inline Py_ssize_t padded(Py_ssize_t e) noexcept nogil:
@@ -86,7 +88,7 @@ cdef inline Py_ssize_t cut_blocks(const Attention* call, Py_ssize_t t, float* sc
 cdef void attention(const Attention* call, float* scratch) noexcept nogil:
     cdef Block blocks[MOST_BLOCKS]
     cdef Scratch s = cut(call, scratch)
-    cdef Keys keys, seen
+    cdef Keys* keys = &s.keys
     cdef Py_ssize_t group, count, last, i
     for group in range((call.T + QUERIES - 1) // QUERIES):
         count = cut_blocks(call, group * QUERIES, scratch, blocks)
@@ -97,26 +99,35 @@ cdef void attention(const Attention* call, float* scratch) noexcept nogil:
         while keys.first < last:
             keys.last = min(call.S, keys.first + KEYS)
             keys.v = call.v + keys.first * call.v_stride
-            keys.tail = copy_tail(call, &keys, s.tail) if call.e % VL else NULL
+            keys.tail = copy_tail(call, keys, s.tail) if call.e % VL else NULL
+            s.finite = -1
             for i in range(count):
-                seen = keys
-                seen.first = max(keys.first, blocks[i].t + call.low)
-                seen.last = min(keys.last, blocks[i].t + blocks[i].n - 1 + call.high)
-                if seen.first < seen.last:
-                    seen.v = keys.v + (seen.first - keys.first) * call.v_stride
-                    if seen.tail != NULL:
-                        seen.tail = keys.tail + (seen.first - keys.first) * (padded(call.e) - call.e // NR * NR)
-                    attend_keys(call, &s, &blocks[i], &seen)
+                attend_keys(call, &s, &blocks[i])
             keys.first = keys.last
         for i in range(count):
             store_context(call, &blocks[i])
+
+
+cdef inline Keys seen_keys(const Attention* call, const Keys* keys, const Block* b) noexcept nogil:
+    # The part of a block of keys that lies in the band of any of these queries.
+    cdef Keys seen = keys[0]
+    seen.first = max(keys.first, b.t + call.low)
+    seen.last = min(keys.last, b.t + b.n - 1 + call.high)
+    seen.v += (seen.first - keys.first) * call.v_stride
+    if seen.tail != NULL:
+        seen.tail += (seen.first - keys.first) * (padded(call.e) - call.e // NR * NR)
+    return seen
 
 
 cdef inline bint changes_scores(const Attention* call) noexcept nogil:
     return call.softcap != 0 or call.bias != NULL or call.score_mod != NULL
 
 
-cdef void attend_keys(const Attention* call, Scratch* s, Block* b, const Keys* keys) noexcept nogil:
+cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogil:
+    cdef Keys seen = seen_keys(call, &s.keys, b)
+    cdef const Keys* keys = &seen
+    if keys.first >= keys.last:
+        return
     cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
     cdef bint plain = not (edge or call.mask != NULL or changes_scores(call))
     cdef int j
@@ -126,14 +137,19 @@ cdef void attend_keys(const Attention* call, Scratch* s, Block* b, const Keys* k
     if plain:
         exponentiate(s, b, keys.last - keys.first, True)
     else:
-        change_scores(call, b, keys, s.p)
-        hide_scores(call, b, keys, s.p, edge)
+        revise_scores(call, b, keys, s.p, edge)
         exponentiate(s, b, keys.last - keys.first, False)
-    if plain or all_finite(keys.v, call.v_stride, keys.last - keys.first, call.e):
+    if plain or values_are_finite(call, s):
         add_values(call, s, b, keys)
     else:
         add_seen_values(call, s, b, keys)
     b.fresh = False
+
+
+cdef inline bint values_are_finite(const Attention* call, Scratch* s) noexcept nogil:
+    if s.finite < 0:
+        s.finite = all_finite(s.keys.v, call.v_stride, s.keys.last - s.keys.first, call.e)
+    return s.finite
 
 
 cdef void load_queries(const Attention* call, Block* b) noexcept nogil:

@@ -1,16 +1,18 @@
-# What happens to a block of scores P^T [keys][W] between the two products of attention: soft-capping and bias and the
-# user's score function change them; mask and band hide some, which are set to -inf.
+# What happens to a block of scores P^T [keys][W] between the two products of attention: soft-capping, bias and the user's
+# score function change them; mask and band hide some, which are set to -inf.
 
 cdef inline vf v_tanh(vf x) noexcept nogil:
-    # |x| < 0.6: x + x^3 q(x^2), q a minimax polynomial of degree 4, within 2.8e-9; else 1 - 2 / (1 + e^2|x|), signed.
-    cdef vf a = v_min(v_set1(10.0), v_abs(x))
-    cdef vf x2 = v_mul(x, x)
-    cdef vf x4 = v_mul(x2, x2)
-    cdef vf q = v_fma(x4, v_set1(<float>-5.895158e-3), pair(<float>-5.378383e-2, <float>2.0795971e-2, x2)), far
-    q = v_fma(x4, q, pair(<float>-3.33333e-1, <float>1.3331924e-1, x2))
-    far = v_add(v_set1(1.0), v_exp2_bounded(v_mul(a, v_set1(<float>2.8853901))))
-    far = v_sub(v_set1(1.0), v_div(v_set1(2.0), far))
-    return v_select(v_less(a, v_set1(<float>0.6)), v_fma(v_mul(x, x2), q, x), v_or(far, v_and(x, v_set1(-0.0))))
+    # (e^y - 1) / (e^y + 1), y = 2|x|, with x's sign. With e^y = 2^n 2^r the numerator is 2^n (2^r - 1) + (2^n - 1), which
+    # loses no digits near 0: r times a minimax polynomial of degree 5 gives 2^r - 1 within 1.1e-8 of itself.
+    cdef vf magic = v_set1(12582912.0)
+    cdef vf y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(<float>2.8853901))
+    cdef vf z = v_add(y, magic)
+    cdef vf r = v_sub(y, v_sub(z, magic))
+    cdef vf r2 = v_mul(r, r), power = v_scale(v_set1(1.0), z), q, numerator
+    q = v_fma(pair(<float>1.3390735e-3, <float>1.5403512e-4, r), r2, pair(<float>5.5503573e-2, <float>9.618238e-3, r))
+    q = v_fma(q, r2, pair(<float>6.931472e-1, <float>2.4022649e-1, r))
+    numerator = v_fma(v_mul(q, r), power, v_sub(power, v_set1(1.0)))
+    return v_or(v_div(numerator, v_add(numerator, v_set1(2.0))), v_and(x, v_set1(-0.0)))
 
 
 cdef void load_bias(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_t key, Py_ssize_t keys,
@@ -20,8 +22,12 @@ cdef void load_bias(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
     cdef float lanes[VL]
     cdef Py_ssize_t i, r
     if call.bias_s == 1:
-        for i in range(VL):
-            tile[i] = v_loadn(bias + i * call.bias_t, <int>keys) if i < n else v_set1(0.0)
+        if n == VL and keys == VL:
+            for i in range(VL):
+                tile[i] = v_load(bias + i * call.bias_t)
+        else:
+            for i in range(VL):
+                tile[i] = v_loadn(bias + i * call.bias_t, <int>keys) if i < n else v_set1(0.0)
         v_transpose(tile)
     else:
         v_store(lanes, v_set1(0.0))
@@ -38,8 +44,12 @@ cdef void load_mask(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
     cdef unsigned char lanes[VL]
     cdef Py_ssize_t i, r
     if call.mask_s == 1:
-        for i in range(VL):
-            tile[i] = v_load_mask(mask + i * call.mask_t, <int>keys) if i < n else v_set1(0.0)
+        if n == VL and keys == VL:
+            for i in range(VL):
+                tile[i] = v_load_mask(mask + i * call.mask_t, VL)
+        else:
+            for i in range(VL):
+                tile[i] = v_load_mask(mask + i * call.mask_t, <int>keys) if i < n else v_set1(0.0)
         v_transpose(tile)
     else:
         for r in range(keys):
@@ -48,54 +58,60 @@ cdef void load_mask(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
             tile[r] = v_load_mask(lanes, <int>n)
 
 
-cdef void change_scores(const Attention* call, const Block* b, const Keys* keys, float* p) noexcept nogil:
-    # score_mod(c tanh(scores / c) + bias)
-    cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, r, j
-    cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0), x
-    cdef vf bias[VL]
-    while row < count and (call.softcap != 0 or call.bias != NULL):
-        rows = min(count - row, <Py_ssize_t>VL)
-        for j in range(b.nv):
-            if call.bias != NULL:
-                load_bias(call, b.t + j * VL, min(b.n - j * VL, <Py_ssize_t>VL), keys.first + row, rows, bias)
-            for r in range(row, row + rows):
-                x = v_load(p + (r * b.nv + j) * VL)
-                if call.softcap != 0:
-                    x = v_mul(cap, v_tanh(v_mul(x, inverse)))
-                if call.bias != NULL:
-                    x = v_add(x, bias[r - row])
-                v_store(p + (r * b.nv + j) * VL, x)
-        row += VL
-    if call.score_mod != NULL:
-        call.score_mod(p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first, count, call.captured)
-
-
-cdef void hide_scores(const Attention* call, const Block* b, const Keys* keys, float* p, bint edge) noexcept nogil:
-    # -inf where the mask or, if this block lies on its edge, the band hides the key; the maximum of the others. Changed
-    # scores are brought to powers of two here.
-    cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, r, j
+cdef inline void revise(const Attention* call, const Block* b, const Keys* keys, float* p, const bint change,
+                        const bint hide, bint edge) noexcept nogil:
+    # change: scores = c tanh(scores / c) + bias
+    # hide: -inf where the mask or, if this block lies on its edge, the band hides the key, and the maximum of the others;
+    #       scores that were changed are brought to powers of two
+    cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, lanes, r, j
+    cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0)
     cdef vf hidden = v_set1(-INFINITY), gain = v_set1(<float>M_LOG2E if changes_scores(call) else 1), x, maximum, query
+    cdef vf bias[VL]
     cdef vf visible[VL]
     cdef float key
     while row < count:
         rows = min(count - row, <Py_ssize_t>VL)
         for j in range(b.nv):
-            if call.mask != NULL:
-                load_mask(call, b.t + j * VL, min(b.n - j * VL, <Py_ssize_t>VL), keys.first + row, rows, visible)
+            lanes = min(b.n - j * VL, <Py_ssize_t>VL)
+            if change and call.bias != NULL:
+                load_bias(call, b.t + j * VL, lanes, keys.first + row, rows, bias)
+            if hide and call.mask != NULL:
+                load_mask(call, b.t + j * VL, lanes, keys.first + row, rows, visible)
             maximum = v_load(b.maximum + j * VL)
             query = v_add(v_iota(), v_set1(j * VL))
-            for r in range(row, row + rows):
-                x = v_mul(gain, v_load(p + (r * b.nv + j) * VL))
-                if call.mask != NULL:
-                    x = v_select(visible[r - row], x, hidden)
-                if edge:
-                    key = keys.first + r - b.t
-                    x = v_select(v_less(v_set1(key - call.low), query), hidden, x)
-                    x = v_select(v_less(v_set1(key - call.high), query), x, hidden)
-                v_store(p + (r * b.nv + j) * VL, x)
-                maximum = v_max(maximum, x)
-            v_store(b.maximum + j * VL, maximum)
+            for r in range(rows):
+                x = v_load(p + ((row + r) * b.nv + j) * VL)
+                if change:
+                    if call.softcap != 0:
+                        x = v_mul(cap, v_tanh(v_mul(x, inverse)))
+                    if call.bias != NULL:
+                        x = v_add(x, bias[r])
+                if hide:
+                    x = v_mul(gain, x)
+                    if call.mask != NULL:
+                        x = v_select(visible[r], x, hidden)
+                    if edge:
+                        key = keys.first + row + r - b.t
+                        x = v_select(v_less(v_set1(key - call.low), query), hidden, x)
+                        x = v_select(v_less(v_set1(key - call.high), query), x, hidden)
+                    maximum = v_max(maximum, x)
+                v_store(p + ((row + r) * b.nv + j) * VL, x)
+            if hide:
+                v_store(b.maximum + j * VL, maximum)
         row += VL
+
+
+cdef void revise_scores(const Attention* call, const Block* b, const Keys* keys, float* p, bint edge) noexcept nogil:
+    cdef bint change = call.softcap != 0 or call.bias != NULL
+    if change and call.score_mod == NULL:
+        revise(call, b, keys, p, True, True, edge)
+        return
+    if change:
+        revise(call, b, keys, p, True, False, edge)
+    if call.score_mod != NULL:
+        call.score_mod(p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first, keys.last - keys.first,
+                       call.captured)
+    revise(call, b, keys, p, False, True, edge)
 
 
 cdef bint all_finite(const float* v, Py_ssize_t v_stride, Py_ssize_t rows, Py_ssize_t e) noexcept nogil:
