@@ -1,21 +1,33 @@
-"""LayerNorm and the activations against float64."""
+"""Norms, activations and gates against float64."""
 
 import numpy as np
 import pytest
 
+from engine.backends.cython_cpu import native
 from engine.backends.cython_cpu.native import NormWeights
 from engine.backends.cython_cpu.plan import ACTIVATIONS
-from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
-from engine.backends.reference.ops import layer_norm
+from engine.backends.reference import ops as reference
 
 from .tools import assert_as_good, assert_guards, guarded
 
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 44, 64, 100, 768)
+EPS = np.finfo(np.float32).eps
 
 
-def normed(kernels, x, weight, bias, eps):
+def silu(x):
+    return x * np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x)))
+
+
+def rms_norm(x, weight, eps):
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+
+
+FORMULAS = {**reference.ACTIVATIONS, "silu": silu}
+
+
+def normed(kernels, operation, x, weight, bias, eps):
     out = guarded(*x.shape)
-    kernels.layer_norm(NormWeights(weight, bias, eps), x, out)
+    operation(kernels, NormWeights(weight, bias, eps), x, out)
     assert_guards(out)
     return out
 
@@ -26,25 +38,49 @@ def test_layer_norm(kernels, mean):
     for D in WIDTHS:
         x = rng.standard_normal((5, D), dtype=np.float32) + np.float32(mean)
         weight, bias = rng.standard_normal((2, D), dtype=np.float32)
-        exact, naive = (layer_norm(*(a.astype(dtype) for a in (x, weight, bias)), 1e-5)
+        exact, naive = (reference.layer_norm(*(a.astype(dtype) for a in (x, weight, bias)), 1e-5)
                         for dtype in (np.float64, np.float32))
         # Lanes are summed in another order than NumPy's pairs: at 1000 times the spread that shows.
-        assert_as_good(normed(kernels, x, weight, bias, 1e-5), exact, naive, factor=8.0)
+        assert_as_good(normed(kernels, native.layer_norm, x, weight, bias, 1e-5), exact, naive, factor=8.0)
 
 
 def test_layer_norm_of_a_constant_row_is_its_bias(kernels):
     bias = np.arange(20, dtype=np.float32)
-    assert np.array_equal(normed(kernels, np.full((3, 20), 0.5, np.float32), np.ones(20, np.float32), bias, 1e-12),
-                          np.tile(bias, (3, 1)))
+    out = normed(kernels, native.layer_norm, np.full((3, 20), 0.5, np.float32), np.ones(20, np.float32), bias, 1e-12)
+    assert np.array_equal(out, np.tile(bias, (3, 1)))
 
 
-def test_layer_norm_in_place(kernels):
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
+def test_rms_norm(kernels, scale):
+    rng = np.random.default_rng(3)
+    for D in WIDTHS:
+        x = rng.standard_normal((5, D), dtype=np.float32) * np.float32(scale)
+        weight, bias = rng.standard_normal((2, D), dtype=np.float32)
+        exact, naive = (rms_norm(x.astype(dtype), weight.astype(dtype), 1e-6) for dtype in (np.float64, np.float32))
+        assert_as_good(normed(kernels, native.rms_norm, x, weight, bias * np.nan, 1e-6), exact, naive)
+
+
+def test_rms_norm_of_zeros_is_zeros(kernels):
+    weights = np.ones((2, 20), np.float32)
+    assert not normed(kernels, native.rms_norm, np.zeros((3, 20), np.float32), *weights, 1e-12).any()
+
+
+@pytest.mark.parametrize("operation", [native.layer_norm, native.rms_norm])
+def test_norm_in_place(kernels, operation):
     rng = np.random.default_rng(1)
     x = rng.standard_normal((4, 45), dtype=np.float32)
     weight, bias = rng.standard_normal((2, 45), dtype=np.float32)
-    expected = normed(kernels, x, weight, bias, 1e-12)
-    kernels.layer_norm(NormWeights(weight, bias, 1e-12), x, x)
+    expected = normed(kernels, operation, x, weight, bias, 1e-12)
+    operation(kernels, NormWeights(weight, bias, 1e-12), x, x)
     assert np.array_equal(x, expected)
+
+
+@pytest.mark.parametrize("operation", [native.layer_norm, native.rms_norm])
+def test_nan_stays_in_its_row_of_a_norm(kernels, operation):
+    x = np.ones((3, 21), np.float32)
+    x[1, 20] = np.nan
+    out = normed(kernels, operation, x, *np.ones((2, 21), np.float32), 1e-5)
+    assert np.array_equal(np.isnan(out), np.arange(3)[:, None] == np.full(21, 1))
 
 
 def test_norm_weights_must_agree():
@@ -60,7 +96,24 @@ def test_activation_is_within_an_ulp_of_its_argument(kernels, name):
     y = x[None].copy()
     kernels.activate(ACTIVATIONS[name], y)
     exact = FORMULAS[name](x.astype(np.float64))
-    assert (np.abs(y[0] - exact) <= 1.5 * np.finfo(np.float32).eps * np.abs(x)).all()
+    assert (np.abs(y[0] - exact) <= 1.5 * EPS * np.abs(x)).all()
+
+
+def test_silu_is_within_a_few_ulp_of_its_result(kernels):
+    """Far below zero the rounding of the exponent, up to |x| / 2 ulp, outweighs the rest."""
+    x = np.concatenate([np.linspace(-87, 20, 50_001), -np.geomspace(1e-30, 1, 500), np.geomspace(1e-30, 3e38, 500)])
+    x = x.astype(np.float32)
+    y = x[None].copy()
+    kernels.activate(ACTIVATIONS["silu"], y)
+    exact = silu(x.astype(np.float64))
+    assert (np.abs(y[0] - exact) <= (3 + np.maximum(-x, 0)) * EPS * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu_tanh"])
+def test_activation_ends_in_zero(kernels, name):
+    x = np.array([[-88, -1e4, -1e30, -np.finfo(np.float32).max, -np.inf]], np.float32)
+    kernels.activate(ACTIVATIONS[name], x)
+    assert not x.any()
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -82,4 +135,21 @@ def test_activation_passes_nan_and_infinity(kernels, name):
     kernels.activate(ACTIVATIONS[name], x)
     assert np.isnan(x[0, 0])
     assert x[0, 1] == np.inf
-    assert 0.8 < x[0, 2] <= 1
+    assert 0.7 < x[0, 2] <= 1
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, None])
+def test_gate_is_the_activation_times_the_other(kernels, name):
+    """To the bit, wherever vectors and pieces end."""
+    rng = np.random.default_rng(4)
+    number = ACTIVATIONS.get(name, 0)
+    for N in (*WIDTHS, 4095, 4096, 4097, 9000):
+        x, y = 4 * rng.standard_normal((2, N), dtype=np.float32)
+        activated, out = guarded(1, N), guarded(1, N)
+        native.activate(kernels, number, x, activated[0])
+        native.activate(kernels, number, x, out[0], y)
+        assert_guards(activated)
+        assert_guards(out)
+        assert np.array_equal(out[0], activated[0] * y)
+        exact, naive = (FORMULAS.get(name, np.copy)(x.astype(dtype)) for dtype in (np.float64, np.float32))
+        assert_as_good(activated[0], exact, naive, operand=x)

@@ -207,7 +207,7 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
 
 def linear(Kernels kernels, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
            const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, int threads=1):
-    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P]) + residual [M,P], if any.
+    """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any).
 
     P is N padded to a multiple of VL. panels: P*K floats to pack the weights into.
     """

@@ -42,20 +42,19 @@ class NativeOps:
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        """activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]: [M,N]. The weights are packed for each call."""
+        """activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]: [M,N]. Every call packs the weights."""
         (M, K), N = x.shape, len(weight)
         if K == 0:
             return self.linear(np.zeros((M, 1), np.float32), np.zeros((N, 1), np.float32), bias, activation, residual)
+        if activation and residual is not None:     # a tile adds the residual before its activation
+            return self.linear(x, weight, bias, activation, None) + residual
         padding = -N % self._kernels.VL
         out = np.empty((M, N + padding), np.float32)
         if out.size == 0:
             return out
-        padded_bias = np.zeros(N + padding, np.float32)
-        if bias is not None:
-            padded_bias[:N] = bias
-        if residual is not None:
-            residual = np.pad(residual, ((0, 0), (0, padding))) if padding else _contiguous(residual)
-        native.linear(self._kernels, _unit_rows(x), _contiguous(weight), padded_bias,
+        bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
+        residual = None if residual is None else _padded(residual, padding)
+        native.linear(self._kernels, _unit_rows(x), _contiguous(weight), bias,
                       ACTIVATIONS[activation] if activation else 0, residual, out,
                       np.empty((N + padding) * K, np.float32), self._threads)
         return out[:, :N].copy() if padding else out
@@ -121,6 +120,11 @@ def _contiguous(x: np.ndarray) -> np.ndarray:
 
 def _whole_floats(x: np.ndarray) -> bool:
     return x.flags.aligned and not any(stride % 4 for stride in x.strides)
+
+
+def _padded(x: np.ndarray, padding: int) -> np.ndarray:
+    """x with so many zeros after its last axis."""
+    return _contiguous(np.concatenate([x, np.zeros((*x.shape[:-1], padding), np.float32)], axis=-1) if padding else x)
 
 
 def _unit_rows(x: np.ndarray) -> np.ndarray:
