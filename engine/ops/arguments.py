@@ -127,7 +127,8 @@ def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndar
     array = np.full(size, array) if array.ndim == 0 else array
     # An empty list is a float array to NumPy; there is nothing in it whose type could be wrong.
     if array.shape != (size,) or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {array.dtype} {list(np.shape(value))}")
+        came = f"{array.dtype} {list(np.shape(value))}"
+        raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {came}")
     wrong = (array < least) | (array > most)
     if wrong.any():
         b = int(wrong.argmax())

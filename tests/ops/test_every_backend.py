@@ -1,0 +1,215 @@
+"""Every backend against the reference in float64, over random shapes, options and strides.
+
+The error may be a small multiple of what the reference makes in float32, and no NaN may show where there is none.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import ops
+
+from .problems import LAYOUTS, Problem, lay_out, problems
+
+EPS = np.finfo(np.float32).eps
+THREADS = st.sampled_from((1, None))
+
+
+def assert_as_good(out, exact, naive, floor, factor=6.0):
+    """NaN where there is NaN, and else at most `factor` times the error of `naive`, or `floor`."""
+    assert out.dtype == np.float32
+    assert out.shape == exact.shape
+    np.testing.assert_array_equal(np.isnan(out), np.isnan(exact))
+    errors = [np.abs(np.nan_to_num(result.astype(np.float64) - exact)).max(initial=0.0) for result in (out, naive)]
+    assert errors[0] <= factor * errors[1] + floor, f"error {errors[0]:.3g}, in plain float32 {errors[1]:.3g}"
+
+
+def check_attention(backend, problem: Problem, threads=1, **more):
+    """`more` are options beside the problem's."""
+    exact = problem.call(ops.attention, np.float64, backend="reference", **more)
+    naive = problem.call(ops.attention, backend="reference", **more)
+    out = problem.call(ops.attention, backend=backend, threads=threads, **more)
+    largest = np.abs(problem.arrays["v"]).max(initial=0.0, where=np.isfinite(problem.arrays["v"]))
+    assert_as_good(out, exact, naive, 3 * EPS * largest * max(1.0, problem.steepness() / 8))
+    assert not out[~problem.seen().any(axis=3)].any()
+
+
+@settings(max_examples=120, deadline=None)
+@given(problem=problems(), threads=THREADS)
+def test_attention(backend, problem, threads):
+    check_attention(backend, problem, threads)
+
+
+@settings(max_examples=8, deadline=None)
+@given(problem=problems(longest=700, widest=40), threads=THREADS)
+def test_attention_of_long_sequences(backend, problem, threads):
+    check_attention(backend, problem, threads)
+
+
+def relative(score, b, h, q_index, kv_index, slopes):
+    return score - slopes[h] * abs(q_index - kv_index) + b
+
+
+def some_hidden(score, b, h, q_index, kv_index):
+    return score if (q_index + kv_index) % 3 else -np.inf
+
+
+@settings(max_examples=15, deadline=None)
+@given(problem=problems(longest=40, widest=20), which=st.booleans())
+def test_score_mod(backend, problem, which):
+    if backend != "reference":
+        pytest.importorskip("numba", reason="a score_mod is compiled by Numba")
+    slopes = ops.alibi_slopes(problem.shape[1])
+    score_mod = functools.partial(relative, slopes=slopes) if which else some_hidden
+    check_attention(backend, problem, score_mod=score_mod)
+
+
+class Draw:
+    """Arrays with numbers from a seed and strides of any kind."""
+
+    def __init__(self, data):
+        self.data = data
+        self.rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+
+    def __call__(self, *shape, scale=1.0):
+        array = self.rng.standard_normal(shape, np.float32) * np.float32(scale)
+        return lay_out(array, self.data.draw(st.sampled_from(LAYOUTS[:4])), self.rng)
+
+    def size(self, most=70, least=1):
+        return self.data.draw(st.integers(least, most))
+
+    def leading(self):
+        """Axes in front of the last."""
+        return self.data.draw(st.lists(st.integers(0, 9), max_size=3))
+
+    def maybe(self, *shape):
+        return self(*shape) if self.data.draw(st.booleans()) else None
+
+    def one_of(self, *values):
+        return self.data.draw(st.sampled_from(values))
+
+
+def as_float64(value):
+    if isinstance(value, dict):
+        return {name: as_float64(own) for name, own in value.items()}
+    return value.astype(np.float64) if getattr(value, "dtype", None) == np.float32 else value
+
+
+def check(backend, function, *arguments, floor=4.0, **options):
+    """`floor` is in roundings of the largest result."""
+    exact = function(*map(as_float64, arguments), **as_float64(options), backend="reference")
+    naive = function(*arguments, **options, backend="reference")
+    out = function(*arguments, **options, backend=backend)
+    assert_as_good(out, exact, naive, floor * EPS * np.abs(np.nan_to_num(exact)).max(initial=0.0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_norms(backend, data):
+    draw = Draw(data)
+    D = draw.size()
+    x = draw(*draw.leading(), D, scale=draw.one_of(1e-3, 1.0, 1e4)) + np.float32(draw.one_of(0, 10))
+    eps = draw.one_of(1e-12, 1e-5, 0.1)
+    check(backend, ops.layer_norm, x, draw.maybe(D), draw.maybe(D), eps=eps)
+    check(backend, ops.rms_norm, x, draw.maybe(D), eps=eps)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_softmax(backend, data):
+    draw = Draw(data)
+    x = draw(*draw.leading(), draw.size(600, 0), scale=draw.one_of(1e-30, 1.0, 1e4)).copy()
+    x[draw.rng.random(x.shape) < draw.one_of(0, 0.5, 1)] = -np.inf
+    if x.size and draw.one_of(False, True):
+        x.flat[draw.rng.integers(x.size)] = np.nan
+    check(backend, ops.softmax, x)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_activations(backend, data):
+    draw = Draw(data)
+    x = draw(*draw.leading(), draw.size(300, 0), scale=draw.one_of(1e-20, 1.0, 10.0, 1e4))
+    for function in (ops.gelu, functools.partial(ops.gelu, approximate="tanh"), ops.relu, ops.silu):
+        check(backend, function, x)
+
+
+def test_activation_of_a_single_number(backend):
+    for function in (ops.gelu, ops.relu, ops.silu):
+        out = function(np.array(2.0, np.float32), backend=backend)
+        assert isinstance(out, np.ndarray)
+        assert out.shape == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_linear(backend, data):
+    draw = Draw(data)
+    leading, K, N = draw.leading(), draw.size(200), draw.size(200, 0)
+    activation = draw.one_of(None, "gelu", "gelu_tanh", "relu", "silu")
+    options = {"activation": activation, "residual": draw.maybe(*leading, N)}
+    check(backend, ops.linear, draw(*leading, K), draw(N, K), draw.maybe(N), **options)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_ffn(backend, data):
+    draw = Draw(data)
+    leading, D, F, out = draw.leading(), draw.size(), draw.size(), draw.size(70, 0)
+    options = {"up_bias": draw.maybe(F), "down_bias": draw.maybe(out), "residual": draw.maybe(*leading, out)}
+    if draw.one_of(False, True):
+        options |= {"gate": draw(F, D), "gate_bias": draw.maybe(F)}
+    options["activation"] = draw.one_of("gelu", "gelu_tanh", "relu", "silu")
+    check(backend, ops.ffn, draw(*leading, D), draw(F, D), draw(out, F), **options)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_rotary(backend, data):
+    draw = Draw(data)
+    B, H, T, d = draw.size(3), draw.size(3), draw.size(20, 0), draw.size(40, 2)
+    x, interleaved, width = draw(B, H, T, d), draw.one_of(False, True), 2 * draw.size(d // 2)
+    # cos and sin are given, since tables made from positions would be rounded to each precision.
+    cos, sin = (draw(*draw.one_of((T,), (B, T), (1, T)), width // 2) for _ in range(2))
+    check(backend, ops.rotary, x, cos=cos, sin=sin, interleaved=interleaved)
+    check(backend, ops.rotary, x, positions=np.arange(T) % 3 * 0.5, width=width, interleaved=interleaved)
+
+
+def draw_projections(draw, D, M, H, G):
+    d, e = draw.size(20), draw.size(20)
+    shapes = {"query": (H * d, D), "key": (G * d, M), "value": (G * e, M), "output": (D, H * e)}
+    weights = {f"{name}.weight": draw(*shape, scale=shape[1] ** -0.5) for name, shape in shapes.items()}
+    return weights | {f"{name}.bias": draw(shape[0]) for name, shape in shapes.items() if draw.one_of(False, True)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_multi_head_attention(backend, data):
+    draw = Draw(data)
+    B, T, S, D, G = draw.size(3), draw.size(30, 0), draw.size(30, 0), draw.size(40), draw.size(3)
+    H = G * draw.size(3)
+    memory = draw.maybe(B, S, draw.size(40))
+    weights = draw_projections(draw, D, D if memory is None else memory.shape[2], H, G)
+    options = {"residual": draw.maybe(B, T, D), "causal": draw.one_of(False, True), "num_heads": H, "num_kv_heads": G}
+    check(backend, ops.multi_head_attention, draw(B, T, D), weights, memory, **options)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_encoder_layer(backend, data):
+    draw = Draw(data)
+    B, T, D, F, H = draw.size(3, 0), draw.size(30, 0), draw.size(40, 2), draw.size(), draw.size(3)
+    weights = {f"attention.{name}": array for name, array in draw_projections(draw, D, D, H, H).items()}
+    weights |= {"ffn.up.weight": draw(F, D), "ffn.down.weight": draw(D, F), "ffn.up.bias": draw(F)}
+    weights |= {f"{name}.norm.weight": draw(D) for name in ("attention", "ffn")}
+    norm = draw.one_of("layer_norm", "rms_norm")
+    if norm == "layer_norm":
+        weights["attention.norm.bias"] = draw(D)
+    if draw.one_of(False, True):
+        weights["ffn.gate.weight"] = draw(F, D)
+    options = {"activation": draw.one_of("gelu", "relu", "silu"), "pre_norm": draw.one_of(False, True), "norm": norm}
+    lengths = draw.rng.integers(0, T + 1, B)
+    check(backend, ops.encoder_layer, draw(B, T, D), weights, num_heads=H, kv_lengths=lengths, eps=1e-3, **options)
