@@ -80,7 +80,7 @@ def torch_attention() -> None:
 
 
 def onnx_attention() -> None:
-    """The Attention operator: its attn_mask is our mask or bias, its past our first keys. Its attributes are float32."""
+    """The Attention operator: its attn_mask is our mask or bias, its past our first keys. Attributes are float32."""
 
     def case(name: str, inputs: dict[str, np.ndarray], past: int = 0, **attributes: float) -> None:
         key, value = (np.split(inputs[x], [past], axis=2) for x in "kv")
@@ -108,7 +108,7 @@ def onnx_attention() -> None:
         save(f"onnx_{name}", **inputs, **attributes, past=past, out=out)
 
     case("softcap", make_qkv(), softcap=0.75)
-    case("softcap_bias", make_qkv() | {"bias": normal(2, 4, 5, 7)}, softcap=0.75, scale=1.25)
+    case("softcap_bias", make_qkv() | {"bias": normal(2, 4, 5, 7)}, softcap=0.75, scale=1.5625)
     case("softcap_mask_causal", make_qkv(H=6, G=3) | {"mask": rng.random((5, 7)) < 0.7}, softcap=2.0, is_causal=1)
     case("cache", make_qkv(S=11, e=3), past=6, is_causal=1)
     case("lengths", make_qkv() | {"kv_lengths": np.array([3, 7])})
