@@ -1,0 +1,158 @@
+"""User-written score functions: from a Python function to the C function that the attention kernels call.
+
+This half needs no Numba: it checks the function, tells its run-time arguments from what is compiled in, and remembers
+what has been compiled. score_walk.py compiles.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendUnavailable, InputError, UnsupportedError
+
+SCORED = 5
+"""Arguments that every score function has: score, b, h, q_index, kv_index."""
+
+LARGEST_CONSTANT = 65536
+"""Bytes of an array that may be compiled in. A larger one takes LLVM long, and each comparison of it too."""
+
+REMEMBERED = 64
+"""Compiled functions that are kept, the latest used."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreModCode:
+    """A compiled score function with its run-time arguments. Keep it for as long as its addresses are in use."""
+
+    address: int
+    """Of a C function `ScoreMod`, see ../cython_cpu/table.pxd; any number of threads may call it."""
+    captured: int
+    """What it has to be given as `captured`; 0 when it takes no run-time arguments."""
+    kept: tuple
+    """What lives at these addresses."""
+
+
+def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
+    """Compile (score, b, h, q_index, kv_index) -> score, or take it from the functions compiled before.
+
+    Compiled in: what the function finds in its closure and globals (scalars, arrays of up to 64 KiB, functions by
+    numba.njit). Run-time arguments, which may change without compiling anew: parameters after the first five, given by
+    name with `functools.partial` or by their defaults; scalars, or arrays, copied when they are not C-contiguous.
+    The score comes as float32, the indices as int64; the result, any real number, is rounded to float32.
+
+    Raises `InputError` for what is no such function, `UnsupportedError` for what Numba cannot compile, with the
+    offending line, `BackendUnavailable` without Numba.
+    """
+    if find_spec("numba") is None:
+        raise BackendUnavailable(
+            "score_mod needs Numba here: pip install 'encoder-engine[numba]'; backend='reference' runs without it"
+        )
+    function, arguments = split(score_mod)
+    arrays = [run_time_array(name, value) for name, value in arguments.items()]
+    walk = compiled(function, tuple((array.dtype, array.ndim) for array in arrays))
+    words = np.array([word for array in arrays for word in (array.ctypes.data, *array.shape)], np.int64)
+    return ScoreModCode(walk.address, words.ctypes.data if arrays else 0, (walk, words, arrays))
+
+
+def split(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]]:
+    """The plain function of a score_mod, and by name its arguments after (score, b, h, q_index, kv_index)."""
+    given: Mapping[str, Any] = {}
+    function: Any = score_mod
+    if isinstance(function, functools.partial):
+        if function.args:
+            raise InputError("score_mod: functools.partial must give its arguments by name, not by position")
+        function, given = function.func, function.keywords
+    function = getattr(function, "py_func", function)  # of a function by numba.njit
+    if not isinstance(function, FunctionType):
+        raise InputError(f"score_mod: expected a plain function or a functools.partial of one, got {score_mod!r}")
+
+    parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    further = {p.name: given.get(p.name, p.default) for p in parameters[SCORED:]}
+    plain = len(parameters) >= SCORED and all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    missing = any(value is inspect.Parameter.empty for value in further.values())
+    if not plain or missing or given.keys() - further.keys():
+        raise InputError(
+            "score_mod: expected a function of (score, b, h, q_index, kv_index), any further parameters with defaults "
+            f"or given by functools.partial; got {function.__name__}{inspect.signature(function)}"
+            + (f" with {', '.join(given)} given" if given else "")
+        )
+    return function, further
+
+
+def run_time_array(name: str, value: Any) -> np.ndarray:
+    """A run-time argument as the compiled code reads it: C-contiguous, a scalar as an array of rank 0."""
+    if not isinstance(value, bool | int | float | np.ndarray | np.generic):
+        raise InputError(f"score_mod: expected {name} to be a number or a NumPy array, got {type(value).__name__}")
+    array = np.require(value, requirements=("C", "A"))
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        raise InputError(f"score_mod: expected {name} to hold bools, integers or floats, got {array.dtype}")
+    return array
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a compiled walk depends on, to be found again by."""
+
+    code: CodeType
+    surroundings: tuple
+    arguments: tuple[tuple[np.dtype, int], ...]
+    function: FunctionType = field(compare=False)
+    """Keeps alive what `surroundings` knows by identity."""
+
+
+_lock = threading.Lock()
+
+
+def compiled(function: FunctionType, arguments: tuple[tuple[np.dtype, int], ...]) -> Any:
+    """The compiled walk of a function: the one at hand when code, surroundings and types of arguments are the same."""
+    request = Request(function.__code__, surroundings(function), arguments, function)
+    with _lock:
+        return _compiled(request)
+
+
+@functools.lru_cache(REMEMBERED)
+def _compiled(request: Request) -> Any:
+    from .score_walk import compile_walk
+
+    return compile_walk(request.function, request.arguments)
+
+
+def surroundings(function: FunctionType) -> tuple:
+    """What a function finds outside itself, which is compiled in."""
+    found = {name: function.__globals__[name] for name in global_names(function.__code__) & function.__globals__.keys()}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            raise InputError(f"score_mod {function.__name__}: {name}, which it uses, has no value yet") from None
+    return tuple((name, fingerprint(name, found[name])) for name in sorted(found))
+
+
+def global_names(code: CodeType) -> set[str]:
+    """The names that code, or code within it, may look up in the globals."""
+    return set(code.co_names).union(*(global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
+def fingerprint(name: str, value: Any) -> tuple:
+    """Equal for values that compile to the same: arrays and numbers by content, all else by identity."""
+    if isinstance(value, np.ndarray | np.generic):
+        if value.nbytes > LARGEST_CONSTANT:
+            raise UnsupportedError(
+                f"score_mod: {name} has {value.nbytes} bytes; at most {LARGEST_CONSTANT} of an array are compiled in; "
+                f"make it a parameter, given by functools.partial(function, {name}={name})"
+            )
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, tuple):
+        return ("tuple", *(fingerprint(name, item) for item in value))
+    if isinstance(value, bool | int | float | str):
+        return (type(value), repr(value))  # 1, True and 1.0 are equal but not the same, nor are 0.0 and -0.0
+    return (type(value), id(value))

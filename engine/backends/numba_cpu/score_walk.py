@@ -1,0 +1,194 @@
+"""The Numba half of `score_mod`: a walk over a block of scores, with the user's function inlined and vectorised.
+
+The walk is a C function `ScoreMod` (../cython_cpu/table.pxd). A row of a block is short, 8 to 64 scores, and LLVM's
+vectoriser makes poor loops of that: it unrolls a known number of rounds before it looks for vectors, and for an unknown
+one provides for far more than ever come. So the loop over `LANES` queries is made here, with instructions to it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from ...errors import InputError, UnsupportedError
+
+LANES = 16
+"""The shortest loop in which LLVM's vectoriser feels free to do all that it can."""
+
+INDEX = 2**30 - 1
+"""Every index is masked with it. LLVM then knows that no subscript is negative, and that a difference of two fits
+int32: that much AVX2 can turn into floats, int64 it cannot."""
+
+SCORED = (types.float32, types.intp, types.intp, types.intp, types.intp)
+SCORE_MOD = types.void(types.CPointer(types.float32), *[types.intp] * 7, types.voidptr)
+OPTIONS = {"error_model": "numpy", "forceinline": True}
+
+
+def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int]]) -> Any:
+    """The walk that applies a function, as a `numba.core.ccallback.CFunc`; it has to outlive its `address`.
+
+    `arguments` are the dtypes and ranks of what the function takes after (score, b, h, q_index, kv_index); rank 0 is a
+    scalar. Its `captured` points to int64 words: for each of them an address, then the shape.
+    Raises `UnsupportedError` for what Numba cannot compile, `InputError` where the result is no real number.
+    """
+    extra = types.Tuple([argument_type(dtype, rank) for dtype, rank in arguments])
+    change = numba.njit(function, **OPTIONS)
+    try:
+        change.compile(SCORED + extra.types)
+    except Exception as error:  # whatever the compiler trips over, it is the function that it cannot take
+        raise UnsupportedError(f"{complaint(function, error)}; backend='reference' runs any function") from None
+    result = change.overloads[SCORED + extra.types].signature.return_type
+    if not isinstance(types.unliteral(result), types.Number | types.Boolean) or result in types.complex_domain:
+        raise InputError(f"{place(function)}: expected a number as the result in every case, got {result}")
+
+    unpack, change_lanes = unpacking(extra), lanes(extra)
+
+    def walk(scores, stride, b, h, query, n, key, keys, captured):  # type: ignore[no-untyped-def]
+        extra = unpack(captured)
+        b, h = b & INDEX, h & INDEX
+        whole = n // LANES * LANES
+        for j in range(keys):
+            kv = (key + j) & INDEX
+            row = j * stride
+            for i in range(0, whole, LANES):
+                change_lanes(change, scores, row + i, b, h, query + i, kv, extra)
+            for i in range(whole, n):
+                scores[row + i] = np.float32(change(scores[row + i], b, h, (query + i) & INDEX, kv, *extra))
+
+    compiled = numba.cfunc(SCORE_MOD, **OPTIONS)(walk)
+    if re.search(r"call .*@numba_gil_ensure", compiled.inspect_llvm()):
+        raise UnsupportedError(
+            f"{place(function)}: an exception cannot leave the kernels, but it may raise one, print or allocate: "
+            "return a number in every case, -inf to mask"
+        )
+    return compiled
+
+
+def argument_type(dtype: np.dtype, rank: int) -> types.Type:
+    """Numba's type of an argument: a scalar, or a C-contiguous array that must not be written."""
+    element = numba.from_dtype(dtype)
+    return types.Array(element, rank, "C", readonly=True) if rank else element
+
+
+def unpacking(extra: types.BaseTuple) -> Callable:
+    """An intrinsic that makes the tuple of a function's further arguments from `captured`."""
+
+    @intrinsic
+    def unpack(typing_context, captured):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            words = builder.bitcast(arguments[0], context.get_value_type(types.intp).as_pointer())
+            values, position = [], 0
+            for kind in extra.types:
+                rank = getattr(kind, "ndim", 0)
+                head = [builder.load(builder.gep(words, [ir.IntType(64)(position + i)])) for i in range(1 + rank)]
+                position += len(head)
+                element = context.get_data_type(kind.dtype if rank else kind)
+                data = builder.inttoptr(head[0], element.as_pointer())
+                values.append(view(context, builder, kind, data, head[1:]) if rank
+                              else context.unpack_value(builder, kind, data))
+            return context.make_tuple(builder, extra, values)
+
+        return extra(captured), generate
+
+    return unpack
+
+
+def view(context: Any, builder: ir.IRBuilder, kind: types.Array, data: ir.Value, shape: list[ir.Value]) -> ir.Value:
+    """Numba's struct of a C-contiguous array that nobody frees."""
+    array = arrayobj.make_array(kind)(context, builder)
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    strides = [itemsize]
+    for size in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], size))
+    arrayobj.populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
+    return array._getvalue()
+
+
+def lanes(extra: types.BaseTuple) -> Callable:
+    """An intrinsic that changes the scores of `LANES` successive queries with one key."""
+
+    @intrinsic
+    def change_lanes(typing_context, change, scores, offset, b, h, query, kv, extra):  # type: ignore[no-untyped-def]
+        call = change.get_call_type(typing_context, SCORED + extra.types, {})
+
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            _, scores, offset, b, h, query, kv, extra_value = arguments
+            function = context.get_function(change, call)
+            further = cgutils.unpack_tuple(builder, extra_value)
+            block = builder.gep(scores, [offset])
+            # Results stay apart until the loop ends: a store to the scores could, for all LLVM knows, change an array.
+            vector = ir.VectorType(ir.FloatType(), LANES)
+            results = cgutils.alloca_once(builder, vector)
+            result = builder.bitcast(results, ir.FloatType().as_pointer())
+
+            base = builder.and_(query, query.type(INDEX // 2))
+            start, body, end = builder.block, builder.append_basic_block("lane"), builder.append_basic_block("done")
+            builder.branch(body)
+            builder.position_at_end(body)
+            lane = builder.phi(query.type)
+            lane.add_incoming(query.type(0), start)
+            q = builder.and_(builder.add(base, lane), query.type(INDEX))
+            score = builder.load(builder.gep(block, [lane]))
+            changed = function(builder, (score, b, h, q, kv, *further))
+            builder.store(context.cast(builder, changed, call.return_type, types.float32), builder.gep(result, [lane]))
+            following = builder.add(lane, query.type(1))
+            lane.add_incoming(following, builder.block)
+            branch = builder.cbranch(builder.icmp_signed("<", following, query.type(LANES)), body, end)
+            branch.set_metadata("llvm.loop", vectorise(builder.module))
+            builder.position_at_end(end)
+            builder.store(builder.load(results), builder.bitcast(block, vector.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        return types.void(change, scores, offset, b, h, query, kv, extra), generate
+
+    return change_lanes
+
+
+def vectorise(module: ir.Module) -> ir.MDValue:
+    """Metadata for a loop of `LANES` rounds: vectors first and once, then no loop is left of it.
+
+    A width is not asked for: LLVM would print a remark on each loop that it cannot vectorise.
+    """
+    unroll = module.add_metadata(["llvm.loop.unroll.enable"])
+    hints = [
+        module.add_metadata(["llvm.loop.interleave.count", ir.IntType(32)(1)]),
+        module.add_metadata(["llvm.loop.unroll.disable"]),
+        module.add_metadata(["llvm.loop.vectorize.followup_vectorized", unroll]),
+    ]
+    loop = ir.MDValue(module, [], name=str(len(module.metadata)))
+    loop.operands = (loop, *hints)  # a loop's metadata must name itself first
+    return loop
+
+
+def place(function: FunctionType, line: int | None = None) -> str:
+    """The function's name, file and line, and that line's text where there is a source."""
+    code = function.__code__
+    line = line or code.co_firstlineno
+    text = linecache.getline(code.co_filename, line).strip()
+    return f"score_mod {function.__name__} ({code.co_filename}, line {line}{f': `{text}`' if text else ''})"
+
+
+def complaint(function: FunctionType, error: Exception) -> str:
+    """Where and why a function could not be compiled: one line out of the page that Numba writes."""
+    lines = [line.strip() for line in str(getattr(error, "msg", error)).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("Failed in")] or [type(error).__name__]
+    calls = [line for line in lines if line.startswith(">>> ")]  # the call, in Numba's types, that it knows nothing for
+    reason = f"no implementation of {calls[0][4:]}" if calls else lines[0].partition(" Raised from ")[0].rstrip(".")
+    location = getattr(error, "loc", None)
+    if location is not None and location.filename == function.__code__.co_filename:
+        line = location.line
+    else:
+        named = re.search(r'(?:File ".*", line |Raised from .* \()(\d+)', "\n".join(lines))
+        line = int(named[1]) if named else None
+    return f"{place(function, line)}: Numba cannot compile it: {reason}"
