@@ -183,8 +183,9 @@ def test_equal_closures_compile_once(compilations):
         return lambda score, b, h, q, kv: score + slope * q + table[kv]
 
     scores = np.zeros((3, 5), np.float32)
-    for slope, table, new in [(0.5, np.arange(3.0), 1), (0.5, np.arange(3.0), 0), (0.25, np.arange(3.0), 1),
-                              (0.5, np.ones(3), 1), (0.5, np.ones(3, np.float32), 1), (0.25, np.arange(3.0), 0)]:  # fmt: skip
+    rising, flat = np.arange(3.0), np.ones(3)
+    for slope, table, new in [(0.5, rising, 1), (0.5, rising.copy(), 0), (0.25, rising, 1), (0.5, flat, 1),
+                              (0.5, flat.astype(np.float32), 1), (0.25, rising.copy(), 0)]:  # fmt: skip
         np.testing.assert_allclose(call(make(slope, table), scores, 5), slope * np.arange(5) + table[:, None])
         assert compilations() == new
 
@@ -328,7 +329,7 @@ def test_what_could_raise_or_print_is_refused():
         return score
 
     for function in (raising, printing):
-        with pytest.raises(UnsupportedError, match=f"score_mod {function.__name__} .*exception cannot leave the kernels"):
+        with pytest.raises(UnsupportedError, match=f"{function.__name__} .*exception cannot leave the kernels"):
             compile_score_mod(function)
 
 

@@ -26,9 +26,9 @@ from ...errors import InputError, UnsupportedError
 LANES = 16
 """The shortest loop in which LLVM's vectoriser feels free to do all that it can."""
 
-INDEX = 2**30 - 1
-"""Every index is masked with it. LLVM then knows that no subscript is negative, and that a difference of two fits
-int32: that much AVX2 can turn into floats, int64 it cannot."""
+INDEX = 2**28 - 1
+"""Every index is masked with it, so that LLVM knows that no subscript is negative, and that a sum or difference of a
+few indices fits int32: that much AVX2 can turn into floats, int64 it cannot. Sequences are shorter than half of it."""
 
 SCORED = (types.float32, types.intp, types.intp, types.intp, types.intp)
 SCORE_MOD = types.void(types.CPointer(types.float32), *[types.intp] * 7, types.voidptr)
