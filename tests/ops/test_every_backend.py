@@ -33,7 +33,9 @@ def check_attention(backend, problem: Problem, threads=1, **more):
     naive = problem.call(ops.attention, backend="reference", **more)
     out = problem.call(ops.attention, backend=backend, threads=threads, **more)
     largest = np.abs(problem.arrays["v"]).max(initial=0.0, where=np.isfinite(problem.arrays["v"]))
-    assert_as_good(out, exact, naive, 3 * EPS * largest * max(1.0, problem.steepness() / 8))
+    # A sum of S terms in order is off by some sqrt(S) roundings, a weight by as many as its score.
+    roundings = 4 + problem.shape[3] ** 0.5 + problem.steepness()
+    assert_as_good(out, exact, naive, EPS * largest * roundings)
     assert not out[~problem.seen().any(axis=3)].any()
 
 
@@ -98,12 +100,13 @@ def as_float64(value):
     return value.astype(np.float64) if getattr(value, "dtype", None) == np.float32 else value
 
 
-def check(backend, function, *arguments, floor=4.0, **options):
-    """`floor` is in roundings of the largest result."""
+def check(backend, function, *arguments, roundings=4.0, operand=None, **options):
+    """So many roundings of the largest result, or operand of the last step, are granted in any case."""
     exact = function(*map(as_float64, arguments), **as_float64(options), backend="reference")
     naive = function(*arguments, **options, backend="reference")
     out = function(*arguments, **options, backend=backend)
-    assert_as_good(out, exact, naive, floor * EPS * np.abs(np.nan_to_num(exact)).max(initial=0.0))
+    operand = exact if operand is None else operand
+    assert_as_good(out, exact, naive, roundings * EPS * np.abs(np.nan_to_num(operand)).max(initial=0.0))
 
 
 @settings(max_examples=40, deadline=None)
@@ -113,7 +116,10 @@ def test_norms(backend, data):
     D = draw.size()
     x = draw(*draw.leading(), D, scale=draw.one_of(1e-3, 1.0, 1e4)) + np.float32(draw.one_of(0, 10))
     eps = draw.one_of(1e-12, 1e-5, 0.1)
-    check(backend, ops.layer_norm, x, draw.maybe(D), draw.maybe(D), eps=eps)
+    # The mean is off by roundings of x, which count by how small the deviations from it are.
+    deviation = np.sqrt(x.var(axis=-1, dtype=np.float64) + eps)
+    roundings = 4 + 4 * (np.abs(x).max(axis=-1) / deviation).max(initial=0.0)
+    check(backend, ops.layer_norm, x, draw.maybe(D), draw.maybe(D), eps=eps, roundings=roundings)
     check(backend, ops.rms_norm, x, draw.maybe(D), eps=eps)
 
 
@@ -134,7 +140,7 @@ def test_activations(backend, data):
     draw = Draw(data)
     x = draw(*draw.leading(), draw.size(300, 0), scale=draw.one_of(1e-20, 1.0, 10.0, 1e4))
     for function in (ops.gelu, functools.partial(ops.gelu, approximate="tanh"), ops.relu, ops.silu):
-        check(backend, function, x)
+        check(backend, function, x, roundings=2.0, operand=x)
 
 
 def test_activation_of_a_single_number(backend):
@@ -211,5 +217,6 @@ def test_encoder_layer(backend, data):
     if draw.one_of(False, True):
         weights["ffn.gate.weight"] = draw(F, D)
     options = {"activation": draw.one_of("gelu", "relu", "silu"), "pre_norm": draw.one_of(False, True), "norm": norm}
-    lengths = draw.rng.integers(0, T + 1, B)
-    check(backend, ops.encoder_layer, draw(B, T, D), weights, num_heads=H, kv_lengths=lengths, eps=1e-3, **options)
+    # With a small eps, the norms would magnify the roundings of what comes before them.
+    options |= {"num_heads": H, "kv_lengths": draw.rng.integers(0, T + 1, B), "eps": 0.1}
+    check(backend, ops.encoder_layer, draw(B, T, D), weights, roundings=16, **options)
