@@ -30,6 +30,13 @@ def test_relu():
     np.testing.assert_array_equal(ops.relu(np.array([-2.0, 0.0, 3.0])), [0.0, 0.0, 3.0])
 
 
+def test_silu():
+    at_1 = 1 / (1 + math.exp(-1))
+    x, expected = [0.0, 1.0, -1.0, 40.0, -800.0, -np.inf], [0.0, at_1, at_1 - 1, 40.0, 0.0, 0.0]
+    np.testing.assert_allclose(ops.silu(np.array(x)), expected, rtol=1e-15, atol=1e-300)
+    np.testing.assert_allclose(ops.silu(np.array([-90.0], np.float32)), -90 * math.exp(-90), rtol=1e-5)  # e^90 is inf
+
+
 def test_layer_norm():
     x = np.array([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]])
     expected = np.array([[-1, 0, 1], [0, 0, 0]]) / math.sqrt(2 / 3 + 0.5)
@@ -44,9 +51,38 @@ def test_layer_norm_far_from_zero():
     np.testing.assert_allclose(ops.layer_norm(x + 2.0**26, weight, bias, 1e-12), ops.layer_norm(x, weight, bias, 1e-12))
 
 
+def test_norms_without_weights():
+    x = np.array([[1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(
+        ops.layer_norm(x, None, None, 0.5), ops.layer_norm(x, np.ones(3), np.zeros(3), 0.5)
+    )
+    np.testing.assert_array_equal(ops.rms_norm(x, None, 0.5), ops.rms_norm(x, np.ones(3), 0.5))
+
+
+def test_rms_norm():
+    x = np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
+    expected = [[1 / math.sqrt(5), 4 / math.sqrt(5), -3 / math.sqrt(5)], [0, 0, 0]]
+    np.testing.assert_allclose(ops.rms_norm(x, np.array([1.0, 2.0, -1.0]), 1 / 3), expected)
+
+
 def test_softmax():
     np.testing.assert_allclose(ops.softmax(np.log([[1.0, 3.0, 4.0]])), [[0.125, 0.375, 0.5]])
     np.testing.assert_allclose(ops.softmax(np.array([1000.0, 1000.0])), [0.5, 0.5])
+    np.testing.assert_array_equal(ops.softmax(np.array([[-np.inf, 7.0], [-np.inf, -np.inf]])), [[0.0, 1.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(ops.softmax(np.array([[0.0, np.nan], [2.0, 2.0]])), [[np.nan, np.nan], [0.5, 0.5]])
+    assert ops.softmax(np.zeros((2, 0))).shape == (2, 0)
+
+
+@pytest.mark.parametrize(("interleaved", "pairs"), [(True, [(0, 1), (2, 3)]), (False, [(0, 2), (1, 3)])])
+def test_rotate(interleaved, pairs):
+    rng = np.random.default_rng(0)
+    x, angles = rng.standard_normal((2, 3, 4, 5)), rng.standard_normal((2, 4, 2))
+    out = ops.rotate(x, np.cos(angles), np.sin(angles), interleaved)
+    for i, (first, second) in enumerate(pairs):
+        # A pair is a complex number, turned by multiplying it with e^(i angle).
+        turned = (x[..., first] + 1j * x[..., second]) * np.exp(1j * angles[:, None, :, i])
+        np.testing.assert_allclose(out[..., first] + 1j * out[..., second], turned)
+    np.testing.assert_array_equal(out[..., 4], x[..., 4])
 
 
 def test_attention():
