@@ -15,7 +15,8 @@ for another. Letters as in `engine.config`, and S keys, G key heads, e width of 
 
 All of them raise `InputError` for a wrong type, shape or value. Those that compute on a backend take
     backend    a name that `engine info` lists; None for the fastest that works here
-    threads    at most so many; None for as many CPUs as the process may use, which is also the most it gets
+    threads    at most so many; None for as many CPUs as the process may use, which is also the most it gets (both are
+               found out at the first call, and remembered)
 and raise `BackendUnavailable` for one that cannot run here. With backend="reference" they work in float64 too, all
 arrays alike; elsewhere that is an `UnsupportedError`.
 """

@@ -92,7 +92,7 @@ class Arguments:
         return f"{text} with {' and '.join(facts)}" if facts else text
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def _ops(backend: str, threads: int | None) -> Ops:
     # Remembered for the life of the process: asking the system for its CPUs takes longer than a small operation.
     return get_backend(backend).ops(choose_threads(threads))

@@ -54,8 +54,8 @@ def attention(
         mask        bool array that broadcasts to [B,H,T,S]: True where the query may look at the key
         kv_lengths  int, or integers [B], from 0 to S: sequence b has only so many keys, from the first
 
-    A key that is not seen, or whose score is -inf, does not exist for that query, whatever its k, v and bias hold. A
-    query that sees no key gets zeros. NaN in what is seen gives NaN.
+    A key that is not seen does not exist for that query, whatever its k, v and bias hold, nor does one whose score is
+    -inf. A query that is left with no key gets zeros. NaN in what is seen gives NaN.
 
     Time grows with the pairs inside the causal and windowed band and the lengths, memory with T alone: scores are made
     in blocks and summed as they come (Milakov and Gimelshein, arXiv:1805.02867). The reference holds one head's [T,S].

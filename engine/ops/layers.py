@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .arguments import Arguments, activation_name, integer
+from .arguments import Arguments, integer
 from .attention import attention
 from .linear import apply_linear, ffn
 from .rowwise import layer_norm, rms_norm
@@ -118,7 +118,7 @@ def encoder_layer(
     def fed(x: np.ndarray, residual: np.ndarray) -> np.ndarray:
         return ffn(x, maps["up.weight"], maps["down.weight"], up_bias=maps.get("up.bias"),
                    down_bias=maps.get("down.bias"), gate=maps.get("gate.weight"), gate_bias=maps.get("gate.bias"),
-                   activation=activation_name(activation), residual=residual, **on)  # fmt: skip
+                   activation=activation, residual=residual, **on)  # fmt: skip
 
     if pre_norm:
         x = attended(normed(x, "attention.norm"), x)

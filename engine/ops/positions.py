@@ -57,10 +57,10 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
 
     The scores of head h get -slopes[h] * |query's place - key's place| added, as a bias or by a score_mod:
 
-        attention(q, k, v, score_mod=functools.partial(alibi, slopes=alibi_slopes(H)))
-
         def alibi(score, b, h, q_index, kv_index, slopes):
             return score - slopes[h] * abs(q_index - kv_index)
+
+        attention(q, k, v, score_mod=functools.partial(alibi, slopes=alibi_slopes(H)))
 
     H a power of two: 2^(-8/H), 2^(-16/H) ... 2^-8. Else those of the next lower power of two, then every second one of
     the next higher. Raises `InputError` for less than 1.
