@@ -1,7 +1,7 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo lint asan bench golden wheel clean
+.PHONY: help test demo lint asan bench plot golden wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -46,10 +46,16 @@ asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
 	cd asv_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --python=same --quick --show-stderr --dry-run
 
+plot: $(INSTALLED)  ## Measure attention against length and draw docs/attention.svg; WITH=torch adds PyTorch
+	$(PYTHON) -m venv build/bench
+	build/bench/bin/pip install -q -e '.[bench]' $(WITH)
+	build/bench/bin/python asv_bench/plot_attention.py
+
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in a venv of their own
 	$(PYTHON) -m venv build/golden
 	build/golden/bin/pip install -q -r tests/golden/requirements.txt
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_ops_golden.py
 
 wheel: $(INSTALLED)  ## Build the wheel into dist/
 	rm -rf build/lib* build/temp*
