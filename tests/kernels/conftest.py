@@ -1,12 +1,14 @@
-"""Every kernel test runs on every instruction set that this machine and this build have."""
+"""Every kernel test runs on every instruction set that this machine and this build have, and on Numba's kernels."""
 
 import pytest
 
-isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+
+from .tools import PROVIDERS, load, why_not
 
 
-@pytest.fixture(params=isa.INSTRUCTION_SETS)
+@pytest.fixture(params=PROVIDERS)
 def kernels(request):
-    if reason := isa.why_not(request.param):
+    if reason := why_not(request.param):
         pytest.skip(reason)
-    return isa.load(request.param)
+    return load(request.param)

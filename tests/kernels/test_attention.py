@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu import isa
 from engine.backends.reference.ops import attention
 
-from .tools import assert_as_good, assert_guards, guarded, round_up
+from .tools import assert_as_good, assert_guards, available, guarded, load, round_up
 
 
 def run(kernels, q, k, v):
@@ -102,6 +101,6 @@ def test_a_query_does_not_depend_on_its_neighbours(kernels):
 
 
 @settings(max_examples=30, deadline=None)
-@given(T=st.integers(1, 80), S=st.integers(1, 600), d=st.integers(1, 80), name=st.sampled_from(isa.available()))
+@given(T=st.integers(1, 80), S=st.integers(1, 600), d=st.integers(1, 80), name=st.sampled_from(available()))
 def test_any_size(T, S, d, name):
-    check(isa.load(name), *make(np.random.default_rng(T * S * d), T, S, d))
+    check(load(name), *make(np.random.default_rng(T * S * d), T, S, d))

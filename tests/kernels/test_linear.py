@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu import isa
 from engine.backends.cython_cpu.plan import ACTIVATIONS
 from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
 from engine.backends.reference.ops import linear
 
-from .tools import assert_as_good, assert_guards, guarded, pack, round_up
+from .tools import assert_as_good, assert_guards, available, guarded, load, pack, round_up
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13)
 
@@ -73,9 +72,9 @@ def test_activations(kernels, activation):
 
 @settings(max_examples=30, deadline=None)
 @given(M=st.integers(1, 40), N=st.integers(1, 150), K=st.integers(1, 300), residual=st.booleans(),
-       name=st.sampled_from(isa.available()))
+       name=st.sampled_from(available()))
 def test_any_size(M, N, K, residual, name):
-    check(isa.load(name), M, N, K, with_residual=residual, seed=M + N + K)
+    check(load(name), M, N, K, with_residual=residual, seed=M + N + K)
 
 
 def test_rows_do_not_depend_on_their_neighbours(kernels):

@@ -4,7 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.backends import numba_cpu
+from engine.backends.cython_cpu import isa
 from engine.backends.cython_cpu.native import Kernels, PackedLinear
+
+PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
+"""Names of the kernel tables: one per instruction set, and the one that Numba compiles."""
+
+
+def why_not(name: str) -> str | None:
+    """Why this table cannot be had here; None when it can."""
+    return numba_cpu.BACKEND.unavailable() if name == "numba" else isa.why_not(name)
+
+
+def load(name: str) -> Kernels:
+    """The table of that name."""
+    if name == "numba":
+        from engine.backends.numba_cpu import table
+
+        return table.load()
+    return isa.load(name)
+
+
+def available() -> list[str]:
+    """Names of the tables that run here."""
+    return [name for name in PROVIDERS if why_not(name) is None]
 
 GUARD = np.float32(-7.0e33)
 

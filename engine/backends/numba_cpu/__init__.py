@@ -1,0 +1,58 @@
+"""The Numba backend: kernels compiled at the first use for the very CPU they run on, in the Cython backend's schedule.
+
+    table.py     the kernel table, filled      pointers.py structs.py  C's pointers and structs in Numba functions
+    cache.py     machine code on disk          vector.py               simd.h's vectors
+    compiling.py annotations to C functions    tile.py                 the generator of register tiles
+    linear.py attention.py norm.py elementwise.py roofline.py          the kernels, as the .pxi of the same names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+import numpy as np
+
+from ...config import ModelConfig, RunConfig
+from ...errors import UnsupportedError
+from .. import Plan
+
+
+class NumbaBackend:
+    """See `engine.backends.Backend`."""
+
+    name = "numba"
+
+    def unavailable(self) -> str | None:
+        """Why Numba's kernels cannot run here; None when they can."""
+        if missing := [name for name in ("numba", "tqdm") if find_spec(name) is None]:
+            return f"{' and '.join(missing)} not found; pip install 'encoder-engine[numba]'"
+        try:
+            from ..cython_cpu import native  # noqa: F401
+        except ImportError as error:
+            return f"the compiled schedule cannot be imported ({error}); reinstall encoder-engine, or build it with gcc"
+        return None
+
+    def tuned(self) -> bool:
+        """True: LLVM compiles for the host."""
+        return True
+
+    def describe(self) -> str:
+        """The CPU as LLVM names it, the vector, and Numba's version."""
+        import numba
+
+        from . import vector
+
+        return f"kernels for {vector.CPU}, vectors of {vector.VL} floats, by Numba {numba.__version__}"
+
+    def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
+        """Compile the kernels, or load them from the cache, and pack the weights for them."""
+        from ..cython_cpu.plan import CythonPlan
+        from . import table
+
+        if run.precision != "float32":
+            raise UnsupportedError(f"the numba backend computes in float32; precision {run.precision!r} is not there")
+        return CythonPlan(table.load(), config, weights, run)
+
+
+BACKEND = NumbaBackend()

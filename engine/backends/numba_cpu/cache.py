@@ -1,0 +1,84 @@
+"""Machine code on disk: one file per kernel, in a folder whose name says all that the code depends on.
+
+    ENGINE_CACHE_DIR, or $XDG_CACHE_HOME/encoder-engine/numba, or ~/.cache/encoder-engine/numba
+        <hash of these sources, the versions of Numba, LLVM and Python, the CPU and its features>/
+            linear.code             SHA-256 of the rest, which is Numba's own pickle of it
+
+As with Numba's own cache, whoever can write to the folder can run code in this process. A file that is damaged is
+compiled anew; a folder that cannot be written is said once, and everything works without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import platform
+import warnings
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from .vector import CPU, FEATURES, TRIPLE
+
+DIGEST = hashlib.sha256().digest_size
+
+
+def cache_root() -> Path:
+    """The folder of all versions; it need not exist."""
+    if chosen := os.environ.get("ENGINE_CACHE_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "encoder-engine", "numba")
+
+
+@cache
+def generator_version() -> str:
+    """A hash of everything that machine code depends on beside a kernel's name."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    for part in (numba.__version__, llvmlite.__version__, platform.python_version(), TRIPLE, CPU, FEATURES):
+        digest.update(f"\0{part}".encode())
+    return digest.hexdigest()[:32]
+
+
+class KernelCache:
+    """The cache of one kernel, as compiling.Cache describes."""
+
+    def __init__(self, name: str):
+        self.path = cache_root() / generator_version() / f"{name}.code"
+
+    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
+        """The compile result in the file; None if there is no file, or not a whole one."""
+        try:
+            content = self.path.read_bytes()
+        except OSError:
+            return None
+        data = content[DIGEST:]
+        if hashlib.sha256(data).digest() != content[:DIGEST]:
+            return None
+        target_context.refresh()
+        return CompileResult._rebuild(target_context, *pickle.loads(data))
+
+    def save_overload(self, sig: Any, data: CompileResult) -> None:
+        """Write the file at once or not at all, so that other processes may read and write it meanwhile."""
+        content = dumps(data._reduce())
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self.path.parent, suffix=".tmp", delete=False) as file:
+                file.write(hashlib.sha256(content).digest() + content)
+            os.replace(file.name, self.path)
+        except OSError as error:
+            _warn_once(f"{error.strerror}: {self.path.parent}")
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"compiled kernels cannot be kept ({reason}), so every process compiles them anew; "
+                  f"point ENGINE_CACHE_DIR to a folder that can be written", stacklevel=2)

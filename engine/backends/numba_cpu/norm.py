@@ -1,0 +1,77 @@
+"""Row-wise kernels: the sum of the embeddings, and LayerNorm; see norm.pxi."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from .compiling import inline
+from .structs import Embedding, Floats, Norm, Size, Vector
+from .vector import (
+    VL,
+    v_add,
+    v_fma,
+    v_keep,
+    v_load,
+    v_loadn,
+    v_mul,
+    v_set1,
+    v_store,
+    v_storen,
+    v_sub,
+    v_sum,
+)
+
+
+def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
+    """out = (x - mean) / sqrt(variance + eps) * weight + bias, the variance about the mean; may be in place."""
+    vectors, tail = norm.D // VL, norm.D % VL
+    whole = vectors * VL
+    weight, bias, D = norm.weight, norm.bias, np.float32(norm.D)
+    for _ in range(M):
+        total = v_set1(0.0)
+        for i in range(vectors):
+            total = v_add(total, v_load(x + i * VL))
+        if tail:
+            total = v_add(total, v_loadn(x + whole, tail))
+        mean = v_set1(v_sum(total) / D)
+        squares = v_set1(0.0)
+        for i in range(vectors):
+            centred = v_sub(v_load(x + i * VL), mean)
+            squares = v_fma(centred, centred, squares)
+        if tail:
+            centred = v_keep(v_sub(v_loadn(x + whole, tail), mean), tail)
+            squares = v_fma(centred, centred, squares)
+        scale = v_set1(np.float32(1.0) / sqrt(v_sum(squares) / D + norm.eps))
+        for i in range(vectors):
+            centred = v_mul(v_sub(v_load(x + i * VL), mean), scale)
+            v_store(out + i * VL, v_fma(centred, v_load(weight + i * VL), v_load(bias + i * VL)))
+        if tail:
+            centred = v_mul(v_sub(v_loadn(x + whole, tail), mean), scale)
+            v_storen(out + whole, v_fma(centred, v_loadn(weight + whole, tail), v_loadn(bias + whole, tail)), tail)
+        x += x_stride
+        out += out_stride
+
+
+@inline
+def embedding_at(word: Floats, position: Floats, kind: Floats, n: Size) -> Vector:
+    """n entries of the sum; null tables add nothing."""
+    x = v_loadn(word, n)
+    if position:
+        x = v_add(x, v_loadn(position, n))
+    if kind:
+        x = v_add(x, v_loadn(kind, n))
+    return x
+
+
+def embed(call: Embedding, first: Size, M: Size, D: Size, out: Floats, out_stride: Size) -> None:
+    """Rows [first, first + M) of the embedding's sum, before its norm."""
+    for row in range(first, first + M):
+        word = call.table + (np.intp(call.ids[row]) if call.ids else row) * D
+        position = call.positions + np.intp(call.position_ids[row]) * D if call.positions else call.positions
+        kind = call.types + np.intp(call.type_ids[row]) * D if call.types else call.types
+        for i in range(0, D, VL):
+            n = min(D - i, VL)
+            v_storen(out + i, embedding_at(word + i, position + i if position else position, kind + i if kind else kind, n), n)
+        out += out_stride

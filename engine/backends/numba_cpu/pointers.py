@@ -1,0 +1,122 @@
+"""C pointers inside Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, models, register_model
+
+BYTE, SIZE = ir.IntType(8), ir.IntType(64)
+POINTER = BYTE.as_pointer()
+"""To anything: LLVM's pointers have no types, and Numba's own are typed in name only."""
+
+
+class Struct(types.Type):
+    """The layout of a C struct: its fields' Numba types and offsets in bytes."""
+
+    def __init__(self, name: str, fields: dict[str, tuple[types.Type, int]]):
+        self.fields = fields
+        super().__init__(name)
+
+
+class Pointer(types.Type):
+    """`to*`, for a Numba number type or a `Struct`."""
+
+    def __init__(self, to: types.Type):
+        self.to = to
+        super().__init__(f"{to.name}*")
+
+
+@register_model(Pointer)
+class _PointerModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Pointer):
+        super().__init__(manager, kind, POINTER)
+
+
+def store(builder: ir.IRBuilder, pointer: ir.Value, value: ir.Value, align: int | None = None) -> None:
+    """*pointer = value"""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)
+
+
+def element(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, index: ir.Value) -> ir.Value:
+    """&pointer[index]"""
+    return builder.gep(pointer, [index], source_etype=context.get_data_type(kind.to))
+
+
+@infer_global(operator.add)
+@infer_global(operator.iadd)
+class _Add(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        if len(args) == 2 and isinstance(args[0], Pointer) and isinstance(args[1], types.Integer):
+            return signature(args[0], args[0], types.intp)
+        return None
+
+
+@lower_builtin(operator.add, Pointer, types.intp)
+@lower_builtin(operator.iadd, Pointer, types.intp)
+def _add(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    return element(context, builder, sig.args[0], *args)
+
+
+@infer_global(operator.getitem)
+class _GetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        if isinstance(args[0], Pointer) and isinstance(args[1], types.Integer):
+            return signature(args[0].to, args[0], types.intp)
+        return None
+
+
+@lower_builtin(operator.getitem, Pointer, types.intp)
+def _get_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    return builder.load(element(context, builder, sig.args[0], *args), typ=context.get_data_type(sig.args[0].to))
+
+
+@infer_global(operator.setitem)
+class _SetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        if isinstance(args[0], Pointer) and isinstance(args[1], types.Integer):
+            return signature(types.none, args[0], types.intp, args[0].to)
+        return None
+
+
+@lower_builtin(operator.setitem, Pointer, types.intp, types.Number)
+def _set_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    pointer, index, value = args
+    store(builder, element(context, builder, sig.args[0], pointer, index), value)
+    return context.get_dummy_value()
+
+
+@infer_global(bool)
+class _Truth(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        return signature(types.boolean, *args) if isinstance(args[0], Pointer) else None
+
+
+@lower_builtin(bool, Pointer)
+def _is_set(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+    return builder.icmp_unsigned("!=", args[0], ir.Constant(POINTER, None))
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = Pointer
+
+    def generic_resolve(self, kind: Pointer, name: str) -> Any:
+        return kind.to.fields[name][0] if isinstance(kind.to, Struct) and name in kind.to.fields else None
+
+
+@lower_getattr_generic(Pointer)
+def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
+    field, offset = kind.to.fields[name]
+    address = builder.gep(pointer, [SIZE(offset)], source_etype=BYTE)
+    return builder.load(address, typ=context.get_value_type(field))
+
+
+@intrinsic
+def null(typing: Any) -> Any:
+    """A null pointer to floats."""
+    return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)

@@ -1,0 +1,60 @@
+"""What the machine can do at most, in the engine's own vectors; see roofline.pxi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .pointers import SIZE
+from .structs import Double, Float, Floats, Size
+from .vector import AHEAD, F32, MR, NV, VF, VL, fetch_near, fma, v_add, v_load, v_set1, v_sum, vector
+
+
+@intrinsic
+def fma_loop(typing: Any, n: Any) -> Any:
+    """n rounds of MR*NV independent FMAs, as many as a tile has; returns the sum of all."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        factor, summand = (ir.Constant(VF, [float(np.float32(x))] * VL) for x in (0.999, 1e-3))
+        before, loop, after = b.block, b.append_basic_block(), b.append_basic_block()
+        b.branch(loop)
+        b.position_at_end(loop)
+        left, *sums = [b.phi(kind) for kind in [SIZE] + [VF] * (MR * NV)]
+        fewer = b.sub(left, SIZE(1))
+        results = [fma(b, x, factor, summand) for x in sums]
+        starts = [args[0], *(ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV))]
+        for phi, start, result in zip([left, *sums], starts, [fewer, *results], strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(result, loop)
+        b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
+        b.position_at_end(after)
+        total = results[0]
+        for result in results[1:]:
+            total = b.fadd(total, result)
+        return total
+
+    return vector(types.intp), build
+
+
+def fma_rounds(n: Size, sink: Floats) -> Double:
+    """n rounds of independent FMAs; returns their floating-point operations."""
+    sink[0] = v_sum(fma_loop(n))
+    return 2.0 * VL * MR * NV * n
+
+
+def read(x: Floats, n: Size) -> Float:
+    """Sum of x[n], n a multiple of 4*VL, in four chains so that loads, not additions, are what it waits for."""
+    a, b, c, d = v_set1(0.0), v_set1(0.0), v_set1(0.0), v_set1(0.0)
+    for _ in range(n // (4 * VL)):
+        fetch_near(x + AHEAD)
+        fetch_near(x + (AHEAD + 2 * VL))
+        a = v_add(a, v_load(x))
+        b = v_add(b, v_load(x + VL))
+        c = v_add(c, v_load(x + 2 * VL))
+        d = v_add(d, v_load(x + 3 * VL))
+        x += 4 * VL
+    return v_sum(v_add(v_add(a, b), v_add(c, d)))

@@ -1,0 +1,141 @@
+"""The structs and argument types of the kernel table, as cython_cpu/table.pxd declares them, for ctypes and for Numba."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, TypeAlias
+
+from numba import types
+
+from .pointers import Pointer, Struct
+
+# What annotations of kernels and of the fields below may say. To the type checker pointers and vectors are anything.
+Floats: TypeAlias = Any
+Bytes: TypeAlias = Any
+Ints: TypeAlias = Any
+Code: TypeAlias = Any
+Vector: TypeAlias = Any
+Size: TypeAlias = int
+Int: TypeAlias = int
+Float: TypeAlias = float
+Double: TypeAlias = float
+
+NUMBA_TYPES: dict[str, types.Type] = {
+    "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
+    "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
+    "Double": types.float64, "None": types.void,
+}
+"""The Numba type of each name in an annotation; `struct` adds those of pointers to structs."""
+
+_CTYPES: dict[str, Any] = {"Size": ctypes.c_ssize_t, "Int": ctypes.c_int, "Float": ctypes.c_float}
+"""Likewise for ctypes; everything else is a pointer."""
+
+LAYOUTS: dict[str, type[ctypes.Structure]] = {}
+"""The structs by name, for ctypes."""
+
+
+def struct(cls: type) -> type:
+    """Give a class's annotations, in order, C's layout, and make its name mean a pointer to it in annotations."""
+    name = cls.__name__
+    fields = [(field, _CTYPES.get(kind, ctypes.c_void_p)) for field, kind in cls.__annotations__.items()]
+    layout = LAYOUTS[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    offsets = {field: (NUMBA_TYPES[kind], getattr(layout, field).offset) for field, kind in cls.__annotations__.items()}
+    NUMBA_TYPES[name] = Pointer(Struct(name, offsets))
+    return cls
+
+
+@struct
+class Linear:
+    panels: Floats
+    bias: Floats
+    N: Size
+    K: Size
+    activation: Int
+
+
+@struct
+class Output:
+    data: Floats
+    stride: Size
+    width: Size
+    block: Size
+
+
+@struct
+class Attention:
+    q: Floats
+    k: Floats
+    v: Floats
+    out: Floats
+    q_stride: Size
+    k_stride: Size
+    v_stride: Size
+    out_stride: Size
+    T: Size
+    S: Size
+    d: Size
+    e: Size
+    low: Size
+    high: Size
+    bias: Floats
+    bias_t: Size
+    bias_s: Size
+    mask: Bytes
+    mask_t: Size
+    mask_s: Size
+    score_mod: Code
+    captured: Code
+    b: Size
+    h: Size
+    query: Size
+    scale: Float
+    softcap: Float
+
+
+@struct
+class Rotary:
+    cos: Floats
+    sin: Floats
+    stride: Size
+    width: Size
+    d: Size
+    interleaved: Int
+
+
+@struct
+class Embedding:
+    table: Floats
+    positions: Floats
+    types: Floats
+    ids: Ints
+    position_ids: Ints
+    type_ids: Ints
+
+
+@struct
+class Norm:
+    weight: Floats
+    bias: Floats
+    D: Size
+    eps: Float
+
+
+@struct
+class KernelTable:
+    isa: Code
+    VL: Int
+    NR: Int
+    MR: Int
+    pack: Code
+    linear: Code
+    attention_scratch: Code
+    attention: Code
+    layer_norm: Code
+    rms_norm: Code
+    softmax: Code
+    rotate: Code
+    embed: Code
+    activate: Code
+    gate: Code
+    fma_rounds: Code
+    read: Code

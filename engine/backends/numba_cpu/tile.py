@@ -1,0 +1,184 @@
+"""Tiles: mr rows by nv vectors of columns, accumulated in registers over the depth, then one of three epilogues.
+
+What tile.pxi is to the compiled kernels, as a generator: each (mr, nv) becomes an LLVM function of its own, which no
+Numba typing passes over, behind a switch. Each accumulator sees its products one after the other, in order of depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import alloca_once
+from numba.extending import intrinsic
+
+from .pointers import BYTE, POINTER, SIZE, Pointer, store
+from .vector import F32, LINE, MR, NV, VF, VL, fetch, fma, greater, load, shift, splat, with_parameters
+
+Sums = list[list[ir.Value]]
+EMPTY = ir.Constant(POINTER, None)
+
+
+def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
+             w: ir.Value, w_step: ir.Value, ahead: ir.Value | None = None, ahead_step: ir.Value | None = None) -> Sums:
+    """sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*VL ...]; depth is at least 1.
+
+    Meanwhile `ahead` is fetched into the second-level cache, ahead_step bytes further at each step.
+    """
+    before, loop, after = b.block, b.append_basic_block("depth"), b.append_basic_block("after")
+    rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
+    b.branch(loop)
+    b.position_at_end(loop)
+
+    def carried(start: ir.Value) -> ir.PhiInstr:
+        phi = b.phi(start.type)
+        phi.add_incoming(start, before)
+        return phi
+
+    left, a_now, w_now = carried(depth), carried(a), carried(w)
+    ahead_now = carried(ahead) if ahead is not None else None
+    zero = ir.Constant(VF, [0.0] * VL)
+    sums = [[carried(zero) for _ in range(nv)] for _ in range(mr)]
+    fewer = b.sub(left, SIZE(1))
+    following = [(left, fewer), (a_now, shift(b, a_now, a_step)), (w_now, shift(b, w_now, w_step))]
+    columns = [load(b, shift(b, w_now, j * VL)) for j in range(nv)]
+    if ahead_now is not None:
+        fetch(b, ahead_now, 2)
+        following.append((ahead_now, b.gep(ahead_now, [ahead_step], source_etype=BYTE)))
+    results = []
+    for row, offset in zip(sums, rows, strict=True):
+        x = splat(b, b.load(shift(b, a_now, offset), typ=F32, align=4))
+        results.append([fma(b, x, column, phi) for phi, column in zip(row, columns, strict=True)])
+        following += zip(row, results[-1], strict=True)
+    for phi, value in following:
+        phi.add_incoming(value, loop)
+    b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
+    b.position_at_end(after)
+    return results
+
+
+def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
+            otherwise: Callable[[int, int, ir.Value], ir.Value] | None = None) -> Sums:
+    """The sums changed by one function where the pointer is set, by the other, if any, where it is null."""
+    ways = []
+    then, other, after = (b.append_basic_block() for _ in range(3))
+    b.cbranch(b.icmp_unsigned("!=", pointer, EMPTY), then, other)
+    for block, function in ((then, change), (other, otherwise)):
+        b.position_at_end(block)
+        ways.append([[function(i, j, x) if function else x for j, x in enumerate(row)] for i, row in enumerate(sums)])
+        b.branch(after)
+    b.position_at_end(after)
+    merged = [[b.phi(VF) for _ in row] for row in sums]
+    for block, values in zip((then, other), ways, strict=True):
+        for phis, row in zip(merged, values, strict=True):
+            for phi, value in zip(phis, row, strict=True):
+                phi.add_incoming(value, block)
+    return merged
+
+
+def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+            out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value, ahead: ir.Value,
+            ahead_step: ir.Value) -> None:
+    """out = a w + bias + residual.
+
+    a [mr][depth] tokens, w [depth][nv*VL] a panel slice; columns: offset in out, and in the residual, of each vector
+    of columns; bias: null after the first slice of depth, then out is added to; residual: null before the last one.
+    """
+    offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
+    places = [[b.add(b.mul(out_stride, SIZE(i)), offset) for offset in offsets] for i in range(mr)]
+    for row in places:
+        for j in range(0, nv, LINE // VL):
+            fetch(b, shift(b, out, row[j]), 3)
+    sums = multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL), ahead, ahead_step)
+    biases = [lambda i, j, x: b.fadd(x, load(b, shift(b, bias, j * VL))),
+              lambda i, j, x: b.fadd(x, load(b, shift(b, out, places[i][j])))]
+    sums = _if_set(b, bias, sums, *biases)
+    sums = _if_set(b, residual, sums, lambda i, j, x: b.fadd(x, load(b, shift(b, residual, places[i][j]))))
+    for i in range(mr):
+        for j in range(nv):
+            store(b, shift(b, out, places[i][j]), sums[i][j], 4)
+
+
+def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+            out: ir.Value, out_stride: ir.Value, maximum: ir.Value) -> None:
+    """out = a w, and the running maximum [nv*VL] of each column; a [mr][depth] keys, w [depth][nv*VL] queries."""
+    sums = multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL))
+    for j in range(nv):
+        highest = load(b, shift(b, maximum, j * VL))
+        for i in range(mr):
+            store(b, shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL), sums[i][j], 4)
+            highest = greater(b, highest, sums[i][j])
+        store(b, shift(b, maximum, j * VL), highest, 4)
+
+
+def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+             w_stride: ir.Value, out: ir.Value, out_stride: ir.Value, correction: ir.Value) -> None:
+    """out = correction out + a w; a [depth][mr] is P^T, w [depth][nv*VL] values; correction null: out holds nothing."""
+    sums = multiply(b, mr, nv, depth, a, SIZE(1), a_stride, w, w_stride)
+    places = [[shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL) for j in range(nv)] for i in range(mr)]
+
+    def corrected(i: int, j: int, x: ir.Value) -> ir.Value:
+        factor = b.load(shift(b, correction, i), typ=F32, align=4)
+        return fma(b, load(b, places[i][j]), splat(b, factor), x)
+
+    sums = _if_set(b, correction, sums, corrected)
+    for i in range(mr):
+        for j in range(nv):
+            store(b, places[i][j], sums[i][j], 4)
+
+
+def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, kinds: list[ir.Type]) -> ir.Function:
+    """The tile as a function of its own: tiles are small functions so that each has the registers to itself."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), f"tile{body.__name__}_{mr}_{nv}")
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    body(b, mr, nv, *function.args)
+    b.ret_void()
+    return function
+
+
+def _tile(body: Callable[..., None]) -> Any:
+    """The ladder from run-time sizes (mr, nv) to compiled ones; the other arguments are those of the body."""
+
+    def tile(typing: Any, mr: Any, nv: Any, *args: Any) -> Any:
+        kinds = [arg if isinstance(arg, Pointer) else types.intp for arg in args]
+
+        def build(context: Any, b: ir.IRBuilder, sig: Any, values: Any) -> ir.Value:
+            rows, vectors, *rest = values
+            number = b.add(b.mul(rows, SIZE(NV)), vectors)
+            after, nowhere = b.append_basic_block(), b.append_basic_block()
+            switch = b.switch(number, nowhere)
+            for i in range(1, MR + 1):
+                for j in range(1, NV + 1):
+                    block = b.append_basic_block()
+                    switch.add_case(SIZE(i * NV + j), block)
+                    b.position_at_end(block)
+                    b.call(_function(b.module, body, i, j, [value.type for value in rest]), rest)
+                    b.branch(after)
+            b.position_at_end(nowhere)
+            b.unreachable()
+            b.position_at_end(after)
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, *kinds), build
+
+    return with_parameters(tile, body)
+
+
+@intrinsic
+def columns(typing: Any) -> Any:
+    """Room for the offsets of a panel's vectors, on the stack."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return b.bitcast(alloca_once(b, SIZE, NV), POINTER)
+
+    return Pointer(types.intp)(), build
+
+
+linear_tile = _tile(_linear)
+scores_tile = _tile(_scores)
+context_tile = _tile(_context)

@@ -1,0 +1,223 @@
+"""One vector of floats for Numba functions, with VL lanes: what simd.h is to the compiled kernels, name by name.
+
+Nothing here may be reordered or contracted by the compiler: no operation carries a fast-math flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic, models, register_model
+
+from .pointers import SIZE, Pointer, store
+
+TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
+
+
+def _shape() -> tuple[int, int, int, int]:
+    """(VL, NV, MR, KC) of the CPU that Numba compiles for, as in simd.h."""
+    if all(f"+{name}" in FEATURES for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
+        return 16, 4, 6, 1024
+    if "+avx2" in FEATURES and "+fma" in FEATURES:
+        return 8, 2, 6, 768
+    return 4, 2, 6, 1024
+
+
+VL, NV, MR, KC = _shape()
+NR = NV * VL
+LINE, AHEAD = 16, 512
+"""Floats in a cache line; floats that reading runs ahead of itself."""
+
+FUSED = "+fma" in FEATURES or TRIPLE.startswith(("aarch64", "arm64"))
+"""Without fused multiply-adds in hardware, two roundings: LLVM would call a slow function."""
+
+F32, I32 = ir.FloatType(), ir.IntType(32)
+VF, VI, VM = (ir.VectorType(kind, VL) for kind in (F32, I32, ir.IntType(1)))
+
+
+class _VectorType(types.Type):
+    """`vf`"""
+
+    def __init__(self) -> None:
+        super().__init__(f"vector({VL} x float32)")
+
+
+vector = _VectorType()
+
+
+@register_model(_VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: types.Type):
+        super().__init__(manager, kind, VF)
+
+
+# In LLVM's terms, shared with the generators of whole loops.
+
+def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
+    """A call of an LLVM intrinsic."""
+    function = ir.FunctionType(result, [arg.type for arg in args])
+    return b.call(get_or_insert_function(b.module, function, name), args)
+
+
+def splat(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """A scalar in every lane."""
+    kind = ir.VectorType(x.type, VL)
+    first = b.insert_element(ir.Constant(kind, ir.Undefined), x, I32(0))
+    return b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(VI, [0] * VL))
+
+
+def shuffle(b: ir.IRBuilder, x: ir.Value, y: ir.Value, lanes: list[int]) -> ir.Value:
+    """The lanes of these numbers of x and y end to end."""
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+
+def shift(b: ir.IRBuilder, pointer: ir.Value, floats: ir.Value | int) -> ir.Value:
+    """pointer + floats"""
+    return b.gep(pointer, [SIZE(floats) if isinstance(floats, int) else floats], source_etype=F32)
+
+
+def load(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """VL floats"""
+    return b.load(pointer, typ=VF, align=4)
+
+
+def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """x y + z"""
+    return call(b, f"llvm.fma.v{VL}f32", VF, x, y, z) if FUSED else b.fadd(b.fmul(x, y), z)
+
+
+def greater(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The larger; y where either is NaN."""
+    return b.select(b.fcmp_ordered(">", x, y), x, y)
+
+
+def fetch(b: ir.IRBuilder, pointer: ir.Value, locality: int) -> None:
+    """Ask for the line at pointer: locality 3 into the first-level cache, 2 into the second."""
+    call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(locality), I32(1))
+
+
+def first_lanes(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
+    """A mask of the first n lanes."""
+    return b.icmp_signed("<", ir.Constant(VI, list(range(VL))), splat(b, b.trunc(n, I32)))
+
+
+# The same as functions inside Numba functions.
+
+def with_parameters(typing: Callable[..., Any], build: Callable[..., Any]) -> Any:
+    """An intrinsic with the parameters of `build`: Numba would make a tuple of *args."""
+    typing.__signature__ = signature(build)  # type: ignore[attr-defined]
+    return intrinsic(typing)
+
+
+def _of_vectors(build: Callable[..., ir.Value]) -> Any:
+    """A function of vectors from one of a builder and their LLVM values."""
+
+    def operation(typing: Any, *args: Any) -> Any:
+        if any(arg != vector for arg in args):
+            return None
+        return vector(*args), lambda context, b, sig, values: build(b, *values)
+
+    return with_parameters(operation, build)
+
+
+v_add = _of_vectors(lambda b, x, y: b.fadd(x, y))
+v_sub = _of_vectors(lambda b, x, y: b.fsub(x, y))
+v_mul = _of_vectors(lambda b, x, y: b.fmul(x, y))
+v_div = _of_vectors(lambda b, x, y: b.fdiv(x, y))
+v_max = _of_vectors(greater)
+v_min = _of_vectors(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+v_abs = _of_vectors(lambda b, x: call(b, f"llvm.fabs.v{VL}f32", VF, x))
+v_fma = _of_vectors(fma)
+v_fnma = _of_vectors(lambda b, x, y, z: fma(b, b.fneg(x), y, z))
+
+
+def _scale(b: ir.IRBuilder, p: ir.Value, z: ir.Value) -> ir.Value:
+    # The low bits of z = n + 1.5*2^23 are n, which is added to the exponent of p.
+    exponent = b.shl(b.bitcast(z, VI), ir.Constant(VI, [23] * VL))
+    return b.bitcast(b.add(b.bitcast(p, VI), exponent), VF)
+
+
+v_scale = _of_vectors(_scale)
+
+
+@intrinsic
+def v_set1(typing: Any, x: Any) -> Any:
+    """x in every lane, rounded to float32."""
+    return vector(types.float32), lambda context, b, sig, args: splat(b, args[0])
+
+
+@intrinsic
+def v_load(typing: Any, p: Pointer) -> Any:
+    """VL floats from p."""
+    return vector(p), lambda context, b, sig, args: load(b, args[0])
+
+
+@intrinsic
+def v_store(typing: Any, p: Pointer, x: Any) -> Any:
+    """VL floats to p."""
+    return types.void(p, x), lambda context, b, sig, args: store(b, *args, align=4)
+
+
+@intrinsic
+def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
+    """n floats from p, then zeros."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        mask = first_lanes(b, args[1])
+        return call(b, f"llvm.masked.load.v{VL}f32.p0", VF, args[0], I32(4), mask, ir.Constant(VF, [0.0] * VL))
+
+    return vector(p, types.intp), build
+
+
+@intrinsic
+def v_storen(typing: Any, p: Pointer, x: Any, n: Any) -> Any:
+    """The first n lanes to p."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> None:
+        mask = first_lanes(b, args[2])
+        call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), args[1], args[0], I32(4), mask)
+
+    return types.void(p, x, types.intp), build
+
+
+@intrinsic
+def v_keep(typing: Any, x: Any, n: Any) -> Any:
+    """The first n lanes, then zeros."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return b.select(first_lanes(b, args[1]), args[0], ir.Constant(VF, [0.0] * VL))
+
+    return vector(x, types.intp), build
+
+
+@intrinsic
+def v_sum(typing: Any, x: Any) -> Any:
+    """Sum of the lanes in a fixed order: halves are folded onto each other."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        total = args[0]
+        half = VL // 2
+        while half:
+            total = b.fadd(shuffle(b, total, total, list(range(half))), shuffle(b, total, total, list(range(half, 2 * half))))
+            half //= 2
+        return b.extract_element(total, I32(0))
+
+    return types.float32(x), build
+
+
+def _fetching(locality: int) -> Any:
+    @intrinsic
+    def operation(typing: Any, p: Pointer) -> Any:
+        return types.void(p), lambda context, b, sig, args: fetch(b, args[0], locality)
+
+    return operation
+
+
+fetch_near = _fetching(3)
+fetch_far = _fetching(2)
