@@ -4,84 +4,174 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiling import helper
+from .compiling import helper, inline
 from .elementwise import v_exp2
-from .pointers import null
-from .structs import Attention, Floats, Size
+from .pointers import as_bytes, null
+from .scores import LOG2_E, all_finite, change_scores, changes_scores, hide_scores
+from .structs import Attention, Block, Floats, Keys, Scratch, Size
 from .tile import context_tile, scores_tile
-from .vector import MR, NR, VL, v_add, v_div, v_load, v_mul, v_set1, v_store, v_sub
+from .vector import (
+    MR,
+    NR,
+    VL,
+    transpose,
+    v_add,
+    v_div,
+    v_equal,
+    v_fma,
+    v_load,
+    v_loadn,
+    v_mul,
+    v_select,
+    v_set1,
+    v_store,
+    v_storen,
+    v_sub,
+)
 
 KEYS = 256
-LOG2_E = np.float32(1.4426950408889634)
+QUERIES = 64
+
+
+@inline
+def padded(e: Size) -> Size:
+    """e rounded up to a vector"""
+    return (e + VL - 1) // VL * VL
 
 
 def attention_scratch(d: Size, e: Size) -> Size:
     """Floats of scratch that attention needs."""
-    return NR * (d + KEYS + e + 3)
+    return QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + VL * VL + VL
+
+
+@inline
+def cut(call: Attention, scratch: Floats) -> Scratch:
+    """What is left of the scratch beside the blocks of queries."""
+    p = scratch + QUERIES * (call.d + padded(call.e) + 2)
+    tail = p + NR * KEYS
+    correction = tail + NR * KEYS
+    tile = correction + 2 * NR
+    return Scratch(p, tail, correction, correction + NR, tile, as_bytes(tile + VL * VL))
+
+
+@inline
+def cut_block(call: Attention, t: Size, i: Size, scratch: Floats) -> Block:
+    """Block i of the group that starts at query t."""
+    first = t + i * NR
+    n = min(call.T - first, NR)
+    queries = scratch + i * NR * (call.d + padded(call.e) + 2)
+    context = queries + NR * call.d
+    maximum = context + NR * padded(call.e)
+    return Block(first, n, (n + VL - 1) // VL, queries, context, maximum, maximum + NR)
 
 
 def attention(call: Attention, scratch: Floats) -> None:
-    """out[T,e] = softmax(q[T,d] k[S,d]^T * scale) v[S,e]"""
-    queries = scratch                   # [d][W], W = nv*VL
-    p = queries + NR * call.d           # [KEYS][W]
-    context = p + NR * KEYS             # [W][e]
-    maximum = context + NR * call.e     # [W]
-    sum = maximum + NR                  # [W]
-    correction = sum + NR               # [W]
-    for t in range(0, call.T, NR):
-        n = min(call.T - t, NR)
-        nv = (n + VL - 1) // VL
-        load_queries(call, queries, t, n, nv)
-        for j in range(nv):
-            v_store(maximum + j * VL, v_set1(-3.0e38))
-            v_store(sum + j * VL, v_set1(0.0))
-        for key in range(0, call.S, KEYS):
-            keys = min(call.S - key, KEYS)
-            for j in range(nv):
-                v_store(correction + j * VL, v_load(maximum + j * VL))
-            score_keys(call, queries, p, maximum, key, keys, nv)
-            for j in range(nv):
-                exponentiate(p + j * VL, nv * VL, keys, maximum + j * VL, sum + j * VL, correction + j * VL)
-            add_values(call, p, context, correction, key, keys, n, nv)
-        store_context(call, context, sum, t, n)
+    """out[T,e] = softmax(scores) v[S,e]"""
+    s = cut(call, scratch)
+    for t in range(0, call.T, QUERIES):
+        n = min(call.T - t, QUERIES)
+        count = (n + NR - 1) // NR
+        for i in range(count):
+            load_queries(call, cut_block(call, t, i, scratch), s.tile)
+        last = min(call.S, t + n - 1 + call.high)
+        for key in range(max(0, t + call.low) // KEYS * KEYS, last, KEYS):
+            keys = Keys(key, min(call.S, key + KEYS), call.v + key * call.v_stride, s.tail)
+            if call.e % VL:
+                copy_tail(call, keys)
+            for i in range(count):
+                attend_keys(call, s, cut_block(call, t, i, scratch), keys)
+        for i in range(count):
+            store_context(call, cut_block(call, t, i, scratch))
+
+
+@inline
+def seen_keys(call: Attention, b: Block, keys: Keys) -> Keys:
+    """The part of a block of keys that a block of queries sees."""
+    first = max(keys.first, b.t + call.low)
+    skipped = first - keys.first
+    return Keys(first, min(keys.last, b.t + b.n - 1 + call.high), keys.v + skipped * call.v_stride,
+                keys.tail + skipped * (padded(call.e) - call.e // NR * NR))
 
 
 @helper
-def load_queries(call: Attention, queries: Floats, t: Size, n: Size, nv: Size) -> None:
-    """(q scale log2 e)^T, zeros in the lanes of no query: the softmax is taken in powers of two."""
-    scale = call.scale * LOG2_E
-    W = nv * VL
-    for i in range(n):
-        q = call.q + (t + i) * call.q_stride
-        for k in range(call.d):
-            queries[k * W + i] = q[k] * scale
-    for i in range(n, W):
-        for k in range(call.d):
-            queries[k * W + i] = np.float32(0.0)
+def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
+    """Add what a block of queries sees of a block of keys to its sums."""
+    keys = seen_keys(call, b, block)
+    if keys.first >= keys.last:
+        return
+    count = keys.last - keys.first
+    fresh = keys.first == max(0, b.t + call.low)
+    edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
+    plain = not (edge or bool(call.mask) or changes_scores(call))
+    for j in range(b.nv):
+        v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused)
+    if not plain:
+        change_scores(call, b, keys, s.p, s.tile)
+        hide_scores(call, b, keys, s.p, edge, s.tile, s.lanes)
+    for j in range(b.nv):
+        place = j * VL
+        if plain:
+            exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, True)
+        else:
+            exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, False)
+    if plain or all_finite(keys.v, call.v_stride, count, call.e):
+        add_values(call, s, b, keys, fresh)
+    else:
+        add_seen_values(call, s, b, keys, fresh)
 
 
 @helper
-def score_keys(call: Attention, queries: Floats, p: Floats, maximum: Floats, key: Size, keys: Size, nv: Size) -> None:
+def load_queries(call: Attention, b: Block, tile: Floats) -> None:
+    """(q scale log2 e)^T, zeros in the lanes of no query: the softmax is taken in powers of two.
+
+    Scores that are still to be changed get their log2 e after that.
+    """
+    scale = v_set1(call.scale if changes_scores(call) else call.scale * LOG2_E)
+    for j in range(b.nv):
+        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # finite: -inf - -inf is NaN
+        v_store(b.sum + j * VL, v_set1(0.0))
+        for k in range(0, call.d, VL):
+            columns = min(call.d - k, VL)
+            q = call.q + ((b.t + j * VL) * call.q_stride + k)
+            for i in range(VL):
+                v_store(tile + i * VL, v_loadn(q + i * call.q_stride, columns if j * VL + i < b.n else 0))
+            transpose(tile)
+            for i in range(columns):
+                v_store(b.queries + ((k + i) * b.nv + j) * VL, v_mul(v_load(tile + i * VL), scale))
+
+
+@helper
+def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats) -> None:
     """P^T = K Q^T, and the maximum."""
-    tiles = (keys + MR - 1) // MR
-    W = nv * VL
+    count = keys.last - keys.first
+    tiles = (count + MR - 1) // MR
+    W = b.nv * VL
     row = 0
     for i in range(tiles):
-        next_row = keys * (i + 1) // tiles
-        k = call.k + (key + row) * call.k_stride
-        scores_tile(next_row - row, nv, call.d, k, call.k_stride, queries, p + row * W, W, maximum)
+        next_row = count * (i + 1) // tiles
+        k = call.k + (keys.first + row) * call.k_stride
+        scores_tile(next_row - row, b.nv, call.d, k, call.k_stride, b.queries, p + row * W, W, maximum)
         row = next_row
 
 
-@helper
-def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floats, correction: Floats) -> None:
-    """P^T = 2^(P^T - maximum) and its sum, for VL queries; correction is the maximum before this block of keys."""
+@inline
+def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floats, correction: Floats,
+                 plain: bool) -> None:
+    """P^T = 2^(P^T - maximum) and its sum, for VL queries.
+
+    On entry correction holds the maximum before these keys, maximum the one after them. Only a key that is hidden, its
+    score -inf, gets 0: v_exp2 ends at 2^-126.
+    """
     highest = v_load(maximum)
     factor = v_exp2(v_sub(v_load(correction), highest))
     v_store(correction, factor)
     total = v_mul(v_load(sum), factor)
     for _ in range(keys):
-        x = v_exp2(v_sub(v_load(p), highest))
+        score = v_load(p)
+        x = v_exp2(v_sub(score, highest))
+        if not plain:
+            x = v_select(v_equal(score, v_set1(-np.inf)), v_set1(0.0), x)
         v_store(p, x)
         total = v_add(total, x)
         p += stride
@@ -89,27 +179,62 @@ def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floa
 
 
 @helper
-def add_values(call: Attention, p: Floats, context: Floats, correction: Floats, key: Size, keys: Size, n: Size,
-               nv: Size) -> None:
+def copy_tail(call: Attention, keys: Keys) -> None:
+    """The last columns of V, padded with zeros to whole vectors."""
+    column = call.e // NR * NR
+    width = padded(call.e) - column
+    v = keys.v + column
+    tail = keys.tail
+    for _ in range(keys.last - keys.first):
+        for i in range(0, width, VL):
+            v_store(tail + i, v_loadn(v + i, min(call.e - column - i, VL)))
+        v += call.v_stride
+        tail += width
+
+
+@helper
+def add_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -> None:
     """O = correction O + P V"""
-    tiles = (n + MR - 1) // MR
-    e = call.e
+    e = padded(call.e)
+    tiles = (b.n + MR - 1) // MR
     for column in range(0, e, NR):
-        v = call.v + key * call.v_stride + column
+        v, v_stride = keys.v + column, call.v_stride
+        if call.e % VL and column + NR > call.e:
+            v, v_stride = keys.tail, e - column
         row = 0
         for i in range(tiles):
-            next_row = n * (i + 1) // tiles
-            factor = correction + row if key else null()
-            context_tile(next_row - row, min(e - column, NR) // VL, keys, p + row, nv * VL, v, call.v_stride,
-                         context + row * e + column, e, factor)
+            next_row = b.n * (i + 1) // tiles
+            context_tile(next_row - row, min(e - column, NR) // VL, keys.last - keys.first, s.p + row, b.nv * VL, v,
+                         v_stride, b.context + (row * e + column), e, null() if fresh else s.correction + row)
             row = next_row
 
 
 @helper
-def store_context(call: Attention, context: Floats, sum: Floats, t: Size, n: Size) -> None:
-    """out = O / l"""
-    for i in range(n):
-        scale = v_div(v_set1(1.0), v_set1(sum[i]))
-        out = call.out + (t + i) * call.out_stride
+def add_seen_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -> None:
+    """As add_values to the last bit, but leaving out the keys of weight 0, whose values may be NaN or infinite."""
+    e = padded(call.e)
+    for column in range(0, call.e, VL):
+        width = min(call.e - column, VL)
+        for i in range(b.n):
+            sum = v_set1(0.0)
+            for key in range(keys.last - keys.first):
+                weight = s.p[key * b.nv * VL + i]
+                if weight != 0:
+                    sum = v_fma(v_set1(weight), v_loadn(keys.v + (key * call.v_stride + column), width), sum)
+            out = b.context + (i * e + column)
+            if not fresh:
+                sum = v_fma(v_load(out), v_set1(s.correction[i]), sum)
+            v_store(out, sum)
+
+
+@helper
+def store_context(call: Attention, b: Block) -> None:
+    """out = O / l; a query that saw no key has no sum: it gets zeros."""
+    for i in range(b.n):
+        scale = v_div(v_set1(1.0), v_set1(b.sum[i]))
+        empty = b.sum[i] == 0
+        context = b.context + i * padded(call.e)
+        out = call.out + (b.t + i) * call.out_stride
         for j in range(0, call.e, VL):
-            v_store(out + j, v_mul(v_load(context + i * call.e + j), scale))
+            x = v_set1(0.0) if empty else v_mul(v_load(context + j), scale)
+            v_storen(out + j, x, min(call.e - j, VL))

@@ -120,3 +120,9 @@ def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value
 def null(typing: Any) -> Any:
     """A null pointer to floats."""
     return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)
+
+
+@intrinsic
+def as_bytes(typing: Any, p: Pointer) -> Any:
+    """The same address, of bytes."""
+    return Pointer(types.uint8)(p), lambda context, builder, sig, args: args[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
@@ -90,6 +90,38 @@ class Attention:
     query: Size
     scale: Float
     softcap: Float
+
+
+class Block(NamedTuple):
+    """A block of W = nv*VL queries inside attention, of which n are real."""
+
+    t: Size
+    n: Size
+    nv: Size
+    queries: Floats     # [d][W]
+    context: Floats     # [W][e], e padded to VL
+    maximum: Floats     # [W]
+    sum: Floats         # [W]
+
+
+class Keys(NamedTuple):
+    """A block of keys, or the part of it that a block of queries sees."""
+
+    first: Size
+    last: Size
+    v: Floats           # rows from `first` on
+    tail: Floats        # their columns from e // NR * NR on, padded to VL, where e is not a multiple of it
+
+
+class Scratch(NamedTuple):
+    """What attention needs beside its blocks of queries."""
+
+    p: Floats           # [KEYS][W]
+    tail: Floats        # [KEYS][NR]
+    correction: Floats  # [W]
+    unused: Floats      # [W], where a maximum goes that nobody wants
+    tile: Floats        # [VL][VL]
+    lanes: Bytes        # [VL]
 
 
 @struct

@@ -15,7 +15,7 @@ from numba.core.cgutils import get_or_insert_function
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 
-from .pointers import SIZE, Pointer, store
+from .pointers import BYTE, SIZE, Pointer, store
 
 TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
 
@@ -146,6 +146,71 @@ def _scale(b: ir.IRBuilder, p: ir.Value, z: ir.Value) -> ir.Value:
 v_scale = _of_vectors(_scale)
 
 
+# A mask is a vector whose lanes are all ones or all zeros.
+
+def _bits(operation: str) -> Any:
+    return _of_vectors(lambda b, x, y: b.bitcast(getattr(b, operation)(b.bitcast(x, VI), b.bitcast(y, VI)), VF))
+
+
+def _mask(b: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
+    return b.bitcast(b.sext(lanes, VI), VF)
+
+
+v_and, v_or = _bits("and_"), _bits("or_")
+v_equal = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("==", x, y)))
+v_less = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("<", x, y)))
+v_select = _of_vectors(lambda b, mask, x, y: b.select(b.icmp_signed("<", b.bitcast(mask, VI), VI(None)), x, y))
+
+PAIRS = [i // 2 + i % 2 * VL for i in range(2 * VL)]
+v_zip_low = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[:VL]))
+v_zip_high = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[VL:]))
+v_even = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(0, 2 * VL, 2))))
+v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
+v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
+
+
+@intrinsic
+def v_load_mask(typing: Any, p: Pointer, n: Any) -> Any:
+    """A mask: ones where a byte of the n at p is not zero, zeros past them."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        kind = ir.VectorType(BYTE, VL)
+        whole = b.icmp_signed(">=", args[1], SIZE(VL))
+        with b.if_else(whole, likely=True) as (then, otherwise):
+            with then:
+                all_bytes, at_once = b.load(args[0], typ=kind, align=1), b.block
+            with otherwise:
+                mask = first_lanes(b, args[1])
+                some = call(b, f"llvm.masked.load.v{VL}i8.p0", kind, args[0], I32(1), mask, kind(None))
+                in_part = b.block
+        lanes = b.phi(kind)
+        lanes.add_incoming(all_bytes, at_once)
+        lanes.add_incoming(some, in_part)
+        return _mask(b, b.icmp_unsigned("!=", lanes, kind(None)))
+
+    return vector(p, types.intp), build
+
+
+@intrinsic
+def transpose(typing: Any, tile: Pointer) -> Any:
+    """tile [VL][VL] = its transpose.
+
+    A round of zipping row i with row i + VL/2 rotates the bits of (row, lane) by one place, so after log2(VL) of them
+    row and lane have changed places.
+    """
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        rows = [load(b, shift(b, args[0], i * VL)) for i in range(VL)]
+        for _ in range(VL.bit_length() - 1):
+            halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
+            rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
+        for i, row in enumerate(rows):
+            store(b, shift(b, args[0], i * VL), row, 4)
+        return context.get_dummy_value()
+
+    return types.void(tile), build
+
+
 @intrinsic
 def v_set1(typing: Any, x: Any) -> Any:
     """x in every lane, rounded to float32."""
@@ -170,7 +235,7 @@ def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         mask = first_lanes(b, args[1])
-        return call(b, f"llvm.masked.load.v{VL}f32.p0", VF, args[0], I32(4), mask, ir.Constant(VF, [0.0] * VL))
+        return call(b, f"llvm.masked.load.v{VL}f32.p0", VF, args[0], I32(4), mask, VF(None))
 
     return vector(p, types.intp), build
 
@@ -191,7 +256,7 @@ def v_keep(typing: Any, x: Any, n: Any) -> Any:
     """The first n lanes, then zeros."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return b.select(first_lanes(b, args[1]), args[0], ir.Constant(VF, [0.0] * VL))
+        return b.select(first_lanes(b, args[1]), args[0], VF(None))
 
     return vector(x, types.intp), build
 

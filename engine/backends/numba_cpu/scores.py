@@ -1,0 +1,177 @@
+"""What happens to a block of scores P^T [keys][W] between the two products of attention; see scores.pxi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .compiling import helper, inline
+from .elementwise import pair, v_exp2_bounded
+from .structs import Attention, Block, Bytes, Code, Floats, Keys, Size, Vector
+from .vector import (
+    VL,
+    transpose,
+    v_abs,
+    v_add,
+    v_and,
+    v_div,
+    v_fma,
+    v_iota,
+    v_less,
+    v_load,
+    v_load_mask,
+    v_loadn,
+    v_max,
+    v_min,
+    v_mul,
+    v_or,
+    v_select,
+    v_set1,
+    v_store,
+    v_sub,
+    v_sum,
+    with_parameters,
+)
+
+LOG2_E = np.float32(1.4426950408889634)
+ONE = np.float32(1.0)
+
+
+@inline
+def changes_scores(call: Attention) -> bool:
+    """Whether anything but the scale is done to the scores."""
+    return call.softcap != 0 or bool(call.bias) or bool(call.score_mod)
+
+
+@inline
+def v_tanh(x: Vector) -> Vector:
+    """|x| < 0.6: x + x^3 q(x^2), within 2.8e-9; else 1 - 2 / (1 + e^2|x|), signed."""
+    a = v_min(v_set1(10.0), v_abs(x))
+    x2 = v_mul(x, x)
+    x4 = v_mul(x2, x2)
+    q = v_fma(x4, v_set1(-5.895158e-3), pair(-5.378383e-2, 2.0795971e-2, x2))
+    q = v_fma(x4, q, pair(-3.33333e-1, 1.3331924e-1, x2))
+    far = v_add(v_set1(1.0), v_exp2_bounded(v_mul(a, v_set1(2.8853901))))
+    far = v_sub(v_set1(1.0), v_div(v_set1(2.0), far))
+    return v_select(v_less(a, v_set1(0.6)), v_fma(v_mul(x, x2), q, x), v_or(far, v_and(x, v_set1(-0.0))))
+
+
+@helper
+def load_bias(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Floats) -> None:
+    """tile[r], lane i = bias[t + i, key + r] for n <= VL queries and keys <= VL; zero in the other lanes"""
+    bias = call.bias + (t * call.bias_t + key * call.bias_s)
+    if call.bias_s == 1:
+        for i in range(VL):
+            v_store(tile + i * VL, v_loadn(bias + i * call.bias_t, keys if i < n else 0))
+        transpose(tile)
+    else:
+        for r in range(keys):
+            v_store(tile + r * VL, v_set1(0.0))
+            for i in range(n):
+                tile[r * VL + i] = bias[i * call.bias_t + r * call.bias_s]
+
+
+@helper
+def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Floats, lanes: Bytes) -> None:
+    """tile[r], lane i: all ones where query t + i may look at key + r, else zeros; lanes: room for VL bytes"""
+    mask = call.mask + (t * call.mask_t + key * call.mask_s)
+    if call.mask_s == 1:
+        for i in range(VL):
+            v_store(tile + i * VL, v_load_mask(mask + i * call.mask_t, keys if i < n else 0))
+        transpose(tile)
+    else:
+        for r in range(keys):
+            for i in range(n):
+                lanes[i] = mask[i * call.mask_t + r * call.mask_s]
+            v_store(tile + r * VL, v_load_mask(lanes, n))
+
+
+@helper
+def change_scores(call: Attention, b: Block, keys: Keys, p: Floats, bias: Floats) -> None:
+    """score_mod(c tanh(scores / c) + bias); bias: room for a tile [VL][VL]"""
+    count = keys.last - keys.first
+    cap = v_set1(call.softcap)
+    inverse = v_set1(ONE / call.softcap)
+    for row in range(0, count, VL):
+        if call.softcap == 0 and not call.bias:
+            break
+        rows = min(count - row, VL)
+        for j in range(b.nv):
+            if call.bias:
+                load_bias(call, b.t + j * VL, min(b.n - j * VL, VL), keys.first + row, rows, bias)
+            for r in range(rows):
+                place = p + ((row + r) * b.nv + j) * VL
+                x = v_load(place)
+                if call.softcap != 0:
+                    x = v_mul(cap, v_tanh(v_mul(x, inverse)))
+                if call.bias:
+                    x = v_add(x, v_load(bias + r * VL))
+                v_store(place, x)
+    if call.score_mod:
+        call_score_mod(call.score_mod, p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first, count,
+                       call.captured)
+
+
+def _call_code(b: ir.IRBuilder, code: ir.Value, scores: ir.Value, stride: ir.Value, batch: ir.Value, head: ir.Value,
+               query: ir.Value, n: ir.Value, key: ir.Value, keys: ir.Value, captured: ir.Value) -> ir.Value:
+    args = [scores, stride, batch, head, query, n, key, keys, captured]
+    kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
+    return b.call(b.bitcast(code, kind.as_pointer()), args)
+
+
+def _call_score_mod(typing: Any, *args: Any) -> Any:
+    return types.void(*args), lambda context, b, sig, values: _call_code(b, *values)
+
+
+call_score_mod = with_parameters(_call_score_mod, _call_code)
+"""A user's score function, ScoreMod in table.pxd, at the address `code`."""
+
+
+@helper
+def hide_scores(call: Attention, b: Block, keys: Keys, p: Floats, edge: bool, visible: Floats, lanes: Bytes) -> None:
+    """-inf where the mask or, on its edge, the band hides the key; the maximum of the others.
+
+    Changed scores are brought to powers of two here. visible: room for a tile [VL][VL].
+    """
+    count = keys.last - keys.first
+    hidden = v_set1(-np.inf)
+    gain = v_set1(LOG2_E if changes_scores(call) else ONE)
+    for row in range(0, count, VL):
+        rows = min(count - row, VL)
+        for j in range(b.nv):
+            if call.mask:
+                load_mask(call, b.t + j * VL, min(b.n - j * VL, VL), keys.first + row, rows, visible, lanes)
+            maximum = v_load(b.maximum + j * VL)
+            query = v_add(v_iota(), v_set1(np.float32(j * VL)))
+            for r in range(rows):
+                place = p + ((row + r) * b.nv + j) * VL
+                x = v_mul(gain, v_load(place))
+                if call.mask:
+                    x = v_select(v_load(visible + r * VL), x, hidden)
+                if edge:
+                    key = np.float32(keys.first + row + r - b.t)
+                    x = v_select(v_less(v_set1(key - np.float32(call.low)), query), hidden, x)
+                    x = v_select(v_less(v_set1(key - np.float32(call.high)), query), x, hidden)
+                v_store(place, x)
+                maximum = v_max(maximum, x)
+            v_store(b.maximum + j * VL, maximum)
+
+
+@helper
+def all_finite(v: Floats, v_stride: Size, rows: Size, e: Size) -> bool:
+    """0 x is 0 or, for what is not finite, NaN. Four rows at a time, to hide the latency of the sums."""
+    zero = v_set1(0.0)
+    sum0, sum1, sum2, sum3 = zero, zero, zero, zero
+    for row in range(0, rows, 4):
+        for column in range(0, e, VL):
+            width = min(e - column, VL)
+            x = v + (row * v_stride + column)
+            sum0 = v_fma(v_loadn(x, width), zero, sum0)
+            sum1 = v_fma(v_loadn(x + min(1, rows - 1 - row) * v_stride, width), zero, sum1)
+            sum2 = v_fma(v_loadn(x + min(2, rows - 1 - row) * v_stride, width), zero, sum2)
+            sum3 = v_fma(v_loadn(x + min(3, rows - 1 - row) * v_stride, width), zero, sum3)
+    return v_sum(v_add(v_add(sum0, sum1), v_add(sum2, sum3))) == 0
