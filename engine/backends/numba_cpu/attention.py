@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiling import helper, inline
+from .compiling import helper, inline, spliced
 from .elementwise import v_exp2
 from .pointers import as_bytes, null
 from .scores import LOG2_E, all_finite, change_scores, changes_scores, hide_scores
@@ -93,7 +93,7 @@ def seen_keys(call: Attention, b: Block, keys: Keys) -> Keys:
                 keys.tail + skipped * (padded(call.e) - call.e // NR * NR))
 
 
-@helper
+@spliced
 def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
     """Add what a block of queries sees of a block of keys to its sums."""
     keys = seen_keys(call, b, block)

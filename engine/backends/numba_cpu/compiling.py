@@ -21,7 +21,7 @@ class Cache(Protocol):
         """Keep the compile result."""
 
 
-def _helper(**options: bool) -> Callable[[Callable[..., Any]], Any]:
+def _helper(**options: bool | str) -> Callable[[Callable[..., Any]], Any]:
     # The numpy error model: a division by zero gives inf instead of raising, which no kernel could.
     return njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
@@ -31,6 +31,9 @@ helper = _helper()
 
 inline = _helper(forceinline=True)
 """A part of a kernel that is always inlined."""
+
+spliced = _helper(inline="always")
+"""A part of a kernel that Numba puts into it before LLVM sees either: saves compiling a large part twice."""
 
 
 def compile_kernel(function: Callable[..., Any], cache: Cache) -> CFunc:

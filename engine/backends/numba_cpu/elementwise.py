@@ -11,12 +11,14 @@ from .vector import (
     v_div,
     v_fma,
     v_fnma,
+    v_less,
     v_load,
     v_loadn,
     v_max,
     v_min,
     v_mul,
     v_scale,
+    v_select,
     v_set1,
     v_store,
     v_storen,
@@ -66,11 +68,22 @@ def v_gelu(x: Vector) -> Vector:
 
 
 @inline
+def v_swish(x: Vector, y: Vector) -> Vector:
+    """x / (1 + 2^y), for y that grows as x falls: from y = 126 on it is below |x| 2^-126, and 0 here."""
+    return v_select(v_less(v_set1(126.0), y), v_set1(0.0), v_div(x, v_add(v_set1(1.0), v_exp2(y))))
+
+
+@inline
 def v_gelu_tanh(x: Vector) -> Vector:
     """x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)"""
     cubic = v_fma(v_mul(v_mul(x, x), x), v_set1(0.044715), x)
-    e = v_exp2(v_min(v_set1(126.0), v_mul(cubic, v_set1(-2.3022082))))
-    return v_div(x, v_add(v_set1(1.0), e))
+    return v_swish(x, v_mul(cubic, v_set1(-2.3022082)))
+
+
+@inline
+def v_silu(x: Vector) -> Vector:
+    """x / (1 + e^-x)"""
+    return v_swish(x, v_mul(x, v_set1(-1.4426950408889634)))
 
 
 @inline
@@ -82,10 +95,12 @@ def v_activate(activation: Int, x: Vector) -> Vector:
         return v_gelu_tanh(x)
     if activation == RELU:
         return v_max(v_set1(0.0), x)
+    if activation == SILU:
+        return v_silu(x)
     return x
 
 
-@helper
+@inline
 def activate_as(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
     """activate, for an activation known at compile time."""
     tail = N % VL
@@ -98,7 +113,7 @@ def activate_as(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> N
 
 
 @helper
-def activate(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
+def activate_rows(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
     """x[M,N] = activation(x[M,N]), in place"""
     if activation == GELU:
         activate_as(GELU, x, stride, M, N)
@@ -106,3 +121,34 @@ def activate(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None
         activate_as(GELU_TANH, x, stride, M, N)
     elif activation == RELU:
         activate_as(RELU, x, stride, M, N)
+    elif activation == SILU:
+        activate_as(SILU, x, stride, M, N)
+
+
+def activate(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
+    """x[M,N] = activation(x[M,N]), in place"""
+    activate_rows(activation, x, stride, M, N)
+
+
+@inline
+def gate_as(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, M: Size, N: Size) -> None:
+    """gate, for an activation known at compile time."""
+    for row in range(M):
+        for i in range(0, N, VL):
+            n = min(N - i, VL)
+            place = x + (row * x_stride + i)
+            v_storen(place, v_mul(v_activate(activation, v_loadn(place, n)), v_loadn(y + (row * y_stride + i), n)), n)
+
+
+def gate(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, M: Size, N: Size) -> None:
+    """x[M,N] = activation(x[M,N]) y[M,N], in place"""
+    if activation == GELU:
+        gate_as(GELU, x, x_stride, y, y_stride, M, N)
+    elif activation == GELU_TANH:
+        gate_as(GELU_TANH, x, x_stride, y, y_stride, M, N)
+    elif activation == RELU:
+        gate_as(RELU, x, x_stride, y, y_stride, M, N)
+    elif activation == SILU:
+        gate_as(SILU, x, x_stride, y, y_stride, M, N)
+    else:
+        gate_as(IDENTITY, x, x_stride, y, y_stride, M, N)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .elementwise import IDENTITY, activate
+from .elementwise import IDENTITY, activate_rows
 from .pointers import null
 from .structs import Floats, Linear, Output, Size
 from .tile import columns, linear_tile
@@ -36,7 +36,7 @@ def linear(y: Linear, a: Floats, a_stride: Size, M: Size, residual: Floats, out:
                 linear_tile(next_row - row, nv, depth, a + row * a_stride + k, a_stride, w, target, out.stride,
                             offsets, bias, extra, ahead, ahead_step)
                 if final and y.activation != IDENTITY:
-                    activate(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
+                    activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
                 row = next_row
 
 

@@ -1,4 +1,4 @@
-"""Row-wise kernels: the sum of the embeddings, and LayerNorm; see norm.pxi."""
+"""Row-wise kernels: LayerNorm, RMSNorm, and the sum of the embeddings; see norm.pxi."""
 
 from __future__ import annotations
 
@@ -54,14 +54,30 @@ def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: S
         out += out_stride
 
 
+def rms_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
+    """out = x / sqrt(mean(x^2) + eps) * weight; may be in place."""
+    D = norm.D
+    for _ in range(M):
+        squares = v_set1(0.0)
+        for i in range(0, D, VL):
+            value = v_loadn(x + i, min(D - i, VL))
+            squares = v_fma(value, value, squares)
+        scale = v_set1(np.float32(1.0) / sqrt(v_sum(squares) / np.float32(D) + norm.eps))
+        for i in range(0, D, VL):
+            n = min(D - i, VL)
+            v_storen(out + i, v_mul(v_mul(v_loadn(x + i, n), scale), v_loadn(norm.weight + i, n)), n)
+        x += x_stride
+        out += out_stride
+
+
 @inline
-def embedding_at(word: Floats, position: Floats, kind: Floats, n: Size) -> Vector:
-    """n entries of the sum; null tables add nothing."""
+def embedding_at(word: Floats, position: Floats, kind: Floats, i: Size, n: Size) -> Vector:
+    """n entries of the sum from i on; null tables add nothing."""
     x = v_loadn(word, n)
     if position:
-        x = v_add(x, v_loadn(position, n))
+        x = v_add(x, v_loadn(position + i, n))
     if kind:
-        x = v_add(x, v_loadn(kind, n))
+        x = v_add(x, v_loadn(kind + i, n))
     return x
 
 
@@ -73,5 +89,5 @@ def embed(call: Embedding, first: Size, M: Size, D: Size, out: Floats, out_strid
         kind = call.types + np.intp(call.type_ids[row]) * D if call.types else call.types
         for i in range(0, D, VL):
             n = min(D - i, VL)
-            v_storen(out + i, embedding_at(word + i, position + i if position else position, kind + i if kind else kind, n), n)
+            v_storen(out + i, embedding_at(word + i, position, kind, i, n), n)
         out += out_stride

@@ -7,16 +7,11 @@ import threading
 from typing import Any
 
 from ..cython_cpu.native import Kernels
-from . import attention, elementwise, linear, norm, roofline
+from . import attention, elementwise, linear, norm, roofline, rotary, softmax
 from .cache import KernelCache
 from .compiling import compile_kernel
-from .structs import LAYOUTS, Floats, Int, Size
+from .structs import LAYOUTS
 from .vector import MR, NR, VL
-
-
-def activate(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
-    """x[M,N] = activation(x[M,N]), in place"""
-    elementwise.activate(activation, x, stride, M, N)
 
 
 KERNELS = {
@@ -25,8 +20,12 @@ KERNELS = {
     "attention_scratch": attention.attention_scratch,
     "attention": attention.attention,
     "layer_norm": norm.layer_norm,
+    "rms_norm": norm.rms_norm,
+    "softmax": softmax.softmax,
+    "rotate": rotary.rotate,
     "embed": norm.embed,
-    "activate": activate,
+    "activate": elementwise.activate,
+    "gate": elementwise.gate,
     "fma_rounds": roofline.fma_rounds,
     "read": roofline.read,
 }

@@ -245,8 +245,14 @@ def v_storen(typing: Any, p: Pointer, x: Any, n: Any) -> Any:
     """The first n lanes to p."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> None:
-        mask = first_lanes(b, args[2])
-        call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), args[1], args[0], I32(4), mask)
+        pointer, value, count = args
+        # Masked stores are slow on some CPUs. Where n is known, so is the branch.
+        with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
+            with whole:
+                store(b, pointer, value, 4)
+            with part:
+                mask = first_lanes(b, count)
+                call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
 
     return types.void(p, x, types.intp), build
 
@@ -272,6 +278,20 @@ def v_sum(typing: Any, x: Any) -> Any:
             total = b.fadd(shuffle(b, total, total, list(range(half))), shuffle(b, total, total, list(range(half, 2 * half))))
             half //= 2
         return b.extract_element(total, I32(0))
+
+    return types.float32(x), build
+
+
+@intrinsic
+def v_largest(typing: Any, x: Any) -> Any:
+    """The largest lane; NaN may be passed over."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        largest = b.extract_element(args[0], I32(0))
+        for i in range(1, VL):
+            lane = b.extract_element(args[0], I32(i))
+            largest = b.select(b.fcmp_ordered(">", lane, largest), lane, largest)
+        return largest
 
     return types.float32(x), build
 
