@@ -32,6 +32,9 @@ class Backend(Protocol):
     def unavailable(self) -> str | None:
         """Why this backend cannot run here, in words for the user; None when it can."""
 
+    def tuned(self) -> bool:
+        """Whether its kernels are made for this CPU, rather than for any; asked only where it can run."""
+
     def describe(self) -> str:
         """What it would run on, for `engine info`: instruction set, device, versions."""
 
@@ -44,26 +47,37 @@ class Backend(Protocol):
 
 BACKENDS = {
     "cython": "engine.backends.cython_cpu",
+    "numba": "engine.backends.numba_cpu",
     "reference": "engine.backends.reference",
 }
 """Name -> module whose `BACKEND` it is."""
 
-AUTO = ("cython",)
-"""What `auto` tries, fastest first. Never the reference: being slow without a word would be a silent fallback."""
+AUTO = ("cython", "numba")
+"""What `auto` tries: it takes the first that is tuned to this CPU, else the first that runs here.
+
+Never the reference: being slow without a word would be a silent fallback.
+"""
 
 
 def get_backend(name: str) -> Backend:
-    """The backend of that name, or with "auto" the first that runs here.
+    """The backend of that name, or with "auto" the one that AUTO says.
 
     Raises `BackendUnavailable`, with the reasons.
     """
     if name != "auto" and name not in BACKENDS:
         raise BackendUnavailable(f"no backend is called {name!r}; choose auto, {', '.join(BACKENDS)}")
+    able: list[Backend] = []
     reasons = []
     for candidate in AUTO if name == "auto" else (name,):
         backend: Backend = import_module(BACKENDS[candidate]).BACKEND
         reason = backend.unavailable()
         if reason is None:
+            able.append(backend)
+        else:
+            reasons.append(f"{candidate}: {reason}")
+    for backend in able:
+        if backend.tuned():
             return backend
-        reasons.append(f"{candidate}: {reason}")
+    if able:
+        return able[0]
     raise BackendUnavailable("cannot run " + "; ".join(reasons))

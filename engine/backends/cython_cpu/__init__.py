@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,6 +35,12 @@ class CythonBackend:
         except BackendUnavailable as error:
             return str(error)
         return None
+
+    def tuned(self) -> bool:
+        """Whether there are kernels for this CPU's vectors, or ENGINE_ISA names the ones to take."""
+        from . import isa
+
+        return "ENGINE_ISA" in os.environ or isa.chosen().isa != "portable"
 
     def describe(self) -> str:
         """The instruction set in use and those that could be."""

@@ -8,6 +8,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 def supports(isa: str) -> bool: ...
+def struct_sizes() -> dict[str, int]: ...
 
 class Kernels:
     isa: str

@@ -26,6 +26,7 @@ cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexc
 
 
 include "features.pxi"
+include "sizes.pxi"
 include "packed.pxi"
 include "single.pxi"
 include "schedule.pxi"

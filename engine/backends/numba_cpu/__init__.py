@@ -1,9 +1,10 @@
 """The Numba backend: kernels compiled at the first use for the very CPU they run on, in the Cython backend's schedule.
 
-    table.py     the kernel table, filled      pointers.py structs.py  C's pointers and structs in Numba functions
-    cache.py     machine code on disk          vector.py               simd.h's vectors
-    compiling.py annotations to C functions    tile.py                 the generator of register tiles
-    linear.py attention.py norm.py elementwise.py roofline.py          the kernels, as the .pxi of the same names
+    table.py      the kernel table, filled       pointers.py structs.py  C's pointers and structs in Numba functions
+    cache.py      machine code on disk           vector.py               the vectors of simd.h
+    compiling.py  annotations to C functions     tile.py                 the generator of register tiles
+    linear.py attention.py scores.py norm.py softmax.py rotary.py elementwise.py roofline.py
+                  the kernels, each told in the .pxi of the same name
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
 from .. import Plan
+from ..functional import Ops
 
 
 class NumbaBackend:
@@ -53,6 +55,13 @@ class NumbaBackend:
         if run.precision != "float32":
             raise UnsupportedError(f"the numba backend computes in float32; precision {run.precision!r} is not there")
         return CythonPlan(table.load(), config, weights, run)
+
+    def ops(self, threads: int) -> Ops:
+        """Single operations on these kernels."""
+        from ..cython_cpu.ops import NativeOps
+        from . import table
+
+        return NativeOps(table.load(), threads)
 
 
 BACKEND = NumbaBackend()

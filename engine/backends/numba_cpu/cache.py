@@ -38,10 +38,10 @@ def cache_root() -> Path:
 
 
 @cache
-def generator_version() -> str:
+def generator_version(sources: Path = Path(__file__).parent) -> str:
     """A hash of everything that machine code depends on beside a kernel's name."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(sources.glob("*.py")):
         digest.update(source.read_bytes())
     for part in (numba.__version__, llvmlite.__version__, platform.python_version(), TRIPLE, CPU, FEATURES):
         digest.update(f"\0{part}".encode())

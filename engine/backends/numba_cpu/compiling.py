@@ -36,10 +36,10 @@ spliced = _helper(inline="always")
 """A part of a kernel that Numba puts into it before LLVM sees either: saves compiling a large part twice."""
 
 
-def compile_kernel(function: Callable[..., Any], cache: Cache) -> CFunc:
+def compile_kernel(function: Callable[..., Any], cache: Cache) -> Any:
     """A C function, from the cache or compiled, with the argument types that the annotations name (structs.py)."""
     *arguments, result = (NUMBA_TYPES[name] for name in function.__annotations__.values())
-    kernel = CFunc(function, (tuple(arguments), result), {}, {"error_model": "numpy"})
+    kernel: Any = CFunc(function, (tuple(arguments), result), {}, {"error_model": "numpy"})
     kernel._cache = cache
     kernel.compile()
     return kernel

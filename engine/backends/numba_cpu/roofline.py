@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from .pointers import SIZE
 from .structs import Double, Float, Floats, Size
-from .vector import AHEAD, F32, MR, NV, VF, VL, fetch_near, fma, v_add, v_load, v_set1, v_sum, vector
+from .vector import AHEAD, MR, NV, VF, VL, fetch_near, fma, v_add, v_load, v_set1, v_sum, vector
 
 
 @intrinsic

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from .compiling import helper, inline
 from .elementwise import pair, v_exp2_bounded
-from .structs import Attention, Block, Bytes, Code, Floats, Keys, Size, Vector
+from .structs import Attention, Block, Bytes, Floats, Keys, Size, Vector
 from .vector import (
     VL,
     transpose,

@@ -1,4 +1,4 @@
-"""The structs and argument types of the kernel table, as cython_cpu/table.pxd declares them, for ctypes and for Numba."""
+"""The structs and argument types of the kernel table, as table.pxd declares them, for ctypes and for Numba."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from .compiling import compile_kernel
 from .structs import LAYOUTS
 from .vector import MR, NR, VL
 
-
 KERNELS = {
     "pack": linear.pack,
     "linear": linear.linear,

@@ -226,7 +226,7 @@ def v_load(typing: Any, p: Pointer) -> Any:
 @intrinsic
 def v_store(typing: Any, p: Pointer, x: Any) -> Any:
     """VL floats to p."""
-    return types.void(p, x), lambda context, b, sig, args: store(b, *args, align=4)
+    return types.void(p, x), lambda context, b, sig, args: store(b, args[0], args[1], 4)
 
 
 @intrinsic
@@ -275,7 +275,8 @@ def v_sum(typing: Any, x: Any) -> Any:
         total = args[0]
         half = VL // 2
         while half:
-            total = b.fadd(shuffle(b, total, total, list(range(half))), shuffle(b, total, total, list(range(half, 2 * half))))
+            low, high = (shuffle(b, total, total, list(range(first, first + half))) for first in (0, half))
+            total = b.fadd(low, high)
             half //= 2
         return b.extract_element(total, I32(0))
 

@@ -31,6 +31,10 @@ class ReferenceBackend:
         """None: NumPy is always there."""
         return None
 
+    def tuned(self) -> bool:
+        """False: the formulas as they are."""
+        return False
+
     def describe(self) -> str:
         """The precision and the NumPy in use."""
         return f"{np.dtype(self.dtype).name} in NumPy {np.__version__}, slow; for comparison"

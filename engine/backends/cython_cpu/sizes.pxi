@@ -1,0 +1,16 @@
+# For whoever fills a kernel table without including table.pxd.
+
+from engine.backends.cython_cpu.table cimport Attention, Embedding, KernelTable, Linear, Norm, Output, Rotary
+
+
+def struct_sizes():
+    """Bytes of each struct of the kernel table, by name."""
+    return {
+        "Linear": sizeof(Linear),
+        "Output": sizeof(Output),
+        "Attention": sizeof(Attention),
+        "Rotary": sizeof(Rotary),
+        "Embedding": sizeof(Embedding),
+        "Norm": sizeof(Norm),
+        "KernelTable": sizeof(KernelTable),
+    }
