@@ -2,13 +2,11 @@
 
 import pytest
 
-pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
-
-from .tools import PROVIDERS, load, why_not
+tools = pytest.importorskip(f"{__package__}.tools", reason="the compiled kernels are not built")
 
 
-@pytest.fixture(params=PROVIDERS)
+@pytest.fixture(params=tools.PROVIDERS)
 def kernels(request):
-    if reason := why_not(request.param):
+    if reason := tools.why_not(request.param):
         pytest.skip(reason)
-    return load(request.param)
+    return tools.load(request.param)

@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="needs numba: pip install 'encoder-engine[numba]'")
-
-from numba.core.ccallback import CFunc
-
-from engine.backends.numba_cpu import cache, roofline
-from engine.backends.numba_cpu.compiling import compile_kernel
+WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
+CFunc = pytest.importorskip("numba.core.ccallback", reason=WITHOUT).CFunc
+cache, compiling, roofline = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                              for name in ("cache", "compiling", "roofline"))
 
 COMPILE = """
 import ctypes, numpy
@@ -57,7 +55,7 @@ def compilations(monkeypatch):
 
 def build():
     """Have one small kernel, and see that it works."""
-    address = compile_kernel(roofline.fma_rounds, cache.KernelCache("fma_rounds")).address
+    address = compiling.compile_kernel(roofline.fma_rounds, cache.KernelCache("fma_rounds")).address
     function = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_ssize_t, ctypes.c_void_p)(address)
     sink = np.zeros(1, np.float32)
     assert function(3, sink.ctypes.data) > 0
@@ -104,7 +102,7 @@ def test_a_folder_that_can_only_be_read_is_used(root, monkeypatch, compilations)
     def refuse(*args, **options):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cache, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
     build()
     assert len(compilations) == 1
 
@@ -122,6 +120,16 @@ def test_the_key_is_all_that_the_code_depends_on(tmp_path, monkeypatch):
             patch.setattr(module, name, "another")
             others.add(version())
     assert len(others - {version()}) == 5
+
+
+def test_a_full_disk_leaves_nothing_behind(root, monkeypatch):
+    def refuse(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache.os, "replace", refuse)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        build()
+    assert not [path for path in root.rglob("*") if path.is_file()]
 
 
 def test_where_it_is(monkeypatch):

@@ -6,19 +6,22 @@ import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="needs numba: pip install 'encoder-engine[numba]'")
-isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
-
-from engine.backends.cython_cpu import native
+from engine.backends.cython_cpu import isa, native
+from engine.backends.cython_cpu.ops import NativeOps
 from engine.backends.cython_cpu.plan import ACTIVATIONS
-from engine.backends.numba_cpu import structs, table, vector
 
 from ..kernels.tools import pack
 
+WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
+table, structs, vector = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                          for name in ("table", "structs", "vector"))
+
+KERNEL_TESTS = Path(__file__).parents[1] / "kernels"
 PEERS = {16: "avx512", 8: "avx2", 4: "portable"}
 """The compiled kernels with the vector and the tiles of Numba's, by lanes."""
 
@@ -65,27 +68,52 @@ def test_linear(both, activation):
         assert np.array_equal(*results)
 
 
-@pytest.mark.parametrize("D", [1, 7, 64, 771])
-def test_layer_norm(both, D):
-    rng = np.random.default_rng(D)
-    x, weight, bias = rng.standard_normal((5, D), dtype=np.float32), *rng.standard_normal((2, D), dtype=np.float32)
-    results = [np.empty_like(x) for _ in both]
-    for kernels, out in zip(both, results, strict=True):
-        kernels.layer_norm(native.NormWeights(weight, bias, 1e-12), x, out)
-    assert np.array_equal(*results)
+ATTENTION = {
+    "plain": lambda rng, T, S: {},
+    "band": lambda rng, T, S: {"low": -50, "high": 3},
+    "mask": lambda rng, T, S: {"mask": (rng.random((T, S)) < 0.7).astype(np.uint8)},
+    "columns of a mask": lambda rng, T, S: {"mask": (rng.random((S, T)) < 0.7).astype(np.uint8).T},
+    "bias": lambda rng, T, S: {"bias": rng.standard_normal((T, S), dtype=np.float32)},
+    "columns of a bias": lambda rng, T, S: {"bias": rng.standard_normal((S, T), dtype=np.float32).T},
+    "softcap": lambda rng, T, S: {"softcap": 2.0},
+}
 
 
-@pytest.mark.parametrize(("T", "S", "d", "e"), [(1, 1, 1, 8), (70, 600, 64, 64), (9, 300, 33, 40)])
-def test_attention(both, T, S, d, e):
+@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize(("T", "S", "d", "e"), [(1, 1, 1, 1), (70, 600, 64, 64), (9, 300, 33, 43)])
+def test_attention(both, kind, T, S, d, e):
     rng = np.random.default_rng(T)
-    e = -(-e // both[0].VL) * both[0].VL
     q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in ((T, d), (S, d), (S, e)))
+    options = ATTENTION[kind](rng, T, S)
     results = []
     for kernels in both:
         out = np.empty((T, e), np.float32)
-        kernels.attention(q, k, v, out, 0.2, np.empty(kernels.attention_scratch(d, e), np.float32))
+        kernels.attention(q, k, v, out, 0.2, np.empty(kernels.attention_scratch(d, e), np.float32), **options)
         results.append(out)
     assert np.array_equal(*results)
+
+
+def turn(ops, x, interleaved):
+    angles = x[None, :, : x.shape[1] // 3]
+    return ops.rotate(x[None, None], angles, angles, interleaved)
+
+
+ROWS = {
+    "layer_norm": lambda ops, x: ops.layer_norm(x, x[0], x[1], 1e-12),
+    "rms_norm": lambda ops, x: ops.rms_norm(x, x[0], 1e-6),
+    "softmax": lambda ops, x: ops.softmax(x),
+    "rotate halves": lambda ops, x: turn(ops, x, False),
+    "rotate neighbours": lambda ops, x: turn(ops, x, True),
+    **{name: lambda ops, x, name=name: ops.activate(name, x) for name in ACTIVATIONS},
+    **{f"gate {name}": lambda ops, x, name=name: ops.gate(name, x, x[::-1]) for name in ACTIVATIONS},
+}
+
+
+@pytest.mark.parametrize("D", [3, 7, 64, 771])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(both, name, D):
+    x = np.random.default_rng(D).standard_normal((5, D), dtype=np.float32) * np.float32(4)
+    assert np.array_equal(*(ROWS[name](NativeOps(kernels, 1), x) for kernels in both))
 
 
 def test_reading_and_peak(both):
@@ -95,11 +123,19 @@ def test_reading_and_peak(both):
     assert ours.fma_rounds(100, 2) == theirs.fma_rounds(100, 2)
 
 
-@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 without AVX2")
-def test_on_a_cpu_without_avx(tmp_path):
-    """The tests above, as Numba compiles for the least of x86: four lanes, no fused multiply-add."""
-    environment = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "", "ENGINE_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not without_avx", __file__]
+def run_pytest(*arguments, **environment):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     run = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout
     assert "skipped" not in run.stdout
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 without AVX2")
+def test_on_a_cpu_without_avx():
+    """The tests above, as Numba compiles for the least of x86: four lanes, no fused multiply-add."""
+    run_pytest("-k", "not a_cpu", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
+
+
+def test_in_the_shapes_of_a_cpu_with_avx512():
+    plugin = f"{__package__}.as_avx512"
+    run_pytest("-p", plugin, "-k", "numba", *(str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "attention")))

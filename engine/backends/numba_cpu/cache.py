@@ -4,8 +4,8 @@
         <hash of these sources, the versions of Numba, LLVM and Python, the CPU and its features>/
             linear.code             SHA-256 of the rest, which is Numba's own pickle of it
 
-As with Numba's own cache, whoever can write to the folder can run code in this process. A file that is damaged is
-compiled anew; a folder that cannot be written is said once, and everything works without.
+Whoever can write to the folder can run code in this process, as with Numba's own cache. What a damaged file held is
+compiled anew; a folder that cannot be written is told of once, and everything works without.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import os
 import pickle
 import platform
 import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
+from uuid import uuid4
 
 import llvmlite
 import numba
@@ -34,7 +35,11 @@ def cache_root() -> Path:
     """The folder of all versions; it need not exist."""
     if chosen := os.environ.get("ENGINE_CACHE_DIR"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "encoder-engine", "numba")
+    try:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        caches = os.devnull     # a user without a home has no cache either: nothing can be made in there
+    return Path(caches, "encoder-engine", "numba")
 
 
 @cache
@@ -69,12 +74,14 @@ class KernelCache:
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """Write the file at once or not at all, so that other processes may read and write it meanwhile."""
         content = dumps(data._reduce())
+        temporary = self.path.with_suffix(f".{uuid4().hex}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=self.path.parent, suffix=".tmp", delete=False) as file:
-                file.write(hashlib.sha256(content).digest() + content)
-            os.replace(file.name, self.path)
+            temporary.write_bytes(hashlib.sha256(content).digest() + content)
+            os.replace(temporary, self.path)
         except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
             _warn_once(f"{error.strerror}: {self.path.parent}")
 
 

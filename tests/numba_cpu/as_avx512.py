@@ -1,0 +1,14 @@
+"""A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors that there are."""
+
+from numba.core.registry import cpu_target
+
+CODEGEN = type(cpu_target.target_context.codegen())
+true_tuple = CODEGEN.magic_tuple
+
+
+def magic_tuple(self):
+    triple, cpu, features = true_tuple(self)
+    return triple, cpu, features + "".join(f",+avx512{part}" for part in ("f", "bw", "dq", "vl"))
+
+
+CODEGEN.magic_tuple = magic_tuple
