@@ -1,4 +1,4 @@
-"""A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors that there are."""
+"""A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors there are."""
 
 from numba.core.registry import cpu_target
 

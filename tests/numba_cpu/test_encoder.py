@@ -13,7 +13,7 @@ from engine.errors import UnsupportedError
 
 from ..test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ..tiny_models import random_model
-from .test_table import PEERS, vector
+from .test_table import PEERS, target
 
 
 def prepare(config, weights, threads=1, precision="float32"):
@@ -29,8 +29,8 @@ def test_against_float64_and_the_compiled_kernels(shape):
     naive = ReferenceBackend(np.float32).prepare(config, weights, RunConfig()).forward(batch)
     allowed = 4 * np.abs(naive - exact).max() + 4 * np.finfo(np.float32).eps * np.abs(exact).max()
     assert np.abs(out - exact).max() <= allowed
-    if isa.why_not(PEERS[vector.VL]) is None:
-        assert np.array_equal(out, make_plan(config, weights, 2, PEERS[vector.VL]).forward(batch))
+    if isa.why_not(PEERS[target.VL]) is None:
+        assert np.array_equal(out, make_plan(config, weights, 2, PEERS[target.VL]).forward(batch))
 
 
 @pytest.fixture(scope="module")

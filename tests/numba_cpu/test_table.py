@@ -18,8 +18,8 @@ from engine.backends.cython_cpu.plan import ACTIVATIONS
 from ..kernels.tools import pack
 
 WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
-table, structs, vector = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                          for name in ("table", "structs", "vector"))
+table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                          for name in ("table", "structs", "target"))
 
 KERNEL_TESTS = Path(__file__).parents[1] / "kernels"
 PEERS = {16: "avx512", 8: "avx2", 4: "portable"}
@@ -29,7 +29,7 @@ PEERS = {16: "avx512", 8: "avx2", 4: "portable"}
 @pytest.fixture(scope="module")
 def both():
     """(Numba's table, the compiled one)"""
-    name = PEERS[vector.VL]
+    name = PEERS[target.VL]
     if reason := isa.why_not(name):
         pytest.skip(reason)
     return table.load(), isa.load(name)
@@ -133,9 +133,9 @@ def run_pytest(*arguments, **environment):
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 without AVX2")
 def test_on_a_cpu_without_avx():
     """The tests above, as Numba compiles for the least of x86: four lanes, no fused multiply-add."""
-    run_pytest("-k", "not a_cpu", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
+    run_pytest("-k", "not without_avx and not with_avx512", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
 
 
 def test_in_the_shapes_of_a_cpu_with_avx512():
-    plugin = f"{__package__}.as_avx512"
-    run_pytest("-p", plugin, "-k", "numba", *(str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "attention")))
+    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "attention")]
+    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files)

@@ -1,8 +1,9 @@
 """The Numba backend: kernels compiled at the first use for the very CPU they run on, in the Cython backend's schedule.
 
-    table.py      the kernel table, filled       pointers.py structs.py  C's pointers and structs in Numba functions
-    cache.py      machine code on disk           vector.py               the vectors of simd.h
-    compiling.py  annotations to C functions     tile.py                 the generator of register tiles
+    table.py      the kernel table, filled      target.py               the CPU, and the shapes for it
+    compiling.py  annotations to C functions    pointers.py structs.py  C's, inside Numba functions
+    cache.py      machine code on disk          vector.py emit.py       the vectors of simd.h there, and in LLVM's terms
+    tile.py       the generator of register tiles
     linear.py attention.py scores.py norm.py softmax.py rotary.py elementwise.py roofline.py
                   the kernels, each told in the .pxi of the same name
 """
@@ -43,9 +44,9 @@ class NumbaBackend:
         """The CPU as LLVM names it, the vector, and Numba's version."""
         import numba
 
-        from . import vector
+        from . import target
 
-        return f"kernels for {vector.CPU}, vectors of {vector.VL} floats, by Numba {numba.__version__}"
+        return f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}"
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Compile the kernels, or load them from the cache, and pack the weights for them."""

@@ -9,11 +9,9 @@ from .elementwise import v_exp2
 from .pointers import as_bytes, null
 from .scores import LOG2_E, all_finite, change_scores, changes_scores, hide_scores
 from .structs import Attention, Block, Floats, Keys, Scratch, Size
+from .target import MR, NR, VL
 from .tile import context_tile, scores_tile
 from .vector import (
-    MR,
-    NR,
-    VL,
     transpose,
     v_add,
     v_div,

@@ -26,7 +26,7 @@ import numba
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from .vector import CPU, FEATURES, TRIPLE
+from .target import CPU, FEATURES, TRIPLE
 
 DIGEST = hashlib.sha256().digest_size
 

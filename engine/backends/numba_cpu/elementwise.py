@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .compiling import helper, inline
 from .structs import Floats, Int, Size, Vector
+from .target import VL
 from .vector import (
-    VL,
     v_abs,
     v_add,
     v_div,

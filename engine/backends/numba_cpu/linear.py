@@ -5,8 +5,8 @@ from __future__ import annotations
 from .elementwise import IDENTITY, activate_rows
 from .pointers import null
 from .structs import Floats, Linear, Output, Size
+from .target import KC, MR, NR, VL
 from .tile import columns, linear_tile
-from .vector import KC, MR, NR, VL
 
 
 def linear(y: Linear, a: Floats, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,

@@ -8,20 +8,8 @@ import numpy as np
 
 from .compiling import inline
 from .structs import Embedding, Floats, Norm, Size, Vector
-from .vector import (
-    VL,
-    v_add,
-    v_fma,
-    v_keep,
-    v_load,
-    v_loadn,
-    v_mul,
-    v_set1,
-    v_store,
-    v_storen,
-    v_sub,
-    v_sum,
-)
+from .target import VL
+from .vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub, v_sum
 
 
 def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:

@@ -9,9 +9,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from .emit import VF, fma
 from .pointers import SIZE
 from .structs import Double, Float, Floats, Size
-from .vector import AHEAD, MR, NV, VF, VL, fetch_near, fma, v_add, v_load, v_set1, v_sum, vector
+from .target import AHEAD, MR, NV, VL
+from .vector import fetch_near, v_add, v_load, v_set1, v_sum, vector
 
 
 @intrinsic

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from .compiling import inline
 from .structs import Floats, Rotary, Size, Vector
-from .vector import (
-    VL,
-    v_even,
-    v_fma,
-    v_fnma,
-    v_loadn,
-    v_mul,
-    v_odd,
-    v_storen,
-    v_zip_high,
-    v_zip_low,
-)
+from .target import VL
+from .vector import v_even, v_fma, v_fnma, v_loadn, v_mul, v_odd, v_storen, v_zip_high, v_zip_low
 
 
 @inline

@@ -11,8 +11,8 @@ from numba import types
 from .compiling import helper, inline
 from .elementwise import pair, v_exp2_bounded
 from .structs import Attention, Block, Bytes, Floats, Keys, Size, Vector
+from .target import VL
 from .vector import (
-    VL,
     transpose,
     v_abs,
     v_add,

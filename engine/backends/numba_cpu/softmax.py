@@ -7,21 +7,8 @@ import numpy as np
 from .compiling import inline
 from .elementwise import v_exp2_bounded
 from .structs import Floats, Size, Vector
-from .vector import (
-    VL,
-    v_add,
-    v_iota,
-    v_largest,
-    v_less,
-    v_loadn,
-    v_max,
-    v_mul,
-    v_select,
-    v_set1,
-    v_storen,
-    v_sub,
-    v_sum,
-)
+from .target import VL
+from .vector import v_add, v_iota, v_largest, v_less, v_loadn, v_max, v_mul, v_select, v_set1, v_storen, v_sub, v_sum
 
 
 @inline

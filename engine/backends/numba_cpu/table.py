@@ -11,7 +11,7 @@ from . import attention, elementwise, linear, norm, roofline, rotary, softmax
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
-from .vector import MR, NR, VL
+from .target import MR, NR, VL
 
 KERNELS = {
     "pack": linear.pack,

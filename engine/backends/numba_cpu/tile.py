@@ -14,8 +14,10 @@ from numba import types
 from numba.core.cgutils import alloca_once
 from numba.extending import intrinsic
 
+from .emit import F32, VF, fetch, fma, greater, load, shift, splat
 from .pointers import BYTE, POINTER, SIZE, Pointer, store
-from .vector import F32, LINE, MR, NV, VF, VL, fetch, fma, greater, load, shift, splat, with_parameters
+from .target import LINE, MR, NV, VL
+from .vector import with_parameters
 
 Sums = list[list[ir.Value]]
 EMPTY = ir.Constant(POINTER, None)

@@ -1,4 +1,4 @@
-"""One vector of floats for Numba functions, with VL lanes: what simd.h is to the compiled kernels, name by name.
+"""One vector of floats inside Numba functions, with VL lanes: what simd.h is to the compiled kernels, name by name.
 
 Nothing here may be reordered or contracted by the compiler: no operation carries a fast-math flag.
 """
@@ -11,34 +11,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 
+from .emit import I32, VF, VI, call, fetch, first_lanes, fma, greater, load, shift, shuffle, splat
 from .pointers import BYTE, SIZE, Pointer, store
-
-TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
-
-
-def _shape() -> tuple[int, int, int, int]:
-    """(VL, NV, MR, KC) of the CPU that Numba compiles for, as in simd.h."""
-    if all(f"+{name}" in FEATURES for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
-        return 16, 4, 6, 1024
-    if "+avx2" in FEATURES and "+fma" in FEATURES:
-        return 8, 2, 6, 768
-    return 4, 2, 6, 1024
-
-
-VL, NV, MR, KC = _shape()
-NR = NV * VL
-LINE, AHEAD = 16, 512
-"""Floats in a cache line; floats that reading runs ahead of itself."""
-
-FUSED = "+fma" in FEATURES or TRIPLE.startswith(("aarch64", "arm64"))
-"""Without fused multiply-adds in hardware, two roundings: LLVM would call a slow function."""
-
-F32, I32 = ir.FloatType(), ir.IntType(32)
-VF, VI, VM = (ir.VectorType(kind, VL) for kind in (F32, I32, ir.IntType(1)))
+from .target import VL
 
 
 class _VectorType(types.Type):
@@ -56,58 +33,6 @@ class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: types.Type):
         super().__init__(manager, kind, VF)
 
-
-# In LLVM's terms, shared with the generators of whole loops.
-
-def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
-    """A call of an LLVM intrinsic."""
-    function = ir.FunctionType(result, [arg.type for arg in args])
-    return b.call(get_or_insert_function(b.module, function, name), args)
-
-
-def splat(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """A scalar in every lane."""
-    kind = ir.VectorType(x.type, VL)
-    first = b.insert_element(ir.Constant(kind, ir.Undefined), x, I32(0))
-    return b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(VI, [0] * VL))
-
-
-def shuffle(b: ir.IRBuilder, x: ir.Value, y: ir.Value, lanes: list[int]) -> ir.Value:
-    """The lanes of these numbers of x and y end to end."""
-    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
-
-
-def shift(b: ir.IRBuilder, pointer: ir.Value, floats: ir.Value | int) -> ir.Value:
-    """pointer + floats"""
-    return b.gep(pointer, [SIZE(floats) if isinstance(floats, int) else floats], source_etype=F32)
-
-
-def load(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """VL floats"""
-    return b.load(pointer, typ=VF, align=4)
-
-
-def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """x y + z"""
-    return call(b, f"llvm.fma.v{VL}f32", VF, x, y, z) if FUSED else b.fadd(b.fmul(x, y), z)
-
-
-def greater(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger; y where either is NaN."""
-    return b.select(b.fcmp_ordered(">", x, y), x, y)
-
-
-def fetch(b: ir.IRBuilder, pointer: ir.Value, locality: int) -> None:
-    """Ask for the line at pointer: locality 3 into the first-level cache, 2 into the second."""
-    call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(locality), I32(1))
-
-
-def first_lanes(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
-    """A mask of the first n lanes."""
-    return b.icmp_signed("<", ir.Constant(VI, list(range(VL))), splat(b, b.trunc(n, I32)))
-
-
-# The same as functions inside Numba functions.
 
 def with_parameters(typing: Callable[..., Any], build: Callable[..., Any]) -> Any:
     """An intrinsic with the parameters of `build`: Numba would make a tuple of *args."""
@@ -297,13 +222,7 @@ def v_largest(typing: Any, x: Any) -> Any:
     return types.float32(x), build
 
 
-def _fetching(locality: int) -> Any:
-    @intrinsic
-    def operation(typing: Any, p: Pointer) -> Any:
-        return types.void(p), lambda context, b, sig, args: fetch(b, args[0], locality)
-
-    return operation
-
-
-fetch_near = _fetching(3)
-fetch_far = _fetching(2)
+@intrinsic
+def fetch_near(typing: Any, p: Pointer) -> Any:
+    """Ask for the line at p, into the first-level cache."""
+    return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 3)

@@ -1,0 +1,25 @@
+"""The CPU that Numba compiles for, and the shapes that simd.h gives to one like it."""
+
+from __future__ import annotations
+
+from numba.core.registry import cpu_target
+
+TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
+
+
+def _shape() -> tuple[int, int, int, int]:
+    """(VL, NV, MR, KC) of the CPU that Numba compiles for, as in simd.h."""
+    if all(f"+{name}" in FEATURES for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
+        return 16, 4, 6, 1024
+    if "+avx2" in FEATURES and "+fma" in FEATURES:
+        return 8, 2, 6, 768
+    return 4, 2, 6, 1024
+
+
+VL, NV, MR, KC = _shape()
+NR = NV * VL
+LINE, AHEAD = 16, 512
+"""Floats in a cache line; floats that reading runs ahead of itself."""
+
+FUSED = "+fma" in FEATURES or TRIPLE.startswith(("aarch64", "arm64"))
+"""Without fused multiply-adds in hardware, two roundings: LLVM would call a slow function."""
