@@ -7,7 +7,7 @@ import numpy as np
 from .compiling import helper, inline, spliced
 from .elementwise import v_exp2
 from .pointers import as_bytes, null
-from .scores import LOG2_E, all_finite, change_scores, changes_scores, hide_scores
+from .scores import LOG2_E, all_finite, changes_scores, revise_scores
 from .structs import Attention, Block, Floats, Keys, Scratch, Size
 from .target import MR, NR, VL
 from .tile import context_tile, scores_tile
@@ -39,7 +39,7 @@ def padded(e: Size) -> Size:
 
 def attention_scratch(d: Size, e: Size) -> Size:
     """Floats of scratch that attention needs."""
-    return QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + VL * VL + VL
+    return QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + 2 * VL * VL + VL
 
 
 @inline
@@ -48,8 +48,10 @@ def cut(call: Attention, scratch: Floats) -> Scratch:
     p = scratch + QUERIES * (call.d + padded(call.e) + 2)
     tail = p + NR * KEYS
     correction = tail + NR * KEYS
-    tile = correction + 2 * NR
-    return Scratch(p, tail, correction, correction + NR, tile, as_bytes(tile + VL * VL))
+    bias = correction + 2 * NR
+    visible = bias + VL * VL
+    lanes = as_bytes(visible + VL * VL)
+    return Scratch(p, tail, correction, correction + NR, bias, visible, lanes, lanes + VL)
 
 
 @inline
@@ -70,12 +72,13 @@ def attention(call: Attention, scratch: Floats) -> None:
         n = min(call.T - t, QUERIES)
         count = (n + NR - 1) // NR
         for i in range(count):
-            load_queries(call, cut_block(call, t, i, scratch), s.tile)
+            load_queries(call, cut_block(call, t, i, scratch), s.bias)
         last = min(call.S, t + n - 1 + call.high)
         for key in range(max(0, t + call.low) // KEYS * KEYS, last, KEYS):
             keys = Keys(key, min(call.S, key + KEYS), call.v + key * call.v_stride, s.tail)
             if call.e % VL:
                 copy_tail(call, keys)
+            s.finite[0] = np.uint8(2)
             for i in range(count):
                 attend_keys(call, s, cut_block(call, t, i, scratch), keys)
         for i in range(count):
@@ -105,18 +108,25 @@ def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
     score_keys(call, b, keys, s.p, b.maximum if plain else s.unused)
     if not plain:
-        change_scores(call, b, keys, s.p, s.tile)
-        hide_scores(call, b, keys, s.p, edge, s.tile, s.lanes)
+        revise_scores(call, s, b, keys, edge)
     for j in range(b.nv):
         place = j * VL
         if plain:
             exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, True)
         else:
             exponentiate(s.p + place, b.nv * VL, count, b.maximum + place, b.sum + place, s.correction + place, False)
-    if plain or all_finite(keys.v, call.v_stride, count, call.e):
+    if plain or values_are_finite(call, s, block):
         add_values(call, s, b, keys, fresh)
     else:
         add_seen_values(call, s, b, keys, fresh)
+
+
+@helper
+def values_are_finite(call: Attention, s: Scratch, block: Keys) -> bool:
+    """Whether all values of the block of keys are finite; looked at once."""
+    if s.finite[0] == 2:
+        s.finite[0] = np.uint8(all_finite(block.v, call.v_stride, block.last - block.first, call.e))
+    return s.finite[0] == 1
 
 
 @helper

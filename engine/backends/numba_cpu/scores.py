@@ -10,7 +10,7 @@ from numba import types
 
 from .compiling import helper, inline
 from .elementwise import pair, v_exp2_bounded
-from .structs import Attention, Block, Bytes, Floats, Keys, Size, Vector
+from .structs import Attention, Block, Bytes, Floats, Keys, Scratch, Size, Vector
 from .target import VL
 from .vector import (
     transpose,
@@ -28,6 +28,7 @@ from .vector import (
     v_min,
     v_mul,
     v_or,
+    v_scale,
     v_select,
     v_set1,
     v_store,
@@ -48,15 +49,17 @@ def changes_scores(call: Attention) -> bool:
 
 @inline
 def v_tanh(x: Vector) -> Vector:
-    """|x| < 0.6: x + x^3 q(x^2), within 2.8e-9; else 1 - 2 / (1 + e^2|x|), signed."""
-    a = v_min(v_set1(10.0), v_abs(x))
-    x2 = v_mul(x, x)
-    x4 = v_mul(x2, x2)
-    q = v_fma(x4, v_set1(-5.895158e-3), pair(-5.378383e-2, 2.0795971e-2, x2))
-    q = v_fma(x4, q, pair(-3.33333e-1, 1.3331924e-1, x2))
-    far = v_add(v_set1(1.0), v_exp2_bounded(v_mul(a, v_set1(2.8853901))))
-    far = v_sub(v_set1(1.0), v_div(v_set1(2.0), far))
-    return v_select(v_less(a, v_set1(0.6)), v_fma(v_mul(x, x2), q, x), v_or(far, v_and(x, v_set1(-0.0))))
+    """(e^y - 1) / (e^y + 1), y = 2|x|, with x's sign; the numerator is 2^n (2^r - 1) + (2^n - 1)."""
+    magic = v_set1(12582912.0)
+    y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(2.8853901))
+    z = v_add(y, magic)
+    r = v_sub(y, v_sub(z, magic))
+    r2 = v_mul(r, r)
+    power = v_scale(v_set1(1.0), z)
+    q = v_fma(pair(1.3390735e-3, 1.5403512e-4, r), r2, pair(5.5503573e-2, 9.618238e-3, r))
+    q = v_fma(q, r2, pair(6.931472e-1, 2.4022649e-1, r))
+    numerator = v_fma(v_mul(q, r), power, v_sub(power, v_set1(1.0)))
+    return v_or(v_div(numerator, v_add(numerator, v_set1(2.0))), v_and(x, v_set1(-0.0)))
 
 
 @helper
@@ -89,30 +92,60 @@ def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Fl
             v_store(tile + r * VL, v_load_mask(lanes, n))
 
 
-@helper
-def change_scores(call: Attention, b: Block, keys: Keys, p: Floats, bias: Floats) -> None:
-    """score_mod(c tanh(scores / c) + bias); bias: room for a tile [VL][VL]"""
-    count = keys.last - keys.first
-    cap = v_set1(call.softcap)
-    inverse = v_set1(ONE / call.softcap)
-    for row in range(0, count, VL):
-        if call.softcap == 0 and not call.bias:
-            break
-        rows = min(count - row, VL)
+@inline
+def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide: bool, edge: bool) -> None:
+    """change: scores = c tanh(scores / c) + bias
+
+    hide: -inf where the mask or, if this block lies on its edge, the band hides the key, and the maximum of the others;
+    scores that were changed are brought to powers of two
+    """
+    cap, inverse = v_set1(call.softcap), v_set1(ONE / call.softcap)
+    hidden, gain = v_set1(-np.inf), v_set1(LOG2_E if changes_scores(call) else ONE)
+    for row in range(0, keys.last - keys.first, VL):
+        rows = min(keys.last - keys.first - row, VL)
         for j in range(b.nv):
-            if call.bias:
-                load_bias(call, b.t + j * VL, min(b.n - j * VL, VL), keys.first + row, rows, bias)
+            lanes = min(b.n - j * VL, VL)
+            if change and call.bias:
+                load_bias(call, b.t + j * VL, lanes, keys.first + row, rows, s.bias)
+            if hide and call.mask:
+                load_mask(call, b.t + j * VL, lanes, keys.first + row, rows, s.visible, s.lanes)
+            maximum = v_load(b.maximum + j * VL)
+            query = v_add(v_iota(), v_set1(np.float32(j * VL)))
             for r in range(rows):
-                place = p + ((row + r) * b.nv + j) * VL
+                place = s.p + ((row + r) * b.nv + j) * VL
                 x = v_load(place)
-                if call.softcap != 0:
-                    x = v_mul(cap, v_tanh(v_mul(x, inverse)))
-                if call.bias:
-                    x = v_add(x, v_load(bias + r * VL))
+                if change:
+                    if call.softcap != 0:
+                        x = v_mul(cap, v_tanh(v_mul(x, inverse)))
+                    if call.bias:
+                        x = v_add(x, v_load(s.bias + r * VL))
+                if hide:
+                    x = v_mul(gain, x)
+                    if call.mask:
+                        x = v_select(v_load(s.visible + r * VL), x, hidden)
+                    if edge:
+                        key = np.float32(keys.first + row + r - b.t)
+                        x = v_select(v_less(v_set1(key - np.float32(call.low)), query), hidden, x)
+                        x = v_select(v_less(v_set1(key - np.float32(call.high)), query), x, hidden)
+                    maximum = v_max(maximum, x)
                 v_store(place, x)
+            if hide:
+                v_store(b.maximum + j * VL, maximum)
+
+
+@helper
+def revise_scores(call: Attention, s: Scratch, b: Block, keys: Keys, edge: bool) -> None:
+    """All that is done to the scores of a block of keys."""
+    change = call.softcap != 0 or bool(call.bias)
+    if change and not call.score_mod:
+        revise(call, s, b, keys, True, True, edge)
+        return
+    if change:
+        revise(call, s, b, keys, True, False, edge)
     if call.score_mod:
-        call_score_mod(call.score_mod, p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first, count,
-                       call.captured)
+        call_score_mod(call.score_mod, s.p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first,
+                       keys.last - keys.first, call.captured)
+    revise(call, s, b, keys, False, True, edge)
 
 
 def _call_code(b: ir.IRBuilder, code: ir.Value, scores: ir.Value, stride: ir.Value, batch: ir.Value, head: ir.Value,
@@ -128,36 +161,6 @@ def _call_score_mod(typing: Any, *args: Any) -> Any:
 
 call_score_mod = with_parameters(_call_score_mod, _call_code)
 """A user's score function, ScoreMod in table.pxd, at the address `code`."""
-
-
-@helper
-def hide_scores(call: Attention, b: Block, keys: Keys, p: Floats, edge: bool, visible: Floats, lanes: Bytes) -> None:
-    """-inf where the mask or, on its edge, the band hides the key; the maximum of the others.
-
-    Changed scores are brought to powers of two here. visible: room for a tile [VL][VL].
-    """
-    count = keys.last - keys.first
-    hidden = v_set1(-np.inf)
-    gain = v_set1(LOG2_E if changes_scores(call) else ONE)
-    for row in range(0, count, VL):
-        rows = min(count - row, VL)
-        for j in range(b.nv):
-            if call.mask:
-                load_mask(call, b.t + j * VL, min(b.n - j * VL, VL), keys.first + row, rows, visible, lanes)
-            maximum = v_load(b.maximum + j * VL)
-            query = v_add(v_iota(), v_set1(np.float32(j * VL)))
-            for r in range(rows):
-                place = p + ((row + r) * b.nv + j) * VL
-                x = v_mul(gain, v_load(place))
-                if call.mask:
-                    x = v_select(v_load(visible + r * VL), x, hidden)
-                if edge:
-                    key = np.float32(keys.first + row + r - b.t)
-                    x = v_select(v_less(v_set1(key - np.float32(call.low)), query), hidden, x)
-                    x = v_select(v_less(v_set1(key - np.float32(call.high)), query), x, hidden)
-                v_store(place, x)
-                maximum = v_max(maximum, x)
-            v_store(b.maximum + j * VL, maximum)
 
 
 @helper

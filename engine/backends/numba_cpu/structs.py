@@ -120,8 +120,10 @@ class Scratch(NamedTuple):
     tail: Floats        # [KEYS][NR]
     correction: Floats  # [W]
     unused: Floats      # [W], where a maximum goes that nobody wants
-    tile: Floats        # [VL][VL]
+    bias: Floats        # [VL][VL]
+    visible: Floats     # [VL][VL], a mask
     lanes: Bytes        # [VL]
+    finite: Bytes       # whether the values of the block of keys are: 0, 1, or 2: not looked at yet
 
 
 @struct
