@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 
 from .compiling import helper, inline
-from .elementwise import pair, v_exp2_bounded
+from .elementwise import pair
 from .structs import Attention, Block, Bytes, Floats, Keys, Scratch, Size, Vector
 from .target import VL
 from .vector import (
