@@ -76,6 +76,8 @@ ATTENTION = {
     "bias": lambda rng, T, S: {"bias": rng.standard_normal((T, S), dtype=np.float32)},
     "columns of a bias": lambda rng, T, S: {"bias": rng.standard_normal((S, T), dtype=np.float32).T},
     "softcap": lambda rng, T, S: {"softcap": 2.0},
+    "all of it": lambda rng, T, S: {"low": -50, "high": 3, "softcap": 2.0, "bias": rng.random((T, S), np.float32),
+                                    "mask": (rng.random((T, S)) < 0.7).astype(np.uint8)},
 }
 
 

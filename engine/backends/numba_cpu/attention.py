@@ -7,12 +7,11 @@ import numpy as np
 from .compiling import helper, inline, spliced
 from .elementwise import v_exp2
 from .pointers import as_bytes, null
-from .scores import LOG2_E, all_finite, changes_scores, revise_scores
+from .scores import LOG2_E, all_finite, changes_scores, load_transposed, revise_scores
 from .structs import Attention, Block, Floats, Keys, Scratch, Size
 from .target import MR, NR, VL
 from .tile import context_tile, scores_tile
 from .vector import (
-    transpose,
     v_add,
     v_div,
     v_equal,
@@ -142,9 +141,7 @@ def load_queries(call: Attention, b: Block, tile: Floats) -> None:
         for k in range(0, call.d, VL):
             columns = min(call.d - k, VL)
             q = call.q + ((b.t + j * VL) * call.q_stride + k)
-            for i in range(VL):
-                v_store(tile + i * VL, v_loadn(q + i * call.q_stride, columns if j * VL + i < b.n else 0))
-            transpose(tile)
+            load_transposed(q, call.q_stride, b.n - j * VL, columns, tile)
             for i in range(columns):
                 v_store(b.queries + ((k + i) * b.nv + j) * VL, v_mul(v_load(tile + i * VL), scale))
 

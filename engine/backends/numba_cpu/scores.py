@@ -62,14 +62,23 @@ def v_tanh(x: Vector) -> Vector:
     return v_or(v_div(numerator, v_add(numerator, v_set1(2.0))), v_and(x, v_set1(-0.0)))
 
 
+@inline
+def load_transposed(p: Floats, stride: Size, rows: Size, columns: Size, tile: Floats) -> None:
+    """tile [columns][VL] = transpose of the rows at p, at most VL of them and of columns <= VL floats, then zeros."""
+    if rows >= VL and columns == VL:
+        transpose(p, stride, tile)
+    else:
+        for i in range(VL):
+            v_store(tile + i * VL, v_loadn(p + i * stride, columns if i < rows else 0))
+        transpose(tile, VL, tile)
+
+
 @helper
 def load_bias(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Floats) -> None:
     """tile[r], lane i = bias[t + i, key + r] for n <= VL queries and keys <= VL; zero in the other lanes"""
     bias = call.bias + (t * call.bias_t + key * call.bias_s)
     if call.bias_s == 1:
-        for i in range(VL):
-            v_store(tile + i * VL, v_loadn(bias + i * call.bias_t, keys if i < n else 0))
-        transpose(tile)
+        load_transposed(bias, call.bias_t, n, keys, tile)
     else:
         for r in range(keys):
             v_store(tile + r * VL, v_set1(0.0))
@@ -84,7 +93,7 @@ def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Fl
     if call.mask_s == 1:
         for i in range(VL):
             v_store(tile + i * VL, v_load_mask(mask + i * call.mask_t, keys if i < n else 0))
-        transpose(tile)
+        transpose(tile, VL, tile)
     else:
         for r in range(keys):
             for i in range(n):

@@ -117,23 +117,24 @@ def v_load_mask(typing: Any, p: Pointer, n: Any) -> Any:
 
 
 @intrinsic
-def transpose(typing: Any, tile: Pointer) -> Any:
-    """tile [VL][VL] = its transpose.
+def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
+    """tile [VL][VL] = transpose of the rows of VL floats at p, which may be the tile's own.
 
     A round of zipping row i with row i + VL/2 rotates the bits of (row, lane) by one place, so after log2(VL) of them
     row and lane have changed places.
     """
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        rows = [load(b, shift(b, args[0], i * VL)) for i in range(VL)]
+        pointer, step, target = args
+        rows = [load(b, shift(b, pointer, b.mul(step, SIZE(i)))) for i in range(VL)]
         for _ in range(VL.bit_length() - 1):
             halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
             rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
         for i, row in enumerate(rows):
-            store(b, shift(b, args[0], i * VL), row, 4)
+            store(b, shift(b, target, i * VL), row, 4)
         return context.get_dummy_value()
 
-    return types.void(tile), build
+    return types.void(p, types.intp, tile), build
 
 
 @intrinsic
