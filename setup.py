@@ -13,7 +13,7 @@ SOURCES = "engine/backends/cython_cpu"
 
 # Kernels rely on every helper being inlined into its tile; the compiler may not fuse or reorder a sum on its own,
 # since each tile height has to round alike.
-KERNEL_FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+KERNEL_FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-falign-loops=32"]
 ALWAYS_INLINE = [("CYTHON_INLINE", "inline __attribute__((always_inline))")]
 
 INSTRUCTION_SETS = {"portable": []}

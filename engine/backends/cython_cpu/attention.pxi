@@ -23,8 +23,8 @@
 
 cdef enum:
     KEYS = 256
-    QUERIES = 64
-    MOST_BLOCKS = 8         # of queries in a group: NR is at least 8
+    QUERIES = 256
+    MOST_BLOCKS = 32        # of queries in a group: NR is at least 8
 
 cdef struct Block:
     Py_ssize_t t            # its first query

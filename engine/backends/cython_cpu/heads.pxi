@@ -1,11 +1,14 @@
-# Attention over a batch of sequences and their heads. Its unit of work, an item, is up to SHARE queries of one head of
-# one sequence; threads take items from a queue.
+# Attention over a batch of sequences and their heads. Its unit of work, an item, is some queries of one head of one
+# sequence: as many as the kernel likes to take together, or fewer where that leaves too few items to go round. Threads
+# take items from a queue.
 
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
 cdef enum:
-    SHARE = 64              # queries: a multiple of every NR
+    LARGE_SHARE = 256       # queries; multiples of every NR
+    SMALL_SHARE = 64
+    ITEMS = 8               # for each thread, that even out what they take
 
 cdef struct Heads:
     const KernelTable* table
@@ -14,6 +17,7 @@ cdef struct Heads:
     Py_ssize_t H
     Py_ssize_t group        # query heads that share a key head
     Py_ssize_t T
+    Py_ssize_t share        # queries of an item
     Py_ssize_t q[2]         # floats from one sequence to the next, and from one head to the next; likewise below
     Py_ssize_t k[2]
     Py_ssize_t v[2]
@@ -34,7 +38,7 @@ cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, 
     call.k += b * a.k[0] + h // a.group * a.k[1]
     call.v += b * a.v[0] + h // a.group * a.v[1]
     call.out += b * a.out[0] + h * a.out[1] + t * call.out_stride
-    call.T, call.S = min(a.T - t, <Py_ssize_t>SHARE), a.lengths[b]
+    call.T, call.S = min(a.T - t, a.share), a.lengths[b]
     call.low, call.high = a.low[b] + t, a.high[b] + t
     if call.bias != NULL:
         call.bias += b * a.bias[0] + h * a.bias[1] + t * call.bias_t
@@ -47,10 +51,10 @@ cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, 
 cdef void attend_work(void* arg, int rank, int size) noexcept nogil:
     # A head's last queries come first: where attention is causal they see most, and should not be started last.
     cdef Heads* a = <Heads*>arg
-    cdef Py_ssize_t shares = (a.T + SHARE - 1) // SHARE, items = a.B * a.H * shares, item = take_next(&a.next), head
+    cdef Py_ssize_t shares = (a.T + a.share - 1) // a.share, items = a.B * a.H * shares, item = take_next(&a.next), head
     while item < items:
         head = item // shares
-        attend_item(a, head // a.H, head % a.H, (shares - 1 - item % shares) * SHARE, a.scratch + rank * a.scratch_size)
+        attend_item(a, head // a.H, head % a.H, (shares - 1 - item % shares) * a.share, a.scratch + rank * a.scratch_size)
         item = take_next(&a.next)
 
 
@@ -77,8 +81,9 @@ def attention(Kernels kernels, const float[:, :, :, :] q, const float[:, :, :, :
     if mask is not None:
         a.first.mask, a.first.mask_t, a.first.mask_s = &mask[0, 0, 0, 0], mask.strides[2], mask.strides[3]
         a.mask[0], a.mask[1] = mask.strides[0], mask.strides[1]
-    cdef Py_ssize_t shares = (a.T + SHARE - 1) // SHARE
-    cdef int team = team_of(threads, a.B * a.H * shares, a.B * a.H * a.T * (k.shape[2] + 1) * (a.first.d + a.first.e) // FMAS)
+    cdef Py_ssize_t heads = a.B * a.H, small = (a.T + SMALL_SHARE - 1) // SMALL_SHARE
+    cdef int team = team_of(threads, heads * small, heads * a.T * (k.shape[2] + 1) * (a.first.d + a.first.e) // FMAS)
+    a.share = LARGE_SHARE if heads * (a.T // LARGE_SHARE) >= ITEMS * team or team == 1 else SMALL_SHARE
     a.scratch_size = row_stride(kernels.table.attention_scratch(a.first.d, a.first.e))
     a.scratch = <float*>aligned_alloc(64, team * a.scratch_size * sizeof(float))
     if a.scratch == NULL:
