@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu import isa
-
-from .tools import assert_as_good, assert_guards, guarded
+from .tools import assert_as_good, assert_guards, available, guarded, load
 
 SCORE_MOD = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_float), *[ctypes.c_ssize_t] * 7, ctypes.c_void_p)
 
@@ -169,7 +167,7 @@ def test_bits_do_not_depend_on_neighbouring_queries(kernels):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), name=st.sampled_from(isa.available()))
+@given(data=st.data(), name=st.sampled_from(available()))
 def test_any_combination(data, name):
     T, S, d, e = (data.draw(st.integers(1, most)) for most in (90, 600, 40, 40))
     rng, q, k, v = make(T * S + d, T, S, d, e)
@@ -180,4 +178,4 @@ def test_any_combination(data, name):
         options["bias"] = 3 * rng.standard_normal((T, S), dtype=np.float32)
     if data.draw(st.booleans()):
         options["mask"] = (rng.random((T, S)) < data.draw(st.sampled_from([0.02, 0.5, 0.98]))).astype(np.uint8)
-    check(isa.load(name), q, k, v, low=low, high=high, **options)
+    check(load(name), q, k, v, low=low, high=high, **options)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu import isa, native
+from engine.backends.cython_cpu import native
 
-from .tools import GUARD, assert_as_good
+from .tools import GUARD, assert_as_good, available, load
 
 LAYOUTS = pytest.mark.parametrize("interleaved", [False, True])
 
@@ -56,9 +56,9 @@ def test_every_width(kernels, interleaved):
 
 @settings(max_examples=30, deadline=None)
 @given(B=st.integers(1, 3), H=st.integers(1, 3), T=st.integers(0, 5), half=st.integers(0, 40), rest=st.integers(1, 5),
-       interleaved=st.booleans(), name=st.sampled_from(isa.available()))
+       interleaved=st.booleans(), name=st.sampled_from(available()))
 def test_any_size(B, H, T, half, rest, interleaved, name):
-    check(isa.load(name), *make(half, (B, H, T, 2 * half + rest), 2 * half), interleaved)
+    check(load(name), *make(half, (B, H, T, 2 * half + rest), 2 * half), interleaved)
 
 
 @LAYOUTS

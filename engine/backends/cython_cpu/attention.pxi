@@ -133,7 +133,7 @@ cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogi
     cdef int j
     for j in range(b.nv):
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
-    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused)
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
     if plain:
         exponentiate(s, b, keys.last - keys.first, True)
     else:
@@ -174,7 +174,8 @@ cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
             k += VL
 
 
-cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum) noexcept nogil:
+cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, float* p, float* maximum,
+                     bint fetch) noexcept nogil:
     cdef Py_ssize_t count = keys.last - keys.first, tiles = (count + MR - 1) // MR, i, row = 0, next_row
     cdef Tile t
     t.depth = call.d
@@ -186,8 +187,23 @@ cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, fl
         next_row = count * (i + 1) // tiles
         t.a = call.k + (keys.first + row) * call.k_stride
         t.out = p + row * t.out_stride
+        if fetch:
+            fetch_rows(call.k, call.k_stride, call.d, keys.first + next_row, min(keys.first + next_row + MR, call.S))
+            fetch_rows(call.v, call.v_stride, call.e, keys.first + row, keys.first + next_row)
         scores_any(<int>(next_row - row), b.nv, &t)
         row = next_row
+
+
+cdef inline void fetch_rows(const float* x, Py_ssize_t stride, Py_ssize_t width, Py_ssize_t row,
+                            Py_ssize_t last) noexcept nogil:
+    # The group's first block of queries asks for the next keys, and for the values that it is to need soon.
+    cdef Py_ssize_t i
+    while row < last:
+        i = 0
+        while i < width:
+            fetch_far(<const char*>(x + row * stride + i))
+            i += LINE
+        row += 1
 
 
 cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const int nv) noexcept nogil:

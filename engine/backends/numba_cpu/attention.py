@@ -12,6 +12,7 @@ from .structs import Attention, Block, Floats, Keys, Scratch, Size
 from .target import MR, NR, VL
 from .tile import context_tile, scores_tile
 from .vector import (
+    fetch_far,
     v_add,
     v_div,
     v_equal,
@@ -27,7 +28,8 @@ from .vector import (
 )
 
 KEYS = 256
-QUERIES = 64
+QUERIES = 256
+LINE = 16          # floats in a cache line
 
 
 @inline
@@ -105,7 +107,7 @@ def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
     plain = not (edge or bool(call.mask) or changes_scores(call))
     for j in range(b.nv):
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
-    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused)
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
     if not plain:
         revise_scores(call, s, b, keys, edge)
     for j in range(b.nv):
@@ -147,7 +149,7 @@ def load_queries(call: Attention, b: Block, tile: Floats) -> None:
 
 
 @helper
-def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats) -> None:
+def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats, fetch: bool) -> None:
     """P^T = K Q^T, and the maximum."""
     count = keys.last - keys.first
     tiles = (count + MR - 1) // MR
@@ -156,8 +158,20 @@ def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats
     for i in range(tiles):
         next_row = count * (i + 1) // tiles
         k = call.k + (keys.first + row) * call.k_stride
+        if fetch:
+            first, last = keys.first + row, keys.first + next_row
+            fetch_rows(call.k, call.k_stride, call.d, last, min(last + MR, call.S))
+            fetch_rows(call.v, call.v_stride, call.e, first, last)
         scores_tile(next_row - row, b.nv, call.d, k, call.k_stride, b.queries, p + row * W, W, maximum)
         row = next_row
+
+
+@inline
+def fetch_rows(x: Floats, stride: Size, width: Size, row: Size, last: Size) -> None:
+    """Ask for rows [row, last)."""
+    for r in range(row, last):
+        for i in range(0, width, LINE):
+            fetch_far(x + (r * stride + i))
 
 
 @inline

@@ -224,6 +224,12 @@ def v_largest(typing: Any, x: Any) -> Any:
 
 
 @intrinsic
+def fetch_far(typing: Any, p: Pointer) -> Any:
+    """Ask for the line at p, into the second-level cache."""
+    return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 2)
+
+
+@intrinsic
 def fetch_near(typing: Any, p: Pointer) -> Any:
     """Ask for the line at p, into the first-level cache."""
     return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 3)
