@@ -9,7 +9,7 @@ from .elementwise import v_exp2
 from .pointers import as_bytes, null
 from .scores import LOG2_E, all_finite, changes_scores, load_transposed, revise_scores
 from .structs import Attention, Block, Floats, Keys, Scratch, Size
-from .target import MR, NR, VL
+from .target import LINE, MR, NR, VL
 from .tile import context_tile, scores_tile
 from .vector import (
     fetch_far,
@@ -29,7 +29,6 @@ from .vector import (
 
 KEYS = 256
 QUERIES = 256
-LINE = 16          # floats in a cache line
 
 
 @inline
