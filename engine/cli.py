@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,16 @@ import numpy as np
 
 from . import __version__
 from .backends import BACKENDS, Backend
+from .compare import compare_precision, parse_data
 from .cpus import cpu_limits
 from .engine import Engine
 from .errors import EngineError, InputError
 from .model import Model, load_model, save_model
+from .parameters import expected_shapes
+from .quantize import quantize_model
 from .weights.files import replacing
+
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,6 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("convert", help="turn a model folder into one .npz file")
     command.add_argument("folder", help="Hugging Face or sentence-transformers folder")
     command.add_argument("out", help="file to write, ending in .npz")
+    command.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of the linear weights in the file: bfloat16 takes half of their bytes, int8 a quarter; else as they are",
+    )
     command.set_defaults(run=convert)
 
     command = commands.add_parser("info", help="what runs here; and what a model is")
@@ -56,12 +67,23 @@ def _parser() -> argparse.ArgumentParser:
         "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
     )
     _add_run_options(command)
+    _add_precision(command)
     command.set_defaults(run=encode)
 
     command = commands.add_parser("bench", help="how near a model comes to the limits of this machine")
     command.add_argument("model", help="model folder or .npz file")
     _add_run_options(command)
+    _add_precision(command)
     command.set_defaults(run=bench)
+
+    command = commands.add_parser("compare", help="how far another precision is from float32, on your sentences")
+    command.add_argument("model", help="model folder or .npz file with float32 weights")
+    command.add_argument("--precision", required=True, choices=PRECISIONS, help="what to compare with float32")
+    command.add_argument(
+        "--data", required=True, help="UTF-8 text: lines of score, sentence, sentence, separated by tabs; or no scores"
+    )
+    _add_run_options(command)
+    command.set_defaults(run=compare)
     return parser
 
 
@@ -70,12 +92,19 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--threads", type=int, help="at most so many; else all that the process may use")
 
 
+def _add_precision(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--precision", choices=PRECISIONS, help="to compute in; else int8 for a file in int8")
+
+
 def convert(args: argparse.Namespace) -> None:
     """Write a model folder as one .npz file."""
     if not args.out.endswith(".npz"):
         raise InputError(f"the output must be named *.npz, not {args.out!r}")
     model = load_model(args.folder)
-    save_model(model, args.out)
+    precision = model.precision_for(args.precision)
+    if precision == "int8":
+        model = quantize_model(model)
+    save_model(model, args.out, bfloat16=precision == "bfloat16")
     print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
     _print_model(model)
 
@@ -98,7 +127,7 @@ def info(args: argparse.Namespace) -> None:
 
 def encode(args: argparse.Namespace) -> None:
     """Write the vectors of a file's lines."""
-    engine = Engine.load(args.model, backend=args.backend, threads=args.threads)
+    engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     sentences = _read_lines(args.file)
     vectors = engine.encode(
         sentences,
@@ -115,12 +144,30 @@ def bench(args: argparse.Namespace) -> None:
     """Print a roofline table: each shape's speed beside the measured limits."""
     from .bench import HEADER, measure, row  # here, because measuring needs the compiled kernels
 
-    engine = Engine.load(args.model, backend=args.backend, threads=args.threads)
+    engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     print(engine)
     print(HEADER)
     for measurement in measure(engine):
         print(row(measurement), flush=True)
     print("* the higher floor, which no run can beat; limits are measured beside each shape")
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Print how far vectors in another precision are from float32's, and how well both rank scored pairs."""
+    data = parse_data(_read_lines(args.data), args.data)
+    result = compare_precision(
+        args.model,
+        args.precision,
+        data,
+        backend=args.backend,
+        threads=args.threads,
+        show_progress_bar=sys.stderr.isatty(),
+    )
+    print(f"{args.precision} against float32: {len(data.rows):,} {'lines' if data.scores is None else 'scored pairs'}")
+    _print_row("cosine", f"mean {result.cosine_mean:.5f}, min {result.cosine_min:.5f}")
+    if result.spearman is not None:
+        before, after = result.spearman
+        _print_row("Spearman x 100", f"{before:.3f} in float32, {after:.3f} in {args.precision}: {after - before:+.3f}")
 
 
 def _read_lines(name: str) -> list[str]:
@@ -138,7 +185,8 @@ def _read_lines(name: str) -> list[str]:
 
 def _print_model(model: Model) -> None:
     c, text = model.config, model.text
-    parameters = sum(array.size for array in model.weights.values())
+    parameters = sum(math.prod(shape) for shape in expected_shapes(c).values())
+    size = sum(array.nbytes for array in model.weights.values())
     _print_row("family", c.family)
     _print_row(
         "layers",
@@ -146,7 +194,8 @@ def _print_model(model: Model) -> None:
         f"feed-forward {c.ffn_size}, {c.activation}",
     )
     _print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
-    _print_row("parameters", f"{parameters / 1e6:.1f} million, {parameters * 4 / 1e6:.1f} MB in float32")
+    _print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
+    _print_row("precision", "float32" if model.precision == "float32" else f"{model.precision}, tables in float32")
     if text is None:
         _print_row("text", "no tokenizer; token ids only")
         return

@@ -176,5 +176,7 @@ class RunConfig:
     threads: int = 1
     """Threads of one forward pass, the calling one included."""
     precision: str = "float32"
+    """Of linear weights and what is multiplied with them: "float32", "bfloat16" or "int8"; a backend refuses what it
+    lacks. All else is float32."""
     max_tokens: int = 8192
     """Most tokens worked on at a time; bounds the workspace, never what a call may pass."""

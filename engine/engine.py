@@ -40,21 +40,21 @@ class Engine:
         backend: str = "auto",
         threads: int | None = None,
         max_tokens: int = 8192,
-        precision: str = "float32",
+        precision: str | None = None,
     ):
         """As `load`, for a model that is in memory already."""
         if type(max_tokens) is not int or max_tokens < 1:
             raise InputError(f"max_tokens must be an int of at least 1, not {max_tokens!r}")
         from .weights.files import release_pages  # here, as `load_model` below: `import engine` shall stay light
 
-        run = RunConfig(choose_threads(threads), precision, max_tokens)
+        run = RunConfig(choose_threads(threads), model.precision_for(precision), max_tokens)
         chosen = get_backend(backend)
         self.config = model.config
         self.text = model.text
         self.backend = chosen.name
         self.threads = run.threads
         self.max_tokens = max_tokens
-        self.precision = precision
+        self.precision = run.precision
         self._plan = chosen.prepare(model.config, model.weights, run)
         release_pages(model.weights.values())
         self._reload: partial[Engine] | None = None
@@ -67,14 +67,15 @@ class Engine:
         backend: str = "auto",
         threads: int | None = None,
         max_tokens: int = 8192,
-        precision: str = "float32",
+        precision: str | None = None,
     ) -> Engine:
         """Load a model from a .npz file, a Hugging Face folder or a sentence-transformers folder.
 
         backend: "auto" for the fastest that runs here, or a name that `engine info` lists.
         threads: of one forward pass; None for as many as the process may use, which is also the most it gets.
         max_tokens: most tokens worked on at a time; bounds the memory of a call, and the length of one sequence.
-        precision: of the weights and products, "float32".
+        precision: of linear weights and products: "float32", "bfloat16" or "int8", to which float32 weights are then
+            rounded; None for "int8" when the file's are in int8, else "float32".
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for one with features that are not
         there, `BackendUnavailable` and `InputError`.

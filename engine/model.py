@@ -15,14 +15,15 @@ from .config import ModelConfig, TextConfig
 from .errors import UnsupportedError, WeightsError
 from .families import Family, get_family
 from .families.sentence_transformers import find_modules, read_text
-from .parameters import check, expected_shapes
+from .parameters import check, expected_shapes, linear_maps, precision_of
+from .weights.bfloat16 import to_bfloat16
 from .weights.files import FormatError, naming, parse_object, read_object, within
 from .weights.npz import read_npz, write_npz
 from .weights.safetensors import read_safetensors, read_shards
 
 FORMAT = "encoder-engine"
 VERSION = 1
-"""Of the `.npz`; raised when an older engine could no longer read a new file rightly."""
+"""Of the `.npz`; raised when an older engine would read a new file wrongly. (It refuses int8 by the dtype.)"""
 
 _NO_SAFETENSORS = """no model.safetensors. A pytorch_model.bin is a pickle, which can run code when it is read, and is \
 therefore never read here. Convert it once, where torch is installed:
@@ -36,16 +37,29 @@ class Model:
 
     config: ModelConfig
     weights: Mapping[str, np.ndarray]
-    """float32 arrays under the names, and in the shapes, of `engine.parameters`."""
+    """Arrays under the names, and in the shapes and dtypes, of `engine.parameters`."""
     text: TextConfig | None = None
     """How it reads sentences; None for a model that has no tokenizer with it and runs on token ids alone."""
+
+    @property
+    def precision(self) -> str:
+        """Of its linear weights: "float32" or "int8"."""
+        return precision_of(self.weights)
+
+    def precision_for(self, asked: str | None) -> str:
+        """`asked`, or with None that of the weights; raises `UnsupportedError` for more than the weights have."""
+        if self.precision == "int8" and asked not in (None, "int8"):
+            raise UnsupportedError(f"the weights are in int8 and do not give precision {asked!r}; convert or load the "
+                                   "original model")
+        return self.precision if asked is None else asked
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Load an `.npz`, a Hugging Face folder or a sentence-transformers folder.
 
-    Weights stay in the file, mapped read-only, unless they have to be converted to float32. Raises `WeightsError`, with
-    everything that is wrong with the weights in one message, and `UnsupportedError` for a model that does not run here.
+    Weights stay in the file, mapped read-only, unless they are floats that have to be converted to float32. Raises
+    `WeightsError`, with everything that is wrong with the weights in one message, and `UnsupportedError` for a model
+    that does not run here.
     """
     path = Path(path)
     if path.is_dir():
@@ -58,19 +72,25 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     return model
 
 
-def save_model(model: Model, path: str | os.PathLike[str]) -> None:
+def save_model(model: Model, path: str | os.PathLike[str], *, bfloat16: bool = False) -> None:
     """Write a model as one `.npz` that `load_model` reads back bit for bit; an older file is replaced when done.
+
+    bfloat16: round float32 weights of linear maps to bfloat16 (half to even), which halves them and which `load_model`
+    widens to float32.
 
     Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written.
     """
     check(model.config, model.weights, "the model to save")
+    weights = {name: model.weights[name] for name in expected_shapes(model.config, model.precision)}
+    if bfloat16 and model.precision == "float32":
+        weights |= {f"{name}.weight": to_bfloat16(weights[f"{name}.weight"]) for name in linear_maps(model.config)}
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model.config.to_json()}
     arrays = {}
     if model.text is not None:
         document["text"] = model.text.to_json()
         arrays["tokenizer"] = np.frombuffer(model.text.tokenizer_json, np.uint8)
     arrays["config"] = np.frombuffer(json.dumps(document, indent=1).encode(), np.uint8)
-    write_npz(path, arrays | {name: model.weights[name] for name in expected_shapes(model.config)})
+    write_npz(path, arrays | weights)
 
 
 def _read_file(path: Path) -> Model:

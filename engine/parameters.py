@@ -1,6 +1,7 @@
 """The one table of parameter names and shapes, in the letters of `engine.config`.
 
-Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32.
+Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32, or the weight of every
+linear map is int8 with a float32 `weight_scale` for each of its rows: w ~ weight * weight_scale[:, None].
 """
 
 from __future__ import annotations
@@ -41,9 +42,23 @@ LAYER = {
 }
 """Of layer i, each under the prefix `layers.{i}.`"""
 
+LINEAR = ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down")
+"""The linear maps of a layer."""
 
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter that a model of this configuration has."""
+
+def linear_maps(config: ModelConfig) -> list[str]:
+    """The names of a model's linear maps, such as `layers.0.ffn.up`, whose parameters are `.weight` and `.bias`."""
+    return [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LINEAR]
+
+
+def precision_of(weights: Mapping[str, np.ndarray]) -> str:
+    """How linear weights are stored: "int8" as soon as one is, else "float32"; `check` refuses a mixture."""
+    linear = tuple(f".{name}.weight" for name in LINEAR)
+    return "int8" if any(a.dtype == np.int8 and name.endswith(linear) for name, a in weights.items()) else "float32"
+
+
+def expected_shapes(config: ModelConfig, precision: str = "float32") -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter that a model of this configuration has, stored in "float32" or in "int8"."""
     letters = config.letters
     present = {
         "embeddings.word": config.vocab_size > 0,
@@ -54,25 +69,44 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
     table = {name: shape for name, shape in EMBEDDINGS.items() if present[name]}
     table |= {f"layers.{i}.{name}": shape for i in range(config.num_layers) for name, shape in LAYER.items()}
-    return {name: tuple(letters[letter] for letter in shape) for name, shape in table.items()}
+    shapes = {name: tuple(letters[letter] for letter in shape) for name, shape in table.items()}
+    if precision == "int8":
+        shapes |= {f"{name}.weight_scale": shapes[f"{name}.bias"] for name in linear_maps(config)}
+    return shapes
 
 
 def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -> None:
-    """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, NaN or infinity."""
-    shapes = expected_shapes(config)
+    """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, impossible numbers.
+
+    Weights are float32, or those of all linear maps int8 and scaled (see the module).
+    """
+    shapes = expected_shapes(config, precision_of(weights))
     problems = [f"missing {name}, shape {list(shape)}" for name, shape in shapes.items() if name not in weights]
     problems += [f"unexpected {name}, shape {list(weights[name].shape)}" for name in weights if name not in shapes]
-    for name in shapes.keys() & weights.keys():
-        array = weights[name]
-        if array.shape != shapes[name]:
-            problems.append(f"{name} has shape {list(array.shape)}, expected {list(shapes[name])}")
-        elif array.dtype != np.float32:
-            problems.append(f"{name} has dtype {array.dtype}, expected float32")
-        elif not _all_finite(array):
-            problems.append(f"{name} holds NaN or infinity")
+    for name, shape in shapes.items():
+        if name not in weights:
+            continue
+        array, dtype = weights[name], np.dtype(np.int8 if f"{name}_scale" in shapes else np.float32)
+        if array.shape != shape:
+            problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
+        elif array.dtype != dtype:
+            problems.append(f"{name} has dtype {array.dtype}, expected {dtype}")
+        elif problem := _impossible(name, array):
+            problems.append(f"{name} holds {problem}")
     if problems:
         shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
         raise WeightsError(f"{source}: weights do not fit the configuration:\n  " + "\n  ".join(shown))
+
+
+def _impossible(name: str, array: np.ndarray) -> str | None:
+    """Which numbers an array of the right dtype holds that it must not, if it does."""
+    if array.dtype == np.int8:
+        return "-128, expected -127 to 127" if array.min() == -128 else None
+    if not _all_finite(array):
+        return "NaN or infinity"
+    if name.endswith(".weight_scale") and array.min() <= 0:
+        return "a scale that is not above 0"
+    return None
 
 
 def _all_finite(array: np.ndarray) -> bool:

@@ -9,6 +9,7 @@ import engine
 from engine import Engine
 from engine.cli import main
 from engine.model import load_model, save_model
+from engine.quantize import quantize_model
 
 from .tiny_models import D, hf_folder, random_model
 from .tiny_text import tiny_text
@@ -35,6 +36,26 @@ def test_convert_wants_an_npz(tmp_path, capsys):
     assert not (tmp_path / "out.zip").exists()
 
 
+def test_convert_to_int8(model, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    assert main(["convert", model, str(out), "--precision", "int8"]) == 0
+    assert "int8, tables in float32" in capsys.readouterr().out
+    expected = quantize_model(load_model(model)).weights
+    found = load_model(out).weights
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())
+    assert main(["convert", str(out), str(out), "--precision", "float32"]) == 1
+    assert "convert or load the original model" in capsys.readouterr().err
+    assert main(["convert", str(out), str(tmp_path / "copy.npz")]) == 0
+    assert out.read_bytes() == (tmp_path / "copy.npz").read_bytes()
+
+
+def test_convert_to_bfloat16(model, tmp_path):
+    assert main(["convert", model, str(tmp_path / "out.npz"), "--precision", "bfloat16"]) == 0
+    bits = load_model(tmp_path / "out.npz").weights["layers.0.ffn.up.weight"].view(np.uint32)
+    assert not np.any(bits & 0xFFFF)
+
+
 def test_info(capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
@@ -46,7 +67,8 @@ def test_info(capsys):
 def test_info_of_a_model(model, capsys):
     assert main(["info", model]) == 0
     out = capsys.readouterr().out
-    for words in ("2, width 12, 3 heads of 4", "30 words, 16 positions", "up to 16 tokens, pooling mean", "prompts"):
+    for words in ("2, width 12, 3 heads of 4", "30 words, 16 positions", "up to 16 tokens, pooling mean", "prompts",
+                  "0.0 million, 0.0 MB in memory", "precision          float32\n"):
         assert words in out
 
 
@@ -81,17 +103,42 @@ def test_encode_standard_input(model, tmp_path, monkeypatch):
         (["info", "nowhere"], "nowhere"),
         (["encode", "{model}", "nowhere.txt", "-o", "out.npy"], "nowhere.txt"),
         (["encode", "{model}", "{model}", "-o", "out.npy"], "not UTF-8"),
+        (["compare", "{model}", "--precision", "int8", "--data", "/dev/null"], "/dev/null is empty"),
     ],
 )
 def test_errors_are_one_message(model, tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
-    options = ["--backend", "reference"] if arguments[0] == "encode" else []
+    options = [] if arguments[0] == "info" else ["--backend", "reference"]
     assert main([a.format(model=model) for a in arguments] + options) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"engine {arguments[0]}: ")
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("5\tthe cat\ta cat\n0\tdog\tmat\n", ["2 scored pairs", "100.000 in float32, 100.000 in int8: +0.000"]),
+        ("the cat\n\ndog\n", ["3 lines", "mean 1.00000, min 1.00000"]),
+    ],
+)
+def test_compare(model, tmp_path, monkeypatch, capsys, data, expected):
+    (tmp_path / "data.tsv").write_text(data)
+    load, asked = Engine.load, []
+
+    def load_in_float32(path, *, precision, **options):
+        asked.append(precision)
+        return load(path, **options)
+
+    monkeypatch.setattr(Engine, "load", load_in_float32)
+    options = ["--precision", "int8", "--data", str(tmp_path / "data.tsv"), "--backend", "reference"]
+    assert main(["compare", model, *options]) == 0
+    assert asked == ["float32", "int8"]
+    out = capsys.readouterr().out
+    assert all(words in out for words in expected), out
+    assert ("Spearman" in out) == ("\t" in data)
 
 
 def test_run_as_a_module():

@@ -17,6 +17,8 @@ from engine import model as model_module
 from engine.config import TextConfig
 from engine.errors import UnsupportedError, WeightsError
 from engine.model import FORMAT, VERSION, Model, load_model, save_model
+from engine.parameters import linear_maps
+from engine.quantize import quantize_model
 from engine.weights.npz import write_npz
 
 from .damage import LITTLE, mangled, owner, peak_of
@@ -28,15 +30,18 @@ TEXT = TextConfig(TOKENIZER, max_seq_length=9, pooling=("cls", "mean"), normaliz
 
 
 def same(one: Model, other: Model) -> bool:
-    return (one.config == other.config and one.text == other.text and one.weights.keys() == other.weights.keys()
-            and all(one.weights[name].tobytes() == other.weights[name].tobytes() for name in one.weights))
+    def contents(model: Model) -> dict[str, Any]:
+        return {name: (array.dtype, array.shape, array.tobytes()) for name, array in model.weights.items()}
+
+    return one.config == other.config and one.text == other.text and contents(one) == contents(other)
 
 
 # The engine's own file
 
 
 @pytest.mark.parametrize("model", [
-    random_model(TEXT), random_model(), random_model(vocab_size=0), random_model(token_types=0, max_positions=0)])
+    random_model(TEXT), random_model(), random_model(vocab_size=0), random_model(token_types=0, max_positions=0),
+    quantize_model(random_model(TEXT))])
 def test_a_saved_model_comes_back_bit_for_bit(tmp_path, model):
     save_model(model, tmp_path / "m.npz")
     assert same(load_model(tmp_path / "m.npz"), model)
@@ -151,6 +156,87 @@ def test_all_that_is_wrong_with_the_weights_is_in_one_error(tmp_path):
     for words in ("missing embeddings.position", "layers.0.ffn.up.bias has shape [3], expected [20]",
                   "layers.1.ffn.norm.bias holds NaN", "unexpected layers.2.ffn.norm.bias", "embeddings.word holds NaN"):
         assert words in str(error.value)
+
+
+def test_int8_weights_are_mapped(tmp_path):
+    save_model(quantize_model(random_model()), tmp_path / "m.npz")
+    found = load_model(tmp_path / "m.npz")
+    assert found.precision == "int8"
+    assert {type(owner(array)) for array in found.weights.values()} == {mmap}
+
+
+def test_int8_weights_saved_by_hand(tmp_path):
+    model = quantize_model(random_model())
+    np.savez(tmp_path / "m.npz", config=json.dumps(document()), **model.weights)
+    assert same(load_model(tmp_path / "m.npz"), model)
+
+
+def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
+    arrays = dict(quantize_model(random_model()).weights)
+    ones = np.ones(12, np.float32)
+    del arrays["layers.0.attention.query.weight_scale"]
+    arrays["layers.0.attention.key.weight_scale"] = ones.astype(np.int8)
+    arrays["layers.0.attention.value.weight_scale"] = ones * np.nan
+    arrays["layers.0.attention.output.weight_scale"] = ones * 0
+    arrays["layers.0.ffn.up.weight_scale"] = ones
+    arrays["layers.1.ffn.up.weight"] = np.full((20, 12), -128, np.int8)
+    arrays["layers.1.ffn.down.weight"] = np.ones((12, 20), np.float32)
+    arrays["layers.1.attention.key.weight"] = np.ones((12, 11), np.int8)
+    arrays["embeddings.word"] = np.ones((30, 12), np.int8)
+    arrays["embeddings.word_scale"] = np.ones(30, np.float32)
+    np.savez(tmp_path / "m.npz", config=json.dumps(document()), **arrays)
+    with pytest.raises(WeightsError) as error:
+        load_model(tmp_path / "m.npz")
+    assert sorted(str(error.value).splitlines()[1:]) == [
+        "  embeddings.word has dtype int8, expected float32",
+        "  layers.0.attention.key.weight_scale has dtype int8, expected float32",
+        "  layers.0.attention.output.weight_scale holds a scale that is not above 0",
+        "  layers.0.attention.value.weight_scale holds NaN or infinity",
+        "  layers.0.ffn.up.weight_scale has shape [12], expected [20]",
+        "  layers.1.attention.key.weight has shape [12, 11], expected [12, 12]",
+        "  layers.1.ffn.down.weight has dtype float32, expected int8",
+        "  layers.1.ffn.up.weight holds -128, expected -127 to 127",
+        "  missing layers.0.attention.query.weight_scale, shape [12]",
+        "  unexpected embeddings.word_scale, shape [30]",
+    ]
+
+
+def test_a_scale_beside_float32_weights_is_refused():
+    model = random_model()
+    stray = {"layers.0.ffn.up.weight_scale": np.ones(20, np.float32)}
+    with pytest.raises(WeightsError, match=r"unexpected layers\.0\.ffn\.up\.weight_scale, shape \[20\]$"):
+        save_model(replace(model, weights=dict(model.weights) | stray), "nowhere.npz")
+
+
+def test_which_precision_a_model_can_run_in():
+    model = random_model()
+    assert [model.precision_for(asked) for asked in (None, "float32", "int8")] == ["float32", "float32", "int8"]
+    model = quantize_model(model)
+    assert [model.precision_for(asked) for asked in (None, "int8")] == ["int8", "int8"]
+    with pytest.raises(UnsupportedError, match=r"weights are in int8 .* precision 'float32'; convert .* the original"):
+        model.precision_for("float32")
+
+
+def test_bfloat16_halves_linear_weights_and_is_widened(tmp_path):
+    model = random_model()
+    save_model(model, tmp_path / "m.npz", bfloat16=True)
+    with np.load(tmp_path / "m.npz") as file:
+        halved = {name for name in file if file[name].dtype == np.uint16}
+    assert halved == {f"{name}.weight" for name in linear_maps(model.config)}
+    found = load_model(tmp_path / "m.npz")
+    assert found.precision == "float32"
+    for name, array in model.weights.items():
+        np.testing.assert_allclose(found.weights[name], array, rtol=2**-8 if name in halved else 0)
+    save_model(found, tmp_path / "again.npz", bfloat16=True)
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()
+
+
+def test_what_bfloat16_cannot_hold_is_not_saved(tmp_path):
+    model = random_model()
+    big = {"layers.0.ffn.up.weight": np.full((20, 12), 3.4e38, np.float32)}
+    with pytest.raises(WeightsError, match=r"finite numbers up to 3\.39e38"):
+        save_model(replace(model, weights=dict(model.weights) | big), tmp_path / "m.npz", bfloat16=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_are_checked_once(tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ ARRAYS = {
     "embeddings.word": np.arange(35, dtype=np.float32).reshape(5, 7),
     "norm": np.array([np.nan, -0.0, np.inf, 1e-45], np.float32),
     "config": np.frombuffer(b'{"a": 1}', np.uint8),
+    "weight": np.arange(-127, 128, 2, dtype=np.int8).reshape(4, 32),
 }
 
 def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
@@ -131,6 +132,16 @@ def test_plain_numpy_files_are_read(tmp_path, save):
 def test_other_floats_become_float32(tmp_path, dtype):
     values = np.array([[1.5, -2.0, 0.0], [np.inf, np.nan, 0.25]])
     np.savez(tmp_path / "w.npz", a=values.astype(dtype))
+    found = read_npz(tmp_path / "w.npz")["a"]
+    assert found.dtype == np.float32
+    assert not found.flags.writeable
+    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_uint16_is_bfloat16(tmp_path, order):
+    values = np.array([[1.5, -2.0, 0.0], [np.inf, np.nan, 3.3895314e38]], np.float32)
+    np.savez(tmp_path / "w.npz", a=(values.view(np.uint32) >> 16).astype(f"{order}u2"))
     found = read_npz(tmp_path / "w.npz")["a"]
     assert found.dtype == np.float32
     assert not found.flags.writeable

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..errors import WeightsError
 from .archive import STORED, Member, list_members
+from .bfloat16 import from_bfloat16
 from .files import FormatError, map_file, naming, replacing
 
 ALIGNMENT = 64
@@ -35,6 +36,9 @@ _ZIP64_FROM = 2**31 - 2**16
 """Bytes of an array from which its member gets 64-bit sizes: zipfile must be told before it writes."""
 _PADDING_ID = 0xD935
 """The zip extra field that Android's zipalign uses for the same purpose; readers skip it."""
+
+_READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.float32, "i1": np.int8, "u1": np.uint8}
+"""What becomes of numbers, by their dtype without its byte order."""
 
 _MAX_NPY_HEADER = 10_000
 _MAX_DIMENSIONS = 8
@@ -74,11 +78,12 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """All arrays of an `.npz`, read-only and C-contiguous: floats as float32, uint8 and str as they are.
+    """All arrays of an `.npz`, read-only and C-contiguous: floats as float32; int8, uint8 and str as they are.
 
-    Stored little-endian float32 comes back as views of one memory map, anything else is converted. Every byte is
-    checked against the archive's checksums. A file that is damaged, hostile or of another kind raises `WeightsError`;
-    nothing is ever unpickled, and no more is allocated than a fixed multiple of the file's size.
+    Stored little-endian float32, int8 and uint8 come back as views of one memory map, anything else is converted, with
+    uint16 taken for the bits of bfloat16, which NumPy lacks. Every byte is checked against the archive's checksums. A
+    file that is damaged, hostile or of another kind raises `WeightsError`; nothing is ever unpickled, and no more is
+    allocated than a fixed multiple of the file's size.
     """
     path = Path(path)
     with naming(path, _ADVICE):
@@ -123,19 +128,22 @@ def _parse_npy(contents: memoryview, name: str) -> np.ndarray:
     shape, fortran_order, dtype, start = _npy_header(contents, name)
     if dtype.hasobject:
         raise FormatError(f"member {name!r} holds pickled Python objects, which are never loaded")
-    if not ((dtype.kind == "f" and dtype.itemsize in (2, 4, 8)) or dtype.kind == "U" or dtype == np.uint8):
-        raise FormatError(f"member {name!r} has dtype {dtype}; expected float16, 32 or 64 or, for text, uint8 or str")
+    if dtype.str[1:] not in _READABLE and dtype.kind != "U":
+        raise FormatError(f"member {name!r} has dtype {dtype}; expected float16, 32 or 64, uint16 for the bits of "
+                          "bfloat16, int8 or, for text, uint8 or str")
     if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n > 0 for n in shape):
         raise FormatError(f"member {name!r} has the impossible shape {str(shape)[:80]}")
     if math.prod(shape) * dtype.itemsize != len(contents) - start:
         raise FormatError(f"member {name!r} has {len(contents) - start:,} bytes of numbers, which is not shape "
                           f"{list(shape)} of {dtype}")
     flat = np.frombuffer(contents, dtype, offset=start)
+    if dtype.str[1:] == "u2":
+        flat = from_bfloat16(flat)
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
     if dtype.kind == "U":
         return array
     with np.errstate(over="ignore"):  # a float64 too large becomes infinity, which is reported with all else
-        array = np.require(array, np.float32 if dtype.kind == "f" else np.uint8, ["C", "A"])
+        array = np.require(array, _READABLE[dtype.str[1:]], ["C", "A"])
     array.flags.writeable = False
     return array
 

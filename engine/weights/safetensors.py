@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .bfloat16 import from_bfloat16
 from .files import FormatError, map_file, naming, parse_object, read_object
 
 MAX_HEADER = 100_000_000
@@ -143,10 +144,7 @@ def _read_tensor(data: mmap, start: int, tensor: _Tensor) -> np.ndarray:
         raise FormatError(f"tensor {tensor.name!r} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
     if tensor.dtype == "BF16":
-        # bfloat16 is the upper half of a float32.
-        wide = flat.astype(np.uint32)
-        wide <<= 16
-        flat = wide.view(np.float32)
+        flat = from_bfloat16(flat)
     with np.errstate(over="ignore"):  # an F64 too large becomes infinity, which is reported with all else
         array = np.require(flat.reshape(tensor.shape), np.float32, ["C", "A"])
     array.flags.writeable = False
