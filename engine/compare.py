@@ -70,10 +70,11 @@ def compare_precision(
     Raises what `Engine.load` and `Engine.encode` raise.
     """
     sentences = [sentence for row in data.rows for sentence in row]
-    vectors = [
-        _unit_vectors(Engine.load(path, backend=backend, threads=threads, precision=name), sentences, show_progress_bar)
-        for name in ("float32", precision)
+    # Both are loaded before either works, so that what cannot run is told at once.
+    engines = [
+        Engine.load(path, backend=backend, threads=threads, precision=name) for name in ("float32", precision)
     ]
+    vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
     ranking = None
     if data.scores is not None:

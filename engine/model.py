@@ -78,11 +78,13 @@ def save_model(model: Model, path: str | os.PathLike[str], *, bfloat16: bool = F
     bfloat16: round float32 weights of linear maps to bfloat16 (half to even), which halves them and which `load_model`
     widens to float32.
 
-    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written.
+    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written, and
+    `UnsupportedError` for bfloat16 from int8 weights.
     """
     check(model.config, model.weights, "the model to save")
     weights = {name: model.weights[name] for name in expected_shapes(model.config, model.precision)}
-    if bfloat16 and model.precision == "float32":
+    if bfloat16:
+        model.precision_for("bfloat16")
         weights |= {f"{name}.weight": to_bfloat16(weights[f"{name}.weight"]) for name in linear_maps(model.config)}
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model.config.to_json()}
     arrays = {}

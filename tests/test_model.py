@@ -231,6 +231,11 @@ def test_bfloat16_halves_linear_weights_and_is_widened(tmp_path):
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()
 
 
+def test_bfloat16_does_not_come_from_int8(tmp_path):
+    with pytest.raises(UnsupportedError, match="weights are in int8"):
+        save_model(quantize_model(random_model()), tmp_path / "m.npz", bfloat16=True)
+
+
 def test_what_bfloat16_cannot_hold_is_not_saved(tmp_path):
     model = random_model()
     big = {"layers.0.ffn.up.weight": np.full((20, 12), 3.4e38, np.float32)}
