@@ -19,7 +19,9 @@ ALWAYS_INLINE = [("CYTHON_INLINE", "inline __attribute__((always_inline))")]
 INSTRUCTION_SETS = {"portable": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
     INSTRUCTION_SETS["avx2"] = ["-mavx2", "-mfma"]
+    INSTRUCTION_SETS["avxvnni"] = [*INSTRUCTION_SETS["avx2"], "-mavxvnni"]
     INSTRUCTION_SETS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
+    INSTRUCTION_SETS["avx512vnni"] = [*INSTRUCTION_SETS["avx512"], "-mavx512vnni"]
 if os.environ.get("ENGINE_BUILD_WIDE") == "1":
     # AVX-512's tile shapes without its instructions: lets any machine test them. Not for wheels.
     INSTRUCTION_SETS["wide"] = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi"]

@@ -51,9 +51,9 @@ def make_batch(config, lengths, seed=0):
     )
 
 
-def make_plan(config, weights, threads=1, name=None, max_tokens=2048):
+def make_plan(config, weights, threads=1, name=None, max_tokens=2048, precision="float32"):
     kernels = isa.load(name) if name else isa.chosen()
-    return plan_module.CythonPlan(kernels, config, weights, RunConfig(threads, max_tokens=max_tokens))
+    return plan_module.CythonPlan(kernels, config, weights, RunConfig(threads, precision, max_tokens))
 
 
 @pytest.mark.parametrize("name", isa.available())
@@ -161,5 +161,5 @@ def test_engine_isa_forces_or_refuses(monkeypatch, name):
 
 def test_unknown_engine_isa_is_refused(monkeypatch):
     monkeypatch.setenv("ENGINE_ISA", "mmx")
-    with pytest.raises(BackendUnavailable, match="'mmx'; choose avx512, avx2, portable"):
+    with pytest.raises(BackendUnavailable, match="'mmx'; choose avx512vnni, avx512, avxvnni, avx2, portable"):
         isa.chosen()

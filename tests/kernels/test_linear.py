@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu.plan import ACTIVATIONS
+from engine.backends.cython_cpu.pack import ACTIVATIONS
 from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
 from engine.backends.reference.ops import linear
 

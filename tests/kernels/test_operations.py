@@ -5,7 +5,7 @@ import pytest
 
 from engine.backends.cython_cpu import BACKEND
 from engine.backends.cython_cpu.ops import NativeOps
-from engine.backends.cython_cpu.plan import ACTIVATIONS
+from engine.backends.cython_cpu.pack import ACTIVATIONS
 from engine.backends.reference.ops import gelu
 
 from .test_linear import linear_in_order

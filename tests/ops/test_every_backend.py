@@ -119,7 +119,9 @@ def test_norms(backend, data):
     # The mean is off by roundings of x, which count by how small the deviations from it are.
     deviation = np.sqrt(x.var(axis=-1, dtype=np.float64) + eps)
     roundings = 4 + 4 * (np.abs(x).max(axis=-1) / deviation).max(initial=0.0)
-    check(backend, ops.layer_norm, x, draw.maybe(D), draw.maybe(D), eps=eps, roundings=roundings)
+    weight, bias = draw.maybe(D), draw.maybe(D)
+    operand = np.array([1.0, *(() if weight is None else weight), *(() if bias is None else bias)])
+    check(backend, ops.layer_norm, x, weight, bias, eps=eps, roundings=roundings, operand=operand)
     check(backend, ops.rms_norm, x, draw.maybe(D), eps=eps)
 
 

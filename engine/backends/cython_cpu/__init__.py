@@ -51,10 +51,11 @@ class CythonBackend:
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""
         from . import isa
-        from .plan import CythonPlan
+        from .plan import PRECISIONS, CythonPlan
 
-        if run.precision != "float32":
-            raise UnsupportedError(f"the cython backend computes in float32; precision {run.precision!r} is not there")
+        if run.precision not in PRECISIONS:
+            raise UnsupportedError(f"the cython backend computes in {' and '.join(PRECISIONS)}; "
+                                   f"precision {run.precision!r} is not there")
         return CythonPlan(isa.chosen(), config, weights, run)
 
     def ops(self, threads: int) -> Ops:

@@ -12,16 +12,29 @@ cdef inline const int* first_id(const int[::1] ids) noexcept:
     return &ids[0] if ids is not None and ids.shape[0] else NULL
 
 
-cdef void set_layer(Layer* layer, PackedLinear qkv, PackedLinear output, NormWeights attention_norm, PackedLinear up,
-                    PackedLinear down, NormWeights ffn_norm):
-    layer.qkv, layer.output, layer.up, layer.down = qkv.y, output.y, up.y, down.y
+cdef Map map_of(packed):
+    # A PackedLinear or a PackedInt8, without its memory.
+    cdef Map map
+    memset(&map, 0, sizeof(map))
+    if isinstance(packed, PackedInt8):
+        map.int8 = (<PackedInt8>packed).y
+        map.N = map.int8.N
+    else:
+        map.float32 = (<PackedLinear?>packed).y
+        map.N = map.float32.N
+    return map
+
+
+cdef void set_layer(Layer* layer, qkv, output, NormWeights attention_norm, up, down, NormWeights ffn_norm) except *:
+    layer.qkv, layer.output, layer.up, layer.down = map_of(qkv), map_of(output), map_of(up), map_of(down)
     layer.attention_norm, layer.ffn_norm = attention_norm.norm, ffn_norm.norm
 
 
 cdef class Encoder:
     """A post-norm encoder, its weights packed, ready to run on `threads` threads.
 
-    layers: for each, (qkv, output, attention_norm, up, down, ffn_norm) of PackedLinear and NormWeights.
+    layers: for each, (qkv, output, attention_norm, up, down, ffn_norm) of NormWeights and PackedLinear, or PackedInt8 in
+    place of all of the latter.
     word [V,D], position [P,D], type [Y,D] and the norm of their sum may each be None.
     allocate(n) returns n zeroed floats. A forward pass writes to this object: the caller lets in one at a time.
     """
@@ -54,6 +67,10 @@ cdef class Encoder:
         m.x_stride = row_stride((D + VL - 1) // VL * VL)
         m.context_stride = row_stride(H * m.dp)
         m.hidden_stride = row_stride(m.layers[0].up.N)
+        m.int8 = isinstance(layers[0][0], PackedInt8)
+        if m.int8:      # an odd number of cache lines, as in row_stride
+            widest = max(D, H * m.dp, m.layers[0].up.N) * kernels.table.code_bytes
+            m.codes_stride = row_stride(widest // 4 + 16) * 4 // kernels.table.code_bytes
         self.threads, self.allocate = threads, allocate
         self.keep = [kernels, layers, word, position, type, embedding_norm]
         self.tokens = allocate(1)
@@ -74,6 +91,9 @@ cdef class Encoder:
             self.privates[rank].y = &own[rank * each]
             self.privates[rank].hidden = self.privates[rank].y + BLOCK * m.x_stride
             self.privates[rank].scratch = self.privates[rank].hidden + BLOCK * m.hidden_stride
+            self.privates[rank].codes = self.privates[rank].scratch + row_stride(m.kernels.attention_scratch(m.d, m.dp))
+            self.privates[rank].ranges = <RowRange*>(<char*>self.privates[rank].codes
+                                                     + BLOCK * m.codes_stride * m.kernels.code_bytes)
 
     def workspace_bytes(self, Py_ssize_t tokens):
         """Bytes of workspace with `tokens` tokens in flight."""

@@ -2,10 +2,15 @@
 
 cdef extern from *:
     """
+    #include <string.h>
     #if defined(__x86_64__)
     static int cpu_has(const char *isa) {
         __builtin_cpu_init();
-        if (isa[3] == '2') return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        if (strncmp(isa, "avx512", 6)) {
+            if (!strcmp(isa, "avxvnni") && !__builtin_cpu_supports("avxvnni")) return 0;
+            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        }
+        if (!strcmp(isa, "avx512vnni") && !__builtin_cpu_supports("avx512vnni")) return 0;
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     }
@@ -17,5 +22,6 @@ cdef extern from *:
 
 
 def supports(str isa):
-    """Whether this CPU and its operating system can run the kernels of instruction set "avx2" or "avx512"."""
+    """Whether this CPU and its operating system can run the kernels of instruction set "avx2", "avxvnni", "avx512" or
+    "avx512vnni"."""
     return cpu_has(isa.encode())

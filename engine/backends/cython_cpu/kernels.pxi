@@ -7,7 +7,8 @@ from libc.math cimport INFINITY, M_LOG2E, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    GELU, GELU_TANH, IDENTITY, RELU, SILU, Attention, Embedding, KernelTable, Linear, Norm, Output, Rotary,
+    GELU, GELU_TANH, IDENTITY, RELU, SILU, Attention, Embedding, KernelTable, Linear, LinearInt8, Norm,
+    Output, Rotary, RowRange,
 )
 
 include "simd.pxi"
@@ -19,6 +20,7 @@ include "scores.pxi"
 include "norm.pxi"
 include "softmax.pxi"
 include "rotary.pxi"
+include "int8.pxi"
 include "roofline.pxi"
 
 cdef KernelTable TABLE
@@ -26,6 +28,8 @@ TABLE.isa = ISA_NAME
 TABLE.VL = VL
 TABLE.NR = NR
 TABLE.MR = MR
+TABLE.DOT = DOT
+TABLE.code_bytes = sizeof(code)
 TABLE.pack = pack
 TABLE.linear = linear
 TABLE.attention_scratch = attention_scratch
@@ -37,6 +41,10 @@ TABLE.rotate = rotate
 TABLE.embed = embed
 TABLE.activate = activate
 TABLE.gate = gate
+TABLE.quantize = quantize
+TABLE.pack_int8 = pack_int8
+TABLE.linear_int8 = linear_int8
+TABLE.dot_rounds = dot_rounds
 TABLE.fma_rounds = fma_rounds
 TABLE.read = read
 

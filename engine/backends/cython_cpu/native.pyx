@@ -5,7 +5,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    IDENTITY, Attention, Embedding, KernelTable, Linear, Norm, Output, Rotary, ScoreMod,
+    IDENTITY, Attention, Embedding, KernelTable, Linear, LinearInt8, Norm, Output, Rotary, RowRange, ScoreMod,
 )
 
 cdef extern from "pool.h" nogil:

@@ -30,6 +30,37 @@ cdef class PackedLinear:
             self.kernels.table.pack(&self.y, &self.panels[0], column, &w[0, 0], w.shape[0])
 
 
+cdef class PackedInt8:
+    """The same in 8-bit integers, w = scale * integer for each column; see int8.pxi.
+
+    `panels` is int8 [N*K'] of zeros to be filled by `fill`, with K' = K padded to a multiple of DOT; scale, bias and
+    sums float32 [N], sums zeros, N a multiple of VL. Scales of columns that are never filled may be anything finite.
+    """
+
+    cdef LinearInt8 y
+    cdef Kernels kernels
+    cdef signed char[::1] panels
+    cdef const float[::1] scale
+    cdef const float[::1] bias
+    cdef float[::1] sums
+
+    def __init__(self, Kernels kernels, signed char[::1] panels, Py_ssize_t K, const float[::1] scale,
+                 const float[::1] bias, float[::1] sums, int activation=IDENTITY):
+        cdef Py_ssize_t N = bias.shape[0], DOT = kernels.table.DOT
+        if N % kernels.VL or scale.shape[0] != N or sums.shape[0] != N or panels.shape[0] != N * ((K + DOT - 1) // DOT * DOT):
+            raise ValueError(f"{panels.shape[0]} weights, {scale.shape[0]} scales and {N} biases are no packed [N, {K}]")
+        self.kernels, self.panels, self.scale, self.bias, self.sums = kernels, panels, scale, bias, sums
+        self.y.panels, self.y.scale, self.y.sums, self.y.bias = &panels[0], &scale[0], &self.sums[0], &bias[0]
+        self.y.N, self.y.K, self.y.activation = N, K, activation
+
+    def fill(self, const signed char[:, ::1] w, Py_ssize_t column=0):
+        """Put the rows of w [n,K] at columns [column, column+n)."""
+        if w.shape[1] != self.y.K or column < 0 or column + w.shape[0] > self.y.N:
+            raise ValueError(f"[{w.shape[0]}, {w.shape[1]}] at column {column} is outside [{self.y.N}, {self.y.K}]")
+        with nogil:
+            self.kernels.table.pack_int8(&self.y, &self.panels[0], &self.sums[0], column, &w[0, 0], w.shape[0])
+
+
 cdef class NormWeights:
     """Weight and bias [D] of a LayerNorm, and its epsilon."""
 

@@ -13,12 +13,18 @@ cdef enum:
     BLOCK = 64                  # rows that go through a layer's products together, their hidden rows in L2
     COLUMN_TOKENS = BLOCK       # up to so many tokens a team splits columns, in the first thread's block of rows
 
+cdef struct Map:
+    # A linear map in the model's precision: one of the two is set.
+    Linear float32
+    LinearInt8 int8
+    Py_ssize_t N
+
 cdef struct Layer:
-    Linear qkv                  # [3*H*dp, D]: heads of q, then of k, then of v, each padded to dp
-    Linear output               # [D, H*dp]
+    Map qkv                     # [3*H*dp, D]: heads of q, then of k, then of v, each padded to dp
+    Map output                  # [D, H*dp]
     Norm attention_norm
-    Linear up                   # [F, D], with the activation
-    Linear down                 # [D, F]
+    Map up                      # [F, D], with the activation
+    Map down                    # [D, F]
     Norm ffn_norm
 
 cdef struct Model:
@@ -26,6 +32,7 @@ cdef struct Model:
     Layer* layers
     Embedding embedding         # tables; ids and embeds belong to a call
     Norm embedding_norm         # weight NULL: there is none
+    bint int8
     float scale
     Py_ssize_t L
     Py_ssize_t D
@@ -35,6 +42,7 @@ cdef struct Model:
     Py_ssize_t x_stride         # floats from one row to the next: see row_stride
     Py_ssize_t context_stride
     Py_ssize_t hidden_stride
+    Py_ssize_t codes_stride     # codes from one row of them to the next; 0 in float32
 
 cdef struct Sequence:
     Py_ssize_t source           # its first token in the batch
@@ -54,6 +62,8 @@ cdef struct Private:
     float* y                    # [BLOCK][x_stride]
     float* hidden               # [BLOCK][hidden_stride]
     float* scratch              # attention's
+    void* codes                 # [BLOCK][codes_stride], of the rows that a product in 8-bit integers takes
+    RowRange* ranges            # [BLOCK]
 
 cdef struct Team:
     int rank
@@ -90,7 +100,8 @@ cdef Py_ssize_t token_floats(const Model* m) noexcept nogil:
 
 
 cdef Py_ssize_t private_floats(const Model* m) noexcept nogil:
-    return BLOCK * (m.x_stride + m.hidden_stride) + row_stride(m.kernels.attention_scratch(m.d, m.dp))
+    return (BLOCK * (m.x_stride + m.hidden_stride) + row_stride(m.kernels.attention_scratch(m.d, m.dp))
+            + BLOCK * (m.codes_stride * m.kernels.code_bytes // 4 + 2))
 
 
 cdef inline void meet(const Team* team) noexcept nogil:
@@ -127,9 +138,9 @@ cdef void finish_rows(const Job* job, const Group* g, const Norm* norm, const fl
                                          job.out + (sequence.source + a - sequence.row) * norm.D, norm.D, b - a)
 
 
-cdef inline Output rows_of(float* data, Py_ssize_t stride, const Linear* y) noexcept nogil:
+cdef inline Output rows_of(float* data, Py_ssize_t stride, const Map* map) noexcept nogil:
     cdef Output out
-    out.data, out.stride, out.width, out.block = data, stride, y.N, 0
+    out.data, out.stride, out.width, out.block = data, stride, map.N, 0
     return out
 
 
@@ -139,14 +150,18 @@ cdef inline Output heads_of(const Model* m, const Group* g, Py_ssize_t first) no
     return out
 
 
-cdef inline Py_ssize_t panels_of(const Model* m, const Linear* y) noexcept nogil:
-    return (y.N + m.kernels.NR - 1) // m.kernels.NR
+cdef inline Py_ssize_t panels_of(const Model* m, const Map* map) noexcept nogil:
+    return (map.N + m.kernels.NR - 1) // m.kernels.NR
 
 
-cdef void project_heads(const Model* m, const Group* g, const Layer* layer, Py_ssize_t first, Py_ssize_t last,
-                        Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
-    cdef Output out = heads_of(m, g, first)
-    m.kernels.linear(&layer.qkv, g.x + first * m.x_stride, m.x_stride, last - first, NULL, &out, panel, last_panel)
+cdef void multiply_rows_by(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
+                           const float* residual, const Output* out, const Private* own) noexcept nogil:
+    # All columns, of at most BLOCK rows.
+    if m.int8:
+        m.kernels.quantize(a, a_stride, M, map.int8.K, own.codes, m.codes_stride, own.ranges)
+        m.kernels.linear_int8(&map.int8, own.codes, m.codes_stride, own.ranges, M, residual, out, 0, panels_of(m, map))
+    else:
+        m.kernels.linear(&map.float32, a, a_stride, M, residual, out, 0, panels_of(m, map))
 
 
 cdef void attend(const Model* m, const Group* g, float* scratch, const Team* team) noexcept nogil:
@@ -190,26 +205,30 @@ cdef void finish_layer(const Job* job, const Group* g, const Private* own, Py_ss
     cdef Py_ssize_t M = last - first
     cdef float* x = g.x + first * m.x_stride
     cdef Output y = rows_of(own.y, m.x_stride, &layer.output)
-    cdef Output hidden = rows_of(own.hidden, m.hidden_stride, &layer.up)
-    k.linear(&layer.output, g.context + first * m.context_stride, m.context_stride, M, x, &y, 0, panels_of(m, &layer.output))
+    cdef Output hidden = rows_of(own.hidden, m.hidden_stride, &layer.up), heads
+    multiply_rows_by(m, &layer.output, g.context + first * m.context_stride, m.context_stride, M, x, &y, own)
     k.layer_norm(&layer.attention_norm, own.y, m.x_stride, x, m.x_stride, M)
-    k.linear(&layer.up, x, m.x_stride, M, NULL, &hidden, 0, panels_of(m, &layer.up))
-    k.linear(&layer.down, own.hidden, m.hidden_stride, M, x, &y, 0, panels_of(m, &layer.down))
+    multiply_rows_by(m, &layer.up, x, m.x_stride, M, NULL, &hidden, own)
+    multiply_rows_by(m, &layer.down, own.hidden, m.hidden_stride, M, x, &y, own)
     if l == m.L - 1:
         finish_rows(job, g, &layer.ffn_norm, own.y, first, last)
     else:
         k.layer_norm(&layer.ffn_norm, own.y, m.x_stride, x, m.x_stride, M)
-        project_heads(m, g, &m.layers[l + 1], first, last, 0, panels_of(m, &layer.qkv))
+        heads = heads_of(m, g, first)
+        multiply_rows_by(m, &m.layers[l + 1].qkv, x, m.x_stride, M, NULL, &heads, own)
 
 
 cdef void encode_by_rows(const Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
     cdef const Model* m = job.model
     cdef Py_ssize_t first = g.N * team.rank // team.size, M = g.N * (team.rank + 1) // team.size - first
-    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK, l, i
+    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK, l, i, row
+    cdef Output heads
     embed_rows(job, g, first, first + M)
     for i in range(blocks):
-        project_heads(m, g, &m.layers[0], first + M * i // blocks, first + M * (i + 1) // blocks,
-                      0, panels_of(m, &m.layers[0].qkv))
+        row = first + M * i // blocks
+        heads = heads_of(m, g, row)
+        multiply_rows_by(m, &m.layers[0].qkv, g.x + row * m.x_stride, m.x_stride,
+                         first + M * (i + 1) // blocks - row, NULL, &heads, own)
     for l in range(m.L):
         meet(team)
         attend(m, g, own.scratch, team)
@@ -218,35 +237,42 @@ cdef void encode_by_rows(const Job* job, const Group* g, const Private* own, con
             finish_layer(job, g, own, l, first + M * i // blocks, first + M * (i + 1) // blocks)
 
 
-cdef inline void split_columns(const Model* m, const Linear* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
-                               const float* residual, float* out, Py_ssize_t stride, const Team* team) noexcept nogil:
-    cdef Output y = rows_of(out, stride, map)
-    cdef Py_ssize_t panels = panels_of(m, map)
-    m.kernels.linear(map, a, a_stride, M, residual, &y, panels * team.rank // team.size,
-                     panels * (team.rank + 1) // team.size)
+cdef void split_columns(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
+                        const float* residual, const Output* out, const Private* shared, const Team* team) noexcept nogil:
+    # Each thread its columns of the product, of rows that it has had its share in turning into codes.
+    cdef Py_ssize_t panels = panels_of(m, map), row = M * team.rank // team.size
+    cdef Py_ssize_t panel = panels * team.rank // team.size, last = panels * (team.rank + 1) // team.size
+    if m.int8:
+        m.kernels.quantize(a + row * a_stride, a_stride, M * (team.rank + 1) // team.size - row, map.int8.K,
+                           <char*>shared.codes + row * m.codes_stride * m.kernels.code_bytes, m.codes_stride,
+                           shared.ranges + row)
+        meet(team)
+        m.kernels.linear_int8(&map.int8, shared.codes, m.codes_stride, shared.ranges, M, residual, out, panel, last)
+    else:
+        m.kernels.linear(&map.float32, a, a_stride, M, residual, out, panel, last)
     meet(team)
 
 
 cdef void encode_by_columns(const Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
     cdef const Model* m = job.model
     cdef const Private* shared = &job.privates[0]
-    cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, l, panels
+    cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, l
     cdef const Layer* layer
+    cdef Output heads = heads_of(m, g, 0), y, hidden
     embed_rows(job, g, first, last)
     meet(team)
     for l in range(m.L):
         layer = &m.layers[l]
-        panels = panels_of(m, &layer.qkv)
-        project_heads(m, g, layer, 0, g.N, panels * team.rank // team.size, panels * (team.rank + 1) // team.size)
-        meet(team)
+        y, hidden = rows_of(shared.y, m.x_stride, &layer.output), rows_of(shared.hidden, m.hidden_stride, &layer.up)
+        split_columns(m, &layer.qkv, g.x, m.x_stride, g.N, NULL, &heads, shared, team)
         attend(m, g, own.scratch, team)
         meet(team)
-        split_columns(m, &layer.output, g.context, m.context_stride, g.N, g.x, shared.y, m.x_stride, team)
+        split_columns(m, &layer.output, g.context, m.context_stride, g.N, g.x, &y, shared, team)
         m.kernels.layer_norm(&layer.attention_norm, shared.y + first * m.x_stride, m.x_stride,
                              g.x + first * m.x_stride, m.x_stride, last - first)
         meet(team)
-        split_columns(m, &layer.up, g.x, m.x_stride, g.N, NULL, shared.hidden, m.hidden_stride, team)
-        split_columns(m, &layer.down, shared.hidden, m.hidden_stride, g.N, g.x, shared.y, m.x_stride, team)
+        split_columns(m, &layer.up, g.x, m.x_stride, g.N, NULL, &hidden, shared, team)
+        split_columns(m, &layer.down, shared.hidden, m.hidden_stride, g.N, g.x, &y, shared, team)
         if l == m.L - 1:
             finish_rows(job, g, &layer.ffn_norm, shared.y + first * m.x_stride, first, last)
         else:

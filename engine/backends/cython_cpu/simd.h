@@ -31,7 +31,11 @@
 #if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
 #include <immintrin.h>
 
+#ifdef __AVX512VNNI__
+#define ISA_NAME "avx512vnni"
+#else
 #define ISA_NAME "avx512"
+#endif
 enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
@@ -74,7 +78,11 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 #elif defined(__AVX2__) && defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
 #include <immintrin.h>
 
+#ifdef __AVXVNNI__
+#define ISA_NAME "avxvnni"
+#else
 #define ISA_NAME "avx2"
+#endif
 enum { VL = 8, NV = 2, MR = 6, KC = 768 };
 #define PAIRS PAIRS_8
 #define ALTERNATE ALTERNATE_8

@@ -42,6 +42,33 @@ cdef class Kernels:
             self.table.linear(&map.y, &a[0, 0], a.strides[0] // 4, a.shape[0], extra, &target, 0,
                               (map.y.N + self.table.NR - 1) // self.table.NR)
 
+    @property
+    def DOT(self):
+        """Steps of depth of a product of integers; 0 where these kernels have none."""
+        return self.table.DOT
+
+    @property
+    def code_bytes(self):
+        """Bytes of an activation's code."""
+        return self.table.code_bytes
+
+    def quantize(self, const float[:, :] x, signed char[:, ::1] codes, float[:, ::1] ranges):
+        """codes [M, bytes] and their low and step, ranges [M,2], of x [M,K]; rows of codes hold K padded to VL."""
+        with nogil:
+            self.table.quantize(&x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1], &codes[0, 0],
+                                codes.shape[1] // self.table.code_bytes, <RowRange*>&ranges[0, 0])
+
+    def linear_int8(self, PackedInt8 map, const signed char[:, ::1] codes, const float[:, ::1] ranges, float[:, :] out,
+                    const float[:, :] residual=None, Py_ssize_t width=0, Py_ssize_t block=0):
+        """As `linear`, of codes and ranges [M,2] by `quantize`."""
+        cdef Output target
+        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        cdef const float* extra = &residual[0, 0] if residual is not None else NULL
+        with nogil:
+            self.table.linear_int8(&map.y, &codes[0, 0], codes.shape[1] // self.table.code_bytes,
+                                   <const RowRange*>&ranges[0, 0], codes.shape[0], extra, &target, 0,
+                                   (map.y.N + self.table.NR - 1) // self.table.NR)
+
     def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
                   float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
                   const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
@@ -79,7 +106,13 @@ cdef class Kernels:
     def fma_rounds(self, Py_ssize_t n, int threads=1):
         """Do n rounds of independent FMAs on each thread of the pool; returns the floating-point operations of all."""
         cdef Probe probe
-        probe.table, probe.n, probe.x = self.table, n, NULL
+        probe.table, probe.n, probe.x, probe.integers = self.table, n, NULL, False
+        return run_probe(&probe, threads)
+
+    def dot_rounds(self, Py_ssize_t n, int threads=1):
+        """Likewise n rounds of independent products of 8-bit integers; returns the integer operations of all."""
+        cdef Probe probe
+        probe.table, probe.n, probe.x, probe.integers = self.table, n, NULL, True
         return run_probe(&probe, threads)
 
     def read(self, const float[::1] x, int threads=1):
@@ -92,7 +125,8 @@ cdef class Kernels:
 cdef struct Probe:
     const KernelTable* table
     Py_ssize_t n
-    const float* x          # what to read; NULL: do FMAs
+    const float* x          # what to read; NULL: do FMAs, or products of integers
+    bint integers
     double total            # added up under a lock
 
 
@@ -112,7 +146,9 @@ cdef extern from *:
 cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
     cdef Probe* probe = <Probe*>arg
     cdef float sink
-    if probe.x == NULL:
+    if probe.x == NULL and probe.integers:
+        add_up(&probe.total, probe.table.dot_rounds(probe.n, &sink))
+    elif probe.x == NULL:
         add_up(&probe.total, probe.table.fma_rounds(probe.n, &sink))
     else:
         add_up(&probe.total, probe.table.read(probe.x + rank * probe.n, probe.n))

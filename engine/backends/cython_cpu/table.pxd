@@ -19,6 +19,21 @@ cdef struct Linear:
     Py_ssize_t K
     int activation
 
+cdef struct LinearInt8:
+    # The same in 8-bit integers, w[j,k] = scale[j] * integer; see int8.pxi
+    const signed char* panels   # [N/NR][K/DOT][NR][DOT], DOT successive k of a column side by side; see pack_int8
+    const float* scale          # [N]
+    const float* sums           # [N]: of each column's integers
+    const float* bias           # [N]
+    Py_ssize_t N                # padded to VL
+    Py_ssize_t K
+    int activation
+
+cdef struct RowRange:
+    # What the codes of a row stand for: low + step * code
+    float low
+    float step
+
 cdef struct Output:
     # Element (row, column) lives at data + (column / width) * block + row * stride + column % width.
     # A plain matrix has width N; queries, keys and values are written head by head: width d, block M*d.
@@ -94,6 +109,8 @@ cdef struct KernelTable:
     int VL
     int NR
     int MR
+    int DOT                     # steps of depth of a product of integers, and bytes of an activation's code; 0, and
+    int code_bytes              # the functions in 8-bit integers NULL: this table has none
     # Columns [column, column + n) of the packed matrix, from w[n,K]; both start at a multiple of VL.
     void (*pack)(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil
     # Panels [panel, last) of y for M rows of a; residual, when not NULL, has the geometry of a plain out.
@@ -118,6 +135,15 @@ cdef struct KernelTable:
     # x[M,N] = activation(x) * y[M,N], in place: the gate of a gated feed-forward
     void (*gate)(int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, Py_ssize_t M,
                  Py_ssize_t N) noexcept nogil
+    # In 8-bit integers. quantize: rows of x as codes, of code_bytes each; rows of codes are padded to VL.
+    void (*quantize)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* codes,
+                     Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil
+    void (*pack_int8)(const LinearInt8* y, signed char* panels, float* sums, Py_ssize_t column, const signed char* w,
+                      Py_ssize_t n) noexcept nogil
+    void (*linear_int8)(const LinearInt8* y, const void* codes, Py_ssize_t codes_stride, const RowRange* ranges,
+                        Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
+                        Py_ssize_t last) noexcept nogil
+    double (*dot_rounds)(Py_ssize_t n, float* sink) noexcept nogil
     # Roofline: n rounds of independent FMAs, returning their number of flops; and a sum over n floats.
     double (*fma_rounds)(Py_ssize_t n, float* sink) noexcept nogil
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil

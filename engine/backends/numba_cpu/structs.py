@@ -160,6 +160,8 @@ class KernelTable:
     VL: Int
     NR: Int
     MR: Int
+    DOT: Int
+    code_bytes: Int
     pack: Code
     linear: Code
     attention_scratch: Code
@@ -171,5 +173,9 @@ class KernelTable:
     embed: Code
     activate: Code
     gate: Code
+    quantize: Code
+    pack_int8: Code
+    linear_int8: Code
+    dot_rounds: Code
     fma_rounds: Code
     read: Code

@@ -1,0 +1,201 @@
+# The product in 8-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
+#
+# Weights have a scale for each column of the result, w = scale[j] * integer (Jacob et al., arXiv 1712.05877); rows of a
+# are turned into codes from 0 to 255 as they come, each row over its own range (Yao et al., arXiv 2206.01861):
+#   a[i,k] = low_i + step_i * code[i,k],   so   y[i,j] = scale[j] * (step_i * sum_k code w + low_i * sum_k w) + bias[j].
+# Sums of integers are exact, so a result's bits depend on its row alone.
+
+cdef extern from "dot.h" nogil:
+    ctypedef struct vd:
+        pass
+    ctypedef int code
+    enum:
+        DOT
+    vd d_zero()
+    vd d_weights(const signed char* p)
+    vd d_codes(const code* p)
+    vd d_dot(vd sum, vd codes, vd weights)
+    vf d_float(vd x)
+    void d_store(code* p, vf x)
+
+
+cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* codes, Py_ssize_t codes_stride,
+                   RowRange* ranges) noexcept nogil:
+    # A row that holds NaN or infinity gets the step NaN, which makes NaN of all its results.
+    cdef Py_ssize_t whole = K // VL * VL, row, i
+    cdef int tail = <int>(K % VL)
+    cdef vf least, most, probe, value, low, inverse
+    cdef float step
+    cdef code* out = <code*>codes
+    for row in range(M):
+        least = most = v_set1(x[0])
+        probe = v_set1(0.0)
+        i = 0
+        while i < K:
+            value = v_load(x + i) if i < whole else v_select(v_less(v_iota(), v_set1(tail)), v_loadn(x + i, tail), least)
+            least, most = v_min(value, least), v_max(value, most)
+            probe = v_fma(value, v_set1(0.0), probe)
+            i += VL
+        ranges[row].low = -v_largest(v_sub(v_set1(0.0), least))
+        step = (v_largest(most) - ranges[row].low) / 255
+        ranges[row].step = step + v_sum(probe)
+        low, inverse = v_set1(ranges[row].low), v_set1(1 / step if step > <float>1e-30 else 0)
+        i = 0
+        while i < K:
+            value = v_mul(v_sub(v_load(x + i) if i < whole else v_loadn(x + i, tail), low), inverse)
+            d_store(out + i, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+            i += VL
+        x += x_stride
+        out += codes_stride
+
+
+cdef struct DotTile:
+    const void* a                   # codes [mr][a_stride]
+    const signed char* b            # [depth][nv*VL][DOT]
+    float* out
+    Py_ssize_t depth                # in steps of DOT
+    Py_ssize_t a_stride
+    Py_ssize_t out_stride
+    Py_ssize_t column[NV]
+    const float* scale
+    const float* sums
+    const float* bias
+    const float* residual
+    const RowRange* ranges
+    const char* ahead
+    Py_ssize_t ahead_step
+    int activation
+
+
+cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
+    cdef vd acc[MR * NV]
+    cdef vd w[NV]
+    cdef vd x
+    cdef vf y
+    cdef const signed char* b = t.b
+    cdef const code* a = <const code*>t.a
+    cdef const char* ahead = t.ahead
+    cdef float* out
+    cdef int i, j
+    cdef Py_ssize_t k
+    for i in range(mr):
+        for j in range(nv):
+            acc[i * NV + j] = d_zero()
+    for k in range(t.depth):
+        for j in range(nv):
+            w[j] = d_weights(b + j * VL * DOT)
+        fetch_far(ahead)
+        ahead += t.ahead_step
+        for i in range(mr):
+            x = d_codes(a + i * t.a_stride)
+            for j in range(nv):
+                acc[i * NV + j] = d_dot(acc[i * NV + j], x, w[j])
+        a += DOT
+        b += nv * VL * DOT
+    for i in range(mr):
+        for j in range(nv):
+            out = t.out + t.column[j] + i * t.out_stride
+            y = v_mul(v_set1(t.ranges[i].low), v_load(t.sums + j * VL))
+            y = v_fma(v_set1(t.ranges[i].step), d_float(acc[i * NV + j]), y)
+            y = v_fma(y, v_load(t.scale + j * VL), v_load(t.bias + j * VL))
+            if t.residual != NULL:
+                y = v_add(y, v_load(t.residual + t.column[j] + i * t.out_stride))
+            v_store(out, y)
+    if t.activation != IDENTITY:
+        activate(t.activation, t.out + t.column[0], t.out_stride, mr, nv * VL)
+
+
+cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil:
+    if mr == 6:
+        dot_tile(6, nv, t)
+    elif mr == 5:
+        dot_tile(5, nv, t)
+    elif mr == 4:
+        dot_tile(4, nv, t)
+    elif mr == 3:
+        dot_tile(3, nv, t)
+    elif mr == 2:
+        dot_tile(2, nv, t)
+    else:
+        dot_tile(1, nv, t)
+
+
+cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
+    if nv == NV:
+        dot_rows(mr, NV, t)
+    elif nv == 1:
+        dot_rows(mr, 1, t)
+    elif NV > 2 and nv == 2:
+        dot_rows(mr, 2, t)
+    elif NV > 3:
+        dot_rows(mr, 3, t)
+
+
+cdef void linear_int8(const LinearInt8* y, const void* codes, Py_ssize_t codes_stride, const RowRange* ranges,
+                      Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
+                      Py_ssize_t last) noexcept nogil:
+    # The depth is not cut: a panel's slice of 3072 integers is as large as one of 768 floats.
+    cdef Py_ssize_t tiles = (M + MR - 1) // MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
+    cdef int j, nv
+    cdef DotTile t
+    t.depth, t.a_stride, t.out_stride, t.activation = depth, codes_stride, out.stride, y.activation
+    t.ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)
+    for p in range(panel, last):
+        nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
+        for j in range(nv):
+            column = p * NR + j * VL
+            t.column[j] = column // out.width * out.block + column % out.width
+        t.b = y.panels + p * NR * depth * DOT
+        t.scale, t.sums, t.bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
+        row = 0
+        for i in range(tiles):
+            next_row = M * (i + 1) // tiles
+            t.a = <const code*>codes + row * codes_stride
+            t.ranges = ranges + row
+            t.ahead = <const char*>t.b + depth * NR * DOT + depth * NR * DOT * i // tiles
+            t.out = out.data + row * out.stride
+            t.residual = residual + row * out.stride if residual != NULL else NULL
+            dot_any(<int>(next_row - row), nv, &t)
+            row = next_row
+
+
+cdef void pack_int8(const LinearInt8* y, signed char* panels, float* sums, Py_ssize_t column, const signed char* w,
+                    Py_ssize_t n) noexcept nogil:
+    # Columns [column, column + n) of the panels, from the rows of w[n,K], and their sums; the caller zeroes both before.
+    cdef Py_ssize_t depth = (y.K + DOT - 1) // DOT, i, k, c, first, width
+    cdef signed char* panel
+    cdef long long total
+    for i in range(n):
+        c = column + i
+        first = c // NR * NR
+        width = min(y.N - first, <Py_ssize_t>NR)
+        panel = panels + first * depth * DOT + (c - first) * DOT
+        total = 0
+        for k in range(y.K):
+            panel[k // DOT * width * DOT + k % DOT] = w[i * y.K + k]
+            total += w[i * y.K + k]
+        sums[c] = total
+
+
+cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
+    # As fma_rounds, of DOT products a lane; returns integer operations.
+    cdef vd acc[MR * NV]
+    cdef vd x, y
+    cdef int i, j
+    cdef Py_ssize_t k
+    cdef signed char ones[64]
+    memset(ones, 1, 64)
+    x = d_codes(<const code*>ones)
+    y = d_weights(ones)
+    for i in range(MR):
+        for j in range(NV):
+            acc[i * NV + j] = d_zero()
+    for k in range(n):
+        for i in range(MR):
+            for j in range(NV):
+                acc[i * NV + j] = d_dot(acc[i * NV + j], x, y)
+    sink[0] = 0
+    for i in range(MR):
+        for j in range(NV):
+            sink[0] += v_sum(d_float(acc[i * NV + j]))
+    return 2.0 * DOT * VL * MR * NV * n

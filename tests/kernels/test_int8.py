@@ -1,0 +1,151 @@
+"""The product in 8-bit integers: codes of rows, and their exact sums, on every instruction set."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.cython_cpu.native import PackedInt8
+from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.reference import ops as reference
+
+from .tools import assert_guards, available, guarded, load, round_up
+
+EPS = np.finfo(np.float32).eps
+GUARD = 77
+
+
+@pytest.fixture(autouse=True)
+def with_integers(request):
+    if "kernels" in request.fixturenames and not request.getfixturevalue("kernels").DOT:
+        pytest.skip("these kernels are float32 only")
+
+
+def quantize(kernels, x):
+    """Codes [M,K] as int64, ranges [M,2] and the bytes that the product takes; nothing is written beyond a row."""
+    M, K = x.shape
+    width = round_up(K, kernels.VL) * kernels.code_bytes + 64
+    codes = np.full((M + 1, width), GUARD, np.int8)
+    ranges = guarded(M, 2, 2)
+    kernels.quantize(x, codes[:M], ranges)
+    assert_guards(ranges)
+    assert (codes[M] == GUARD).all()
+    assert (codes[:M, round_up(K, kernels.VL) * kernels.code_bytes :] == GUARD).all()
+    kind = np.uint8 if kernels.code_bytes == 1 else np.int16
+    return codes[:M].view(kind)[:, :K].astype(np.int64), np.ascontiguousarray(ranges), codes[:M]
+
+
+def pack(kernels, w, scale, bias, activation=0):
+    N, K = round_up(len(w), kernels.VL), w.shape[1]
+    fill = [np.pad(x, (0, N - len(x))) for x in (scale, bias)]
+    panels = np.zeros(N * round_up(K, kernels.DOT), np.int8)
+    packed = PackedInt8(kernels, panels, K, *fill, np.zeros(N, np.float32), activation)
+    packed.fill(w)
+    return packed
+
+
+def problem(seed, M, N, K):
+    rng = np.random.default_rng(seed)
+    x, bias = rng.standard_normal((M, K), np.float32), rng.standard_normal(N, np.float32)
+    return x, rng.integers(-127, 128, (N, K)).astype(np.int8), rng.random(N, np.float32) / 100, bias
+
+
+def check(kernels, x, w, scale, bias, activation=None, residual=None):
+    codes, ranges, stored = quantize(kernels, x)
+    N = round_up(len(w), kernels.VL)
+    out = guarded(len(x), N)
+    extra = None if residual is None else np.pad(residual, ((0, 0), (0, N - len(w) + 3)))[:, :N]
+    if residual is not None:    # it has the strides of the output
+        like = guarded(len(x), N)
+        like[:] = extra
+        extra = like
+    kernels.linear_int8(pack(kernels, w, scale, bias, ACTIVATIONS.get(activation, 0)), stored, ranges, out, extra)
+    assert_guards(out)
+    low, step = ranges.astype(np.float64).T[..., None]
+    sums = codes @ w.T.astype(np.int64)
+    parts = step * sums * scale, low * w.sum(axis=1, dtype=np.int64) * scale
+    exact = parts[0] + parts[1] + bias + (0 if residual is None else residual)
+    size = np.abs(parts[0]) + np.abs(parts[1]) + np.abs(exact) + np.abs(bias)
+    result = reference.ACTIVATIONS[activation](exact) if activation else exact
+    assert (np.abs(out[:, : len(w)] - result) <= 6 * EPS * size).all()
+    return np.array(out[:, : len(w)])
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100])
+def test_codes_of_every_width(kernels, K):
+    x = np.random.default_rng(K).standard_normal((5, K), np.float32)
+    codes, ranges, _ = quantize(kernels, x)
+    low, step = ranges.T[..., None]
+    assert codes.min() >= 0
+    assert codes.max() <= 255
+    assert np.array_equal(ranges[:, 0], x.min(axis=1))
+    assert (np.abs(low + step * codes - x) <= step * (0.5 + 1e-4)).all()
+    if K > 1:
+        assert (codes.min(axis=1) == 0).all()
+        assert (codes.max(axis=1) == 255).all()
+
+
+def test_rows_without_a_range(kernels):
+    x = np.repeat(np.array([[0], [-3.5], [1e-38], [1e38]], np.float32), 9, axis=1)
+    codes, ranges, _ = quantize(kernels, x)
+    assert not codes.any()
+    assert np.array_equal(ranges[:, 0], x[:, 0])
+    assert not ranges[:, 1].any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_fills_its_row(kernels, bad):
+    x, w, scale, bias = problem(1, 4, 16, 37)
+    for column in (0, 20, 36):
+        spoilt = x.copy()
+        spoilt[2, column] = bad
+        _, ranges, stored = quantize(kernels, spoilt)
+        out = np.empty((4, round_up(16, kernels.VL)), np.float32)
+        kernels.linear_int8(pack(kernels, w, scale, bias), stored, ranges, out)
+        assert np.isnan(out[2]).all()
+        assert np.isfinite(out[[0, 1, 3]]).all()
+
+
+@pytest.mark.parametrize("M", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64])
+def test_every_height(kernels, M):
+    check(kernels, *problem(M, M, 40, 50))
+
+
+def test_around_every_panel(kernels):
+    for N in sorted({edge + step for edge in (kernels.VL, kernels.NR, 2 * kernels.NR) for step in (-1, 0, 1)} | {1}):
+        check(kernels, *problem(N, 7, N, 33))
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 5, 6, 7, 8, 9, 255, 256, 257, 3072])
+def test_every_depth(kernels, K):
+    check(kernels, *problem(K, 7, 20, K))
+
+
+def test_largest_sums(kernels):
+    K = 4096
+    x = np.tile(np.array([0, 1], np.float32), (3, K // 2))
+    w = np.full((9, K), 127, np.int8)
+    w[1::2] = -127
+    check(kernels, x, w, np.full(9, 1e-4, np.float32), np.zeros(9, np.float32))
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_activation_and_residual(kernels, activation):
+    x, w, scale, bias = problem(3, 13, 45, 60)
+    check(kernels, x, w, scale, bias, activation)
+    if activation is None:
+        check(kernels, x, w, scale, bias, None, np.random.default_rng(4).standard_normal((13, 45), np.float32))
+
+
+def test_a_row_does_not_depend_on_its_neighbours(kernels):
+    x, w, scale, bias = problem(5, 20, 37, 70)
+    together = check(kernels, x, w, scale, bias)
+    for i in (0, 5, 6, 19):
+        assert np.array_equal(check(kernels, x[i : i + 1], w, scale, bias)[0], together[i])
+
+
+@settings(max_examples=30, deadline=None)
+@given(M=st.integers(1, 30), N=st.integers(1, 150), K=st.integers(1, 200), name=st.sampled_from(available()))
+def test_any_size(M, N, K, name):
+    if load(name).DOT:
+        check(load(name), *problem(M * N * K, M, N, K))
