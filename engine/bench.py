@@ -37,8 +37,8 @@ class Measurement:
 
     @property
     def compute_floor(self) -> float:
-        """Seconds that the arithmetic takes at the measured FMA peak."""
-        return self.flops / self.peak.fma_gflops / 1e9
+        """Seconds that the arithmetic takes at the measured peak of the engine's precision."""
+        return self.flops / self.peak.gops / 1e9
 
     @property
     def memory_floor(self) -> float:
@@ -51,7 +51,7 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
 
     The limits are measured anew beside each shape, and the highest so far are used: a busy neighbour only lowers them.
     """
-    peak = measure_peak(engine.threads)
+    peak = measure_peak(engine.threads, precision=engine.precision)
     limit = min(engine.max_tokens, engine.config.max_tokens or engine.max_tokens)
     for B, T in shapes:
         if limit < T:
@@ -63,9 +63,9 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
             start = time.perf_counter()
             engine.forward(**inputs)
             times.append(time.perf_counter() - start)
-        peak = peak.or_higher(measure_peak(engine.threads))
+        peak = peak.or_higher(measure_peak(engine.threads, precision=engine.precision))
         yield Measurement(B, T, float(np.median(times)), forward_flops(engine.config, [T] * B),
-                          weight_bytes(engine.config), peak)
+                          weight_bytes(engine.config, engine.precision), peak)
 
 
 def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, np.ndarray]:
@@ -83,6 +83,6 @@ def row(m: Measurement) -> str:
     by_compute = m.compute_floor >= m.memory_floor
     return (
         f"{f'{m.B}x{m.T}':>8} {m.seconds * 1e3:7.2f} ms {m.B * m.T / m.seconds:9,.0f} {m.gflops:8.1f} "
-        f"{m.gflops / m.peak.fma_gflops:8.1%}   {m.compute_floor * 1e3:13.2f} ms{'*' if by_compute else ' '} "
+        f"{m.gflops / m.peak.gops:8.1%}   {m.compute_floor * 1e3:13.2f} ms{'*' if by_compute else ' '} "
         f"{m.memory_floor * 1e3:8.2f} ms{' ' if by_compute else '*'}"
     )

@@ -25,20 +25,21 @@ BUFFER = 64 * 2**20
 class Peak:
     """Measured limits of `threads` threads together."""
 
-    fma_gflops: float
-    """float32 multiply-adds in the engine's own vectors, both operations counted, in GFLOP/s."""
+    gops: float
+    """Multiply-adds of a precision in the engine's own vectors, both operations counted, in 10^9 a second."""
     dram_read_gbs: float
     """Sequential reading of memory, in GB/s."""
     threads: int
 
     def or_higher(self, other: Peak) -> Peak:
         """The higher of two measurements, limit by limit."""
-        return Peak(max(self.fma_gflops, other.fma_gflops), max(self.dram_read_gbs, other.dram_read_gbs), self.threads)
+        return Peak(max(self.gops, other.gops), max(self.dram_read_gbs, other.dram_read_gbs), self.threads)
 
 
-def measure_peak(threads: int, repeats: int = 5) -> Peak:
+def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> Peak:
     """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""
-    return Peak(measure_fma(threads, repeats), measure_dram(threads, repeats), threads)
+    measure = {"float32": measure_fma, "int8": measure_dot}[precision]
+    return Peak(measure(threads, repeats), measure_dram(threads, repeats), threads)
 
 
 def measure_fma(threads: int, repeats: int = 5) -> float:
@@ -46,6 +47,13 @@ def measure_fma(threads: int, repeats: int = 5) -> float:
     kernels = isa.chosen()
     flops = kernels.fma_rounds(ROUNDS, threads)
     return flops / _best_time(lambda: kernels.fma_rounds(ROUNDS, threads), repeats) / 1e9
+
+
+def measure_dot(threads: int, repeats: int = 5) -> float:
+    """10^9 operations a second of independent products of 8-bit integers, likewise."""
+    kernels = isa.chosen()
+    operations = kernels.dot_rounds(ROUNDS, threads)
+    return operations / _best_time(lambda: kernels.dot_rounds(ROUNDS, threads), repeats) / 1e9
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:
@@ -75,7 +83,8 @@ def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
     return float(config.num_layers * sum(T * per_token + 4 * T * T * width for T in lengths))
 
 
-def weight_bytes(config: ModelConfig) -> int:
+def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
     """Bytes of the weights that every forward pass reads: those of all layers, not the embedding tables."""
     D, F, width = config.hidden_size, config.ffn_size, config.num_heads * config.head_width
-    return 4 * config.num_layers * (4 * D * width + 2 * D * F + 3 * width + 6 * D + F)
+    matrices, vectors = 4 * D * width + 2 * D * F, 3 * width + 6 * D + F
+    return config.num_layers * ({"float32": 4, "int8": 1}[precision] * matrices + 4 * vectors)

@@ -8,6 +8,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.encoder import ReferencePlan
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
+from engine.parameters import linear_maps
 from engine.quantize import quantize_rows
 
 from .test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
@@ -57,9 +58,8 @@ def test_bits_depend_on_the_sequence_alone(name):
 
 def test_weights_rounded_ahead_give_the_same_bits():
     weights = dict(WEIGHTS)
-    for name in [name.removesuffix(".weight") for name in WEIGHTS if name.endswith(".weight") and WEIGHTS[name].ndim == 2]:
-        if name.startswith("layers."):
-            weights[f"{name}.weight"], weights[f"{name}.weight_scale"] = quantize_rows(weights[f"{name}.weight"])
+    for name in linear_maps(SMALL):
+        weights[f"{name}.weight"], weights[f"{name}.weight_scale"] = quantize_rows(weights[f"{name}.weight"])
     batch = make_batch(SMALL, [9, 80])
     plans = [make_plan(SMALL, w, precision="int8") for w in (WEIGHTS, weights)]
     assert np.array_equal(plans[0].forward(batch), plans[1].forward(batch))

@@ -36,7 +36,7 @@ class Forward(RandomModels):
         for _ in range(REPEATS):  # in turns, so that a busy neighbour slows both alike
             peaks.append(measure_peak(threads, repeats=1))
             times += [seconds(self.engine, self.batch) for _ in range(3)]
-        compute = forward_flops(self.engine.config, self.lengths) / (max(p.fma_gflops for p in peaks) * 1e9)
+        compute = forward_flops(self.engine.config, self.lengths) / (max(p.gops for p in peaks) * 1e9)
         read = weight_bytes(self.engine.config) / (max(p.dram_read_gbs for p in peaks) * 1e9)
         return max(compute, read) / min(times)
 

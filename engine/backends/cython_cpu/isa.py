@@ -11,7 +11,8 @@ from ...errors import BackendUnavailable
 from .native import Kernels, supports
 
 INSTRUCTION_SETS = ("avx512vnni", "avx512", "avxvnni", "avx2", "portable", "wide")
-"""Fastest first; vnni: with instructions for products of 8-bit integers. `wide` is `portable` with the tile shapes of AVX-512, built for tests only."""
+"""Fastest first; vnni: with instructions for products of 8-bit integers. `wide` is `portable` with the tile shapes of
+AVX-512, built for tests only."""
 
 
 def why_not(isa: str) -> str | None:

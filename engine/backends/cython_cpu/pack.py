@@ -89,7 +89,7 @@ class Packer:
 
     def _panels(self, K: int, bias: np.ndarray, parts: Iterable[tuple[int, np.ndarray, np.ndarray]],
                 activation: int = 0) -> PackedLinear | PackedInt8:
-        """Rows of weights, and their scales, from the columns on that they are to have in a map of len(bias) columns."""
+        """A map of len(bias) columns from parts: the first column of each, its rows of weights, and their scales."""
         N = len(bias)
         packed: PackedLinear | PackedInt8
         if self._int8:
