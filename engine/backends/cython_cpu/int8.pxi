@@ -178,24 +178,21 @@ cdef void pack_int8(const LinearInt8* y, signed char* panels, float* sums, Py_ss
 
 
 cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # As fma_rounds, of DOT products a lane; returns integer operations.
+    # As fma_rounds, of DOT products a lane; returns integer operations. Sums serve as weights, so that no two products
+    # are the same to the compiler.
     cdef vd acc[MR * NV]
-    cdef vd x, y
-    cdef int i, j
+    cdef vd x
+    cdef int i
     cdef Py_ssize_t k
     cdef signed char ones[64]
     memset(ones, 1, 64)
     x = d_codes(<const code*>ones)
-    y = d_weights(ones)
-    for i in range(MR):
-        for j in range(NV):
-            acc[i * NV + j] = d_zero()
+    for i in range(MR * NV):
+        acc[i] = d_dot(d_zero(), x, d_weights(ones))
     for k in range(n):
-        for i in range(MR):
-            for j in range(NV):
-                acc[i * NV + j] = d_dot(acc[i * NV + j], x, y)
+        for i in range(MR * NV):
+            acc[i] = d_dot(acc[i], x, acc[i])
     sink[0] = 0
-    for i in range(MR):
-        for j in range(NV):
-            sink[0] += v_sum(d_float(acc[i * NV + j]))
+    for i in range(MR * NV):
+        sink[0] += v_sum(d_float(acc[i]))
     return 2.0 * DOT * VL * MR * NV * n
