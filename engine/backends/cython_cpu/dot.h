@@ -56,7 +56,7 @@ enum { DOT = 4 };
 typedef uint8_t code;
 INLINE vd d_weights(const int8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE vd d_dot(vd sum, vd codes, vd weights) {
-    __asm__("{vex} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(weights));
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(weights));
     return sum;
 }
 INLINE void d_store(code *p, vf x) {
