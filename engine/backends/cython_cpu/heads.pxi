@@ -59,9 +59,9 @@ cdef void attend_work(void* arg, int rank, int size) noexcept nogil:
 
 
 def attention(Kernels kernels, const float[:, :, :, :] q, const float[:, :, :, :] k, const float[:, :, :, :] v,
-           float[:, :, :, :] out, float scale, float softcap, const long long[::1] low, const long long[::1] high,
-           const long long[::1] lengths, const float[:, :, :, :] bias, const unsigned char[:, :, :, :] mask,
-           size_t score_mod, size_t captured, int threads):
+              float[:, :, :, :] out, float scale, float softcap, const long long[::1] low, const long long[::1] high,
+              const long long[::1] lengths, const float[:, :, :, :] bias, const unsigned char[:, :, :, :] mask,
+              size_t score_mod, size_t captured, int threads):
     """out [B,H,T,e] of an `AttentionCall`. Last strides of q, k, v and out are one float; nothing is empty but S."""
     cdef Heads a
     memset(&a, 0, sizeof(a))

@@ -36,8 +36,8 @@ class NativeOps:
         mask = None if call.mask is None else call.mask.view(np.uint8)
         code = _compiled(call.score_mod)
         native.attention(self._kernels, _unit_rows(q), _unit_rows(k), _unit_rows(call.v), out, call.scale, call.softcap,
-                      call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
-                      code.captured if code else 0, self._threads)
+                         call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
+                         code.captured if code else 0, self._threads)
         return out
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
