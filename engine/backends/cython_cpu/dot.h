@@ -96,7 +96,12 @@ INLINE vd d_set1(int32_t x) {
     memcpy(codes.bytes, &x, 4);
     return codes;
 }
-INLINE vd d_dot(vd sum, vd codes, vd weights) {
+#ifdef ENGINE_EMULATE_WIDE
+static __attribute__((noinline)) /* 24 times inlined, it takes gcc more than a minute */
+#else
+INLINE
+#endif
+vd d_dot(vd sum, vd codes, vd weights) {
     for (int lane = 0; lane < VL; lane++)
         for (int i = 0; i < 4; i++) sum.sums[lane] += (uint8_t)codes.bytes[i] * weights.bytes[4 * lane + i];
     return sum;
