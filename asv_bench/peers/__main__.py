@@ -1,0 +1,74 @@
+"""Measure the engine and its peers; write peers.json, peers.md and peers.svg.
+
+    make peers        or, in an environment with requirements.txt and the engine, from the folder asv_bench:
+    python -m peers --minilm FOLDER_OF_ALL_MINILM_L6_V2
+"""
+
+import argparse
+import json
+import platform
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from engine import __version__
+from engine.backends import get_backend
+
+from .libraries import LIBRARIES, tokenizer
+from .machine import cpu_info
+from .measure import PRECISIONS, measure
+from .report import draw, table
+from .work import CASES, SHAPES, TEXT, sentences, write_folders
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("onnxruntime", "openvino", "nncf", "ctranslate2", "torch", "transformers", "sentence-transformers", "numpy")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minilm", type=Path, required=True, help="folder of the real all-MiniLM-L6-v2")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="few repeats: shows that all works, not how fast")
+    parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="where the models are put")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the table, figure and numbers")
+    for option, choices in (("models", CASES), ("precisions", PRECISIONS), ("cases", [*SHAPES, TEXT]),
+                            ("libraries", LIBRARIES)):  # fmt: skip
+        parser.add_argument(f"--{option}", nargs="+", choices=list(choices), default=list(choices), metavar="NAME",
+                            help=f"only these: {', '.join(choices)}")  # fmt: skip
+    a = parser.parse_args()
+    write_folders(a.files, a.minilm)
+    rows, peak = measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick)
+    numbers = {"machine": machine(a.threads), "peak": vars(peak), "quick": a.quick, "text": text(a.files / "MiniLM"),
+               "rows": rows}  # fmt: skip
+    a.out.mkdir(parents=True, exist_ok=True)
+    (a.out / "peers.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    (a.out / "peers.md").write_text(table(numbers))
+    draw(numbers, a.out / "peers.svg")
+
+
+def machine(threads: int) -> dict:
+    """What the numbers were measured on and with."""
+    cpu = [line.split(":")[1].strip() for line in cpu_info().splitlines() if line.startswith("model name")]
+    return {"cpu": cpu[0] if cpu else platform.processor(), "engine runs": get_backend("auto").describe(),
+            "threads": threads, "python": platform.python_version(), "date": date.today().isoformat(),
+            "versions": {"engine": __version__} | {name: installed(name) for name in PACKAGES}}  # fmt: skip
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def text(folder: Path) -> dict:
+    """How long the sentences are, in tokens."""
+    lengths = [len(encoding.ids) for encoding in tokenizer(folder).encode_batch_fast(sentences())]
+    return {"sentences": len(lengths), "tokens": sum(lengths), "median": float(np.median(lengths)),
+            "95 %": float(np.percentile(lengths, 95)), "longest": max(lengths)}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Each library as its documentation says it runs fastest on a CPU: from NumPy ids to float32 NumPy vectors of tokens.
+
+A library is a class with `precisions`, `__init__(folder, precision, threads)`, which loads, and `forward(ids, mask)`,
+int64 [B,T] to float32 [B,T,D], where `mask` is None for uniform shapes: no token is padding. `prepare(folder)`, if
+there, makes the files that `__init__` reads, in a process of its own, so that no converter is in memory while times are
+taken. `encode(texts)`, if there, is the library's own way from sentences to vectors; the others share `encoder`'s.
+"""
+
+import os
+
+import numpy as np
+
+from .machine import has_vnni
+from .work import BATCH, MAX_TOKENS, batches, mean_pool, sentences
+
+
+class Engine:
+    precisions = ("float32", "bfloat16", "int8")
+
+    def __init__(self, folder, precision, threads):
+        from engine import Engine
+
+        self.engine = Engine.load(folder / "hf", precision=precision, threads=threads)
+
+    def forward(self, ids, mask):
+        return self.engine.forward(ids, mask)
+
+    def encode(self, texts):
+        return self.engine.encode(texts, normalize_embeddings=True)
+
+
+class OnnxRuntime:
+    """float32: the graph that its transformer optimiser fuses. int8: that graph, dynamically quantised per channel."""
+
+    precisions = ("float32", "int8")
+
+    @staticmethod
+    def prepare(folder):
+        from onnx import TensorProto
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+        from onnxruntime.transformers.optimizer import optimize_model
+
+        if (folder / "int8.onnx").exists():
+            return
+        config = export_onnx(folder)
+        graph = optimize_model(str(folder / "model.onnx"), "bert", config.num_attention_heads, config.hidden_size)
+        fused = graph.get_fused_operator_statistics()
+        if fused["Attention"] != config.num_hidden_layers:
+            raise RuntimeError(f"the optimiser fused {fused['Attention']} of {config.num_hidden_layers} attentions")
+        graph.save_model_to_file(str(folder / "float32.onnx"))
+        # Without VNNI the sum of two products of 8 bits may exceed 16; 7 bits in the weights are its documents' advice.
+        unnamed = {"DefaultTensorType": TensorProto.FLOAT}  # of what the fused operators give
+        quantize_dynamic(folder / "float32.onnx", folder / "int8.onnx", per_channel=True, reduce_range=not has_vnni(),
+                         weight_type=QuantType.QInt8, extra_options=unnamed)  # fmt: skip
+
+    def __init__(self, folder, precision, threads):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self.session = onnxruntime.InferenceSession(folder / f"{precision}.onnx", options, ["CPUExecutionProvider"])
+        self.types = {i.name: np.int32 if "int32" in i.type else np.int64 for i in self.session.get_inputs()}
+
+    def forward(self, ids, mask):
+        values = {"input_ids": ids, "attention_mask": np.ones_like(ids) if mask is None else mask}
+        return self.session.run(None, {name: values[name].astype(self.types[name]) for name in self.types})[0]
+
+
+class OpenVINO:
+    """float32, bfloat16: its precision hint. int8: by NNCF with SmoothQuant, calibrated on 64 of the sentences."""
+
+    precisions = ("float32", "bfloat16", "int8")
+
+    @staticmethod
+    def prepare(folder):
+        import nncf
+        import openvino
+
+        if (folder / "openvino-int8.bin").exists():
+            return
+        export_onnx(folder)
+        model = openvino.Core().read_model(folder / "model.onnx")
+        openvino.save_model(model, folder / "openvino.xml", compress_to_fp16=False)
+        ids = [np.array([encoding.ids]) for encoding in tokenizer(folder).encode_batch(sentences()[::8])]
+        samples = [{"input_ids": row, "attention_mask": np.ones_like(row)} for row in ids]
+        kind = nncf.ModelType.TRANSFORMER
+        quantised = nncf.quantize(model, nncf.Dataset(samples), model_type=kind, subset_size=len(samples))
+        openvino.save_model(quantised, folder / "openvino-int8.xml", compress_to_fp16=False)
+
+    def __init__(self, folder, precision, threads):
+        import openvino
+
+        core = openvino.Core()
+        options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        if precision != "int8":
+            hint = {"float32": openvino.Type.f32, "bfloat16": openvino.Type.bf16}[precision]
+            if precision == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+                raise RuntimeError("OpenVINO does not compute in bfloat16 on this CPU")
+            options["INFERENCE_PRECISION_HINT"] = hint
+        file = "openvino-int8.xml" if precision == "int8" else "openvino.xml"
+        self.request = core.compile_model(core.read_model(folder / file), "CPU", options).create_infer_request()
+
+    def forward(self, ids, mask):
+        values = {"input_ids": ids, "attention_mask": np.ones_like(ids) if mask is None else mask}
+        return self.request.infer(values, share_inputs=True, share_outputs=True)[0]
+
+
+class CTranslate2:
+    precisions = ("float32", "int8")
+
+    @staticmethod
+    def prepare(folder):
+        from ctranslate2.converters import TransformersConverter
+
+        if not (folder / "ctranslate2" / "model.bin").exists():
+            TransformersConverter(str(folder / "hf")).convert(str(folder / "ctranslate2"), force=True)
+
+    def __init__(self, folder, precision, threads):
+        import ctranslate2
+
+        self.to_device = ctranslate2.StorageView.from_array
+        self.encoder = ctranslate2.Encoder(str(folder / "ctranslate2"), compute_type=precision, intra_threads=threads)
+
+    def forward(self, ids, mask):
+        lengths = np.full(len(ids), ids.shape[1], np.int32) if mask is None else mask.sum(1).astype(np.int32)
+        output = self.encoder.forward_batch(self.to_device(ids.astype(np.int32)), self.to_device(lengths))
+        return np.array(output.last_hidden_state)
+
+
+class PyTorch:
+    precisions = ("float32", "bfloat16")
+
+    def __init__(self, folder, precision, threads):
+        import torch
+        from transformers import BertModel
+
+        torch.set_num_threads(threads)
+        self.torch = torch
+        self.model = BertModel.from_pretrained(folder / "hf", add_pooling_layer=False, attn_implementation="sdpa",
+                                               dtype=getattr(torch, precision)).eval()  # fmt: skip
+
+    def forward(self, ids, mask):
+        with self.torch.inference_mode():
+            masks = {} if mask is None else {"attention_mask": self.torch.from_numpy(mask)}
+            return self.model(input_ids=self.torch.from_numpy(ids), **masks).last_hidden_state.float().numpy()
+
+
+class PyTorchCompiled(PyTorch):
+    """With frozen weights (TORCHINDUCTOR_FREEZING=1), compiled for each uniform shape, and once for all of text."""
+
+    def __init__(self, folder, precision, threads):
+        super().__init__(folder, precision, threads)
+        self.uniform = self.torch.compile(self.model, dynamic=False)
+        self.text = self.torch.compile(self.model, dynamic=True)
+
+    def forward(self, ids, mask):
+        self.model = self.uniform if mask is None else self.text
+        return super().forward(ids, mask)
+
+
+class SentenceTransformers:
+    precisions = ("float32",)
+    text_only = True
+
+    def __init__(self, folder, precision, threads):
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        torch.set_num_threads(threads)
+        self.model = SentenceTransformer(str(folder / "hf"), device="cpu")
+
+    def encode(self, texts):
+        return self.model.encode(texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
+
+
+LIBRARIES = {
+    "engine": Engine,
+    "ONNX Runtime": OnnxRuntime,
+    "OpenVINO": OpenVINO,
+    "CTranslate2": CTranslate2,
+    "PyTorch": PyTorch,
+    "PyTorch, compiled": PyTorchCompiled,
+    "sentence-transformers": SentenceTransformers,
+}
+
+
+def export_onnx(folder):
+    """Make model.onnx, with attention in the form that ONNX Runtime's optimiser knows; returns the model's config."""
+    import torch
+    from transformers import BertModel
+
+    model = BertModel.from_pretrained(folder / "hf", add_pooling_layer=False, attn_implementation="eager").eval()
+    path = folder / "model.onnx"
+    if not path.exists():
+        names, axes = ["input_ids", "attention_mask"], {0: "B", 1: "T"}
+        partial = path.with_suffix(".partial")
+        torch.onnx.export(last_hidden_state(model), (torch.ones(2, 16, dtype=torch.long),) * 2, partial, dynamo=False,
+                          input_names=names, output_names=["vectors"], opset_version=17,
+                          dynamic_axes=dict.fromkeys([*names, "vectors"], axes))  # fmt: skip
+        os.replace(partial, path)
+    return model.config
+
+
+def last_hidden_state(model):
+    """A module of two arguments and one result, as the exporter wants it."""
+    import torch
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, attention_mask):
+            return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+    return Module()
+
+
+def tokenizer(folder):
+    """The model's tokenizer, cutting at `MAX_TOKENS` and not padding."""
+    from tokenizers import Tokenizer
+
+    result = Tokenizer.from_file(str(folder / "hf" / "tokenizer.json"))
+    result.enable_truncation(MAX_TOKENS)
+    result.no_padding()
+    return result
+
+
+def encoder(library, folder):
+    """The library's own way from sentences to unit vectors, or else tokenizer, sorted batches and mean pooling."""
+    if hasattr(library, "encode"):
+        return library.encode
+    tokenize = tokenizer(folder)
+
+    def encode(texts):
+        vectors = {}
+        for members, ids, mask in batches(texts, tokenize):
+            vectors |= zip(members, mean_pool(library.forward(ids, mask), mask), strict=True)
+        return np.stack([vectors[i] for i in range(len(texts))])
+
+    return encode

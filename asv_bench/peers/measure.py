@@ -1,0 +1,145 @@
+"""The turns: every library of one precision on one case, again and again, so that a busy minute hits all alike."""
+
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from benchmarks.models import CONFIGS
+
+from engine.peak import Peak, forward_flops
+
+from .libraries import LIBRARIES, tokenizer
+from .machine import LIFTED, is_amd
+from .work import CASES, SHAPES, TEXT, sentences
+from .worker import Failed, Worker
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+REFERENCE = "PyTorch"
+"""Whose float32 answers all others are held against."""
+LIMITS = {"float32": "fma_gflops"}
+"""Precision -> the field of `engine.peak.Peak` that says how fast its products can be here."""
+
+TURNS, QUICK_TURNS = 7, 2
+SECONDS_A_TURN, MOST_CALLS = 0.5, 30
+LONGEST = 20.0
+"""Seconds: a case that would take longer, going by the one before, is not run."""
+
+
+class Clock:
+    """The machine's limits, measured beside each turn; the highest so far, as a busy neighbour only lowers them."""
+
+    def __init__(self, worker: Worker):
+        self.worker = worker
+        self.peak: Peak = worker.call("peak")
+
+    def tick(self) -> None:
+        self.peak = self.peak.or_higher(self.worker.call("peak"))
+
+
+def measure(root: Path, threads: int, models, precisions, cases, libraries, quick: bool) -> tuple[list[dict], Peak]:
+    """A row for each model, precision, case and library, and the machine's limits.
+
+    A row has model, precision, case, library; then median and minimum in seconds, of so many calls, cosine and
+    least_cosine to `REFERENCE` in float32 (the mean over vectors, and the worst), and fraction of the limit of the
+    precision, None where that is not measured; or else why, a text.
+    """
+    rows: list[dict] = []
+    turns, most_calls = (QUICK_TURNS, 2) if quick else (TURNS, MOST_CALLS)
+    with closing(Worker("engine", "float32", root / models[0], threads)) as timer:
+        clock = Clock(timer)
+        for model in models:
+            todo = {case: flops(root / model, model, case) for case in CASES[model] if case in cases}
+            with closing(Worker(REFERENCE, "float32", root / model, threads)) as worker:
+                worker.call("load")
+                references = {case: worker.call("first", case) for case in todo}
+            for precision in precisions:
+                with ExitStack() as stack:
+                    group = Group(root / model, precision, names(precision, libraries), threads, stack)
+                    for case, work in todo.items():
+                        cells = group.run(case, work, references[case], clock, turns, most_calls)
+                        rows += [{"model": model, "precision": precision, "case": case, "library": name, **cell}
+                                 for name, cell in cells.items()]  # fmt: skip
+    return rows, clock.peak
+
+
+def names(precision: str, libraries: list[str]) -> list[str]:
+    """Those of `libraries` that claim a precision; on AMD, what leans on MKL for float32 again, with it unlocked."""
+    found = [name for name in libraries if precision in LIBRARIES[name].precisions]
+    if precision == "float32" and is_amd():
+        found += [name + LIFTED for name in found if name.startswith("PyTorch")]
+    return found
+
+
+class Group:
+    """The libraries of one model and precision, each in its process, which `stack` ends."""
+
+    def __init__(self, folder: Path, precision: str, names: list[str], threads: int, stack: ExitStack):
+        self.precision = precision
+        self.workers: dict[str, Worker] = {}
+        self.failed: dict[str, str] = {}
+        self.speeds: dict[str, float] = {}
+        for name in names:
+            try:
+                with closing(Worker(name, precision, folder, threads)) as maker:
+                    maker.call("prepare")
+                worker = stack.enter_context(closing(Worker(name, precision, folder, threads)))
+                worker.call("load")
+                self.workers[name] = worker
+            except (Failed, OSError) as error:
+                self.failed[name] = str(error)
+
+    def run(self, case: str, flops: float, reference, clock: Clock, turns: int, most_calls: int) -> dict[str, dict]:
+        """Library -> what there is to say of it on one case."""
+        cells: dict[str, dict] = {name: {"why": why} for name, why in self.failed.items()}
+        calls: dict[str, int] = {}
+        times: dict[str, list[float]] = {}
+        for name in self.workers:
+            if case != TEXT and getattr(LIBRARIES[name.removesuffix(LIFTED)], "text_only", False):
+                continue
+            try:
+                cells[name] = cosines(self.first(name, case, flops), reference)
+                calls[name] = min(most_calls, 1 + int(SECONDS_A_TURN * self.speeds[name] / flops))
+                times[name] = []
+            except Failed as error:
+                cells[name] = {"why": str(error)}
+        order = list(calls)
+        for _ in range(turns):
+            clock.tick()
+            for name in order:
+                times[name] += self.workers[name].call("time", case, calls[name])
+            order = order[1:] + order[:1]
+        limit = getattr(clock.peak, LIMITS[self.precision]) * 1e9 if self.precision in LIMITS else None
+        for name, seconds in times.items():
+            middle = median(seconds)
+            cells[name] |= {"median": middle, "minimum": min(seconds), "calls": len(seconds),
+                            "fraction": limit and flops / middle / limit}  # fmt: skip
+        for name, cell in cells.items():
+            print(f"{self.precision:<9}{case:<8}{name:<34}", cell, file=sys.stderr, flush=True)
+        return cells
+
+    def first(self, name: str, case: str, flops: float) -> np.ndarray:
+        """The answer; its speed, in operations a second, goes into `speeds`."""
+        if name in self.speeds and flops / self.speeds[name] > LONGEST:
+            raise Failed(f"would take over {LONGEST:.0f} s, going by the case before")
+        answer = self.workers[name].call("first", case)
+        self.speeds[name] = flops / self.workers[name].call("time", case, 1)[0]
+        return answer
+
+
+def cosines(answer: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """Mean and least cosine of vectors [..., D] to those of the reference."""
+    a, b = (x.reshape(-1, x.shape[-1]).astype(np.float64) for x in (answer, reference))
+    cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    return {"cosine": float(cosine.mean()), "least_cosine": float(cosine.min())}
+
+
+def flops(folder: Path, model: str, case: str) -> float:
+    """Operations of a case, on its real tokens alone."""
+    if case == TEXT:
+        lengths = [len(encoding.ids) for encoding in tokenizer(folder).encode_batch_fast(sentences())]
+    else:
+        B, T = SHAPES[case]
+        lengths = [T] * B
+    return forward_flops(CONFIGS[model], lengths)

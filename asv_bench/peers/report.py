@@ -1,0 +1,147 @@
+"""The numbers as a Markdown table and a figure."""
+
+from .machine import LIFTED
+from .measure import LONGEST, PRECISIONS
+from .work import BATCH, CASES, TEXT
+
+COLOURS = {"engine": "#c2410c", "ONNX Runtime": "#0d9488", "OpenVINO": "#7c3aed", "CTranslate2": "#ca8a04",
+           "PyTorch": "#2563eb", "PyTorch, compiled": "#60a5fa", "sentence-transformers": "#94a3b8"}  # fmt: skip
+
+
+def table(numbers: dict) -> str:
+    """The whole of peers.md."""
+    machine, text = numbers["machine"], numbers["text"]
+    limits = ", ".join(f"{name} {value:,.0f}" for name, value in numbers["peak"].items() if name != "threads")
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    lines = ["# The engine and its peers", "", "Made by `make peers`; the numbers are in peers.json.", ""]
+    if numbers["quick"]:
+        lines += ["**A quick run, to see that everything works. Its times mean nothing.**", ""]
+    lines += [
+        f"{machine['cpu']}, {machine['threads']} threads, {machine['date']}; the engine on {machine['engine runs']}. "
+        f"Measured limits of the machine: {limits}. {versions}, Python {machine['python']}.",
+        "",
+        "Each cell: median time (best time), the share of the measured limit of the precision that the median is, "
+        "and the mean cosine of the vectors to those of PyTorch in float32. The fastest median is bold. The last "
+        "line is the fastest peer's median over the engine's: above 1 the engine is ahead.",
+        "",
+    ]
+    for model, cases in CASES.items():
+        for precision in PRECISIONS:
+            rows = [r for r in numbers["rows"] if (r["model"], r["precision"]) == (model, precision)]
+            if rows:
+                lines += [f"## {model}, {precision}", "", *grid(rows, cases, text["sentences"]), ""]
+    return "\n".join([*lines, *notes(numbers)]) + "\n"
+
+
+def grid(rows: list[dict], cases: list[str], sentences: int) -> list[str]:
+    """One Markdown table: libraries down, cases across."""
+    cells = {(r["library"], r["case"]): r for r in rows}
+    shown = [case for case in cases if any(r["case"] == case for r in rows)]
+    libraries = list(dict.fromkeys(r["library"] for r in rows))
+    lines = ["| | " + " | ".join(shown) + " |", "|---|" + "---|" * len(shown)]
+    for library in libraries:
+        reasons = {cells[library, case]["why"] for case in shown if "why" in cells.get((library, case), {})}
+        if len(reasons) == 1 and not any("median" in cells.get((library, case), {}) for case in shown):
+            lines.append(f"| {library} | {escape(reasons.pop())}" + " |" * len(shown))
+            continue
+        texts = [cell(cells.get((library, case)), fastest(cells, case), sentences) for case in shown]
+        lines.append(f"| {library} | " + " | ".join(texts) + " |")
+    return [*lines, "| **ahead by** | " + " | ".join(lead(cells, case) for case in shown) + " |"]
+
+
+def cell(row: dict | None, best: float, sentences: int) -> str:
+    if row is None:
+        return ""
+    if "why" in row:
+        return escape(row["why"])
+    if row["case"] == TEXT:
+        speed = f"{sentences / row['median']:,.0f} /s ({sentences / row['minimum']:,.0f})"
+    else:
+        speed = f"{row['median'] * 1e3:.2f} ms ({row['minimum'] * 1e3:.2f})"
+    share = f"{row['fraction']:.0%}, " if row["fraction"] else ""
+    return (f"**{speed}**" if row["median"] == best else speed) + f"<br>{share}{row['cosine']:.5f}"
+
+
+def fastest(cells: dict, case: str, without: str = "") -> float:
+    """The least median of a case, infinity where nothing ran."""
+    return min((r["median"] for (name, of), r in cells.items() if of == case and name != without and "median" in r),
+               default=float("inf"))  # fmt: skip
+
+
+def lead(cells: dict, case: str) -> str:
+    own, other = cells.get(("engine", case), {}).get("median"), fastest(cells, case, without="engine")
+    return f"{other / own:.2f}" if own and other < float("inf") else ""
+
+
+def escape(words: str) -> str:
+    return words.replace("|", "\\|")
+
+
+def notes(numbers: dict) -> list[str]:
+    """How it was done, for whoever doubts it."""
+    text = numbers["text"]
+    lines = [
+        "Every library has a process of its own, which sleeps until its threads are at rest while the others have "
+        "their turn; in each turn one call is not counted, then a few are. From NumPy token ids to float32 NumPy "
+        "vectors of all tokens. The share counts 2mnk for each product and nothing else.",
+        f"Text: {text['sentences']} paragraphs of the docstrings of Python's standard library, {text['tokens']:,} "
+        f"tokens (median {text['median']:.0f}, 95 % below {text['95 %']:.0f}, longest {text['longest']}); sentences "
+        f"a second, the tokenizer included, to pooled vectors of length 1. Peers get batches of {BATCH} sentences "
+        "sorted by length; the engine and sentence-transformers make their own.",
+        "ONNX Runtime runs the graph that its transformer optimiser fuses; int8 is quantised dynamically, per channel "
+        "(weights of 7 bits where the CPU lacks VNNI, as its documents advise). OpenVINO has the latency hint and "
+        "the precision as a hint; int8 is NNCF's for transformers, with SmoothQuant. CTranslate2 quantises at load. "
+        "PyTorch uses SDPA in inference mode; compiled, its weights are frozen and each uniform shape is compiled, "
+        "text once with dynamic shapes.",
+        "BERT-base has random weights of the scale of a real model's; MiniLM is the real all-MiniLM-L6-v2.",
+        f"A case that would take a library over {LONGEST:.0f} s a call is left out.",
+    ]
+    if any(row["library"].endswith(LIFTED) for row in numbers["rows"]):
+        lines.append(
+            f"{LIFTED.strip(' ()')}: PyTorch's float32 products are MKL's, which takes a slower path on a CPU that is "
+            "not Intel's; here a one-line library, preloaded, tells it otherwise. Nobody gets this by default."
+        )
+    return ["## How", "", *(f"- {line}" for line in lines)]
+
+
+def draw(numbers: dict, path) -> None:
+    """A panel for each model and precision: every library's speed, in multiples of the engine's in float32."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "peers", "font.family": "sans-serif", "font.size": 9,
+                         "axes.spines.top": False, "axes.spines.right": False})  # fmt: skip
+    from matplotlib import pyplot as plt
+
+    rows = [row for row in numbers["rows"] if "median" in row]
+    base = [row for row in rows if (row["library"], row["precision"]) == ("engine", "float32")]
+    own = {(row["model"], row["case"]): row["median"] for row in base}
+    models = [model for model in CASES if any(row["model"] == model for row in rows)]
+    precisions = [precision for precision in PRECISIONS if any(row["precision"] == precision for row in rows)]
+    size = 4.2 * len(precisions), 2.9 * len(models)
+    figure, panels = plt.subplots(len(models), len(precisions), figsize=size, squeeze=False, layout="constrained")
+    for line, model in zip(panels, models, strict=True):
+        line[0].set_ylabel("speed, engine in float32 = 1")
+        for panel, precision in zip(line, precisions, strict=True):
+            bars(panel, [r for r in rows if (r["model"], r["precision"]) == (model, precision)], CASES[model], own)
+            panel.set_title(f"{model}, {precision}", loc="left", fontsize=10)
+    legend = {}
+    for panel in panels.flat:
+        legend |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=5, frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def bars(panel, rows: list[dict], cases: list[str], own: dict) -> None:
+    """Libraries side by side in each case; without a float32 time of the engine's there is nothing to compare with."""
+    libraries = list(dict.fromkeys(row["library"] for row in rows))
+    width = 0.84 / max(1, len(libraries))
+    for i, library in enumerate(libraries):
+        mine = [row for row in rows if row["library"] == library and (row["model"], row["case"]) in own]
+        places = [cases.index(row["case"]) + (i + 0.5) * width - 0.42 for row in mine]
+        speeds = [own[row["model"], row["case"]] / row["median"] for row in mine]
+        panel.bar(places, speeds, width * 0.92, label=library, color=COLOURS[library.removesuffix(LIFTED)],
+                  hatch="////" if library.endswith(LIFTED) else None, edgecolor="white", linewidth=0)  # fmt: skip
+    panel.axhline(1, color="#1e293b", lw=0.6)
+    panel.set_xticks(range(len(cases)), cases)
+    panel.tick_params(axis="x", length=0)

@@ -1,0 +1,98 @@
+"""What is run: two models, five uniform shapes, and real text of mixed lengths."""
+
+import ast
+import shutil
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+from benchmarks.models import CONFIGS, random_model, write_hf_folder
+
+SHAPES = {"1x16": (1, 16), "1x128": (1, 128), "1x512": (1, 512), "8x128": (8, 128), "32x128": (32, 128)}
+TEXT = "text"
+CASES = {"BERT-base": list(SHAPES), "MiniLM": [*SHAPES, TEXT]}
+"""Model -> cases. Random weights have no tokenizer of their own, so text is for MiniLM alone."""
+
+BATCH = 32
+"""Sentences of one batch of text, for libraries that are handed padded batches."""
+SENTENCES = 512
+MAX_TOKENS = 256
+"""Of a sentence, as all-MiniLM-L6-v2's own settings cut it."""
+MODULES = (
+    "argparse", "ast", "calendar", "collections", "configparser", "contextlib", "dataclasses", "datetime", "decimal",
+    "difflib", "doctest", "email/message", "enum", "fractions", "functools", "gettext", "http/cookiejar", "inspect",
+    "ipaddress", "json", "logging", "mailbox", "optparse", "pathlib", "pdb", "pickle", "random", "shutil", "smtplib",
+    "statistics", "string", "subprocess", "tarfile", "tempfile", "textwrap", "threading", "tokenize", "traceback",
+    "typing", "unittest/case", "urllib/request", "zipfile",
+)  # fmt: skip
+"""Of Python's standard library, whose docstrings are the text: English that is on every machine."""
+
+
+def write_folders(root: Path, minilm: Path) -> None:
+    """Each model as a Hugging Face folder, root/NAME/hf, where it is not there yet.
+
+    minilm: the folder of the real all-MiniLM-L6-v2. BERT-base gets random weights of the scale of a real model's, and
+    MiniLM's tokenizer files, which some converters insist on.
+    """
+    for name in CASES:
+        folder = root / name / "hf"
+        if (folder / "done").exists():
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if name == "MiniLM":
+            shutil.copytree(minilm, folder)
+        else:
+            write_hf_folder(random_model(CONFIGS[name]), folder)
+            for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+                shutil.copy(minilm / file, folder)
+        (folder / "done").touch()
+
+
+def inputs(case: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Token ids int64 [B,T] of a uniform case, and no mask, as all are real."""
+    B, T = SHAPES[case]
+    return np.random.default_rng(B * T).integers(1000, 30000, (B, T)), None
+
+
+def sentences() -> list[str]:
+    """`SENTENCES` paragraphs of prose, 4 words and more, evenly drawn from the docstrings of `MODULES`."""
+    library = Path(sysconfig.get_path("stdlib"))
+    found: dict[str, None] = {}
+    for module in MODULES:
+        path = library / f"{module}.py"
+        source = (path if path.exists() else library / module / "__init__.py").read_text(encoding="utf8")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                paragraphs = (ast.get_docstring(node) or "").split("\n\n")
+                found |= dict.fromkeys(" ".join(p.split()) for p in paragraphs if is_prose(p))
+    texts = list(found)
+    return [texts[i * len(texts) // SENTENCES] for i in range(SENTENCES)]
+
+
+def is_prose(paragraph: str) -> bool:
+    """Whether it reads like sentences rather than like an example, a list or a table."""
+    words = paragraph.split()
+    plain = sum(word.strip(".,;:()'\"").isalpha() for word in words)
+    return len(words) >= 4 and paragraph[0].isupper() and paragraph.endswith(".") and plain >= 0.8 * len(words)
+
+
+def batches(texts: list[str], tokenizer) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
+    """(numbers of some texts, ids int64 [B,T], 0/1 mask int64 [B,T]), the longest first, so that little is padding."""
+    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
+    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    result = []
+    for start in range(0, len(order), BATCH):
+        members = order[start : start + BATCH]
+        padded = np.zeros((2, len(members), len(ids[members[0]])), np.int64)
+        for row, i in enumerate(members):
+            padded[0, row, : len(ids[i])] = ids[i]
+            padded[1, row, : len(ids[i])] = 1
+        result.append((members, padded[0], padded[1]))
+    return result
+
+
+def mean_pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Mean of the real tokens' vectors, scaled to length 1: float32 [B,D] of [B,T,D] and mask [B,T]."""
+    total = (mask[:, None, :].astype(np.float32) @ tokens)[:, 0]
+    return total / np.linalg.norm(total, axis=1, keepdims=True)

@@ -1,0 +1,134 @@
+"""A process for one library in one precision: clean memory, threads of its own, alive between its turns."""
+
+import os
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter, process_time, sleep
+
+from .libraries import LIBRARIES, encoder
+from .machine import LIFTED, environment
+from .work import TEXT, inputs, sentences
+
+PATIENCE = 1800.0
+"""Seconds after which a process that does not answer is given up; compiling a model takes minutes."""
+
+
+class Failed(Exception):
+    """What a library could not do, in its words."""
+
+
+class Worker:
+    """Calls methods of `Bench` in another process: `worker.call("time", "1x16", 3)`."""
+
+    def __init__(self, name: str, precision: str, folder: Path, threads: int):
+        context = get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, name, precision, folder, threads), daemon=True)
+        with variables(environment(name, threads, folder.parent)):
+            self.process.start()
+        other.close()
+
+    def call(self, method: str, *arguments):
+        """The method's result; raises `Failed` with its error, or how the process ended."""
+        try:
+            self.connection.send((method, arguments))
+            if not self.connection.poll(PATIENCE):
+                self.process.kill()
+                raise Failed(f"no answer in {PATIENCE / 60:.0f} minutes")
+            ok, result = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            raise Failed(f"its process ended with status {self.process.exitcode}") from None
+        if not ok:
+            raise Failed(result)
+        return result
+
+    def close(self):
+        self.connection.close()
+        self.process.join(10)
+        self.process.kill()
+        self.process.join()
+
+
+@contextmanager
+def variables(values: dict[str, str]):
+    """The environment with these in it, for what starts meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def serve(connection, name: str, precision: str, folder: Path, threads: int) -> None:
+    """Answer calls until the other end closes."""
+    bench = Bench(name, precision, folder, threads)
+    while True:
+        try:
+            method, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            reply = True, getattr(bench, method)(*arguments)
+        except Exception as error:
+            reply = False, f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        connection.send(reply)
+
+
+class Bench:
+    """A library at work on cases."""
+
+    def __init__(self, name: str, precision: str, folder: Path, threads: int):
+        self.kind = LIBRARIES[name.removesuffix(LIFTED)]
+        self.precision, self.folder, self.threads = precision, folder, threads
+
+    def prepare(self) -> None:
+        """Make the library's files."""
+        if hasattr(self.kind, "prepare"):
+            self.kind.prepare(self.folder)
+
+    def load(self) -> None:
+        """Make ready to run."""
+        self.library = self.kind(self.folder, self.precision, self.threads)
+
+    def first(self, case: str):
+        """Run once: the vectors."""
+        return self.work(case)()
+
+    def time(self, case: str, calls: int) -> list[float]:
+        """Seconds of each of so many calls, after one that is not counted; returns when all threads are at rest."""
+        run = self.work(case)
+        run()
+        times = []
+        for _ in range(calls):
+            start = perf_counter()
+            run()
+            times.append(perf_counter() - start)
+        settle()
+        return times
+
+    def peak(self):
+        """What the machine can do at most, as the engine measures it."""
+        from engine.peak import measure_peak
+
+        return measure_peak(self.threads, repeats=1)
+
+    def work(self, case: str):
+        """The case as a function of nothing."""
+        if case == TEXT:
+            encode, texts = encoder(self.library, self.folder), sentences()
+            return lambda: encode(texts)
+        ids, mask = inputs(case)
+        return lambda: self.library.forward(ids, mask)
+
+
+def settle() -> None:
+    """Wait, a second at most, until no thread of this process spins any more: until 50 ms pass without work."""
+    for _ in range(20):
+        before = process_time()
+        sleep(0.05)
+        if process_time() - before < 0.001:
+            return
