@@ -1,7 +1,7 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo lint asan bench plot golden wheel clean
+.PHONY: help test demo lint asan bench plot peers golden wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -50,6 +50,11 @@ plot: $(INSTALLED)  ## Measure attention against length and draw docs/attention.
 	$(PYTHON) -m venv build/bench
 	build/bench/bin/pip install -q -e '.[bench]' $(WITH)
 	build/bench/bin/python asv_bench/plot_attention.py
+
+peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers.md, .svg and .json (half an hour and 3 GB)
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
+	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
 
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in a venv of their own
 	$(PYTHON) -m venv build/golden

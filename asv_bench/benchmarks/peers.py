@@ -1,5 +1,6 @@
 """The cases of `make peers`, library by library; skipped where a library is missing, or what `make peers` prepares."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ HERE = Path(__file__).parents[1]
 sys.path.insert(0, str(HERE))  # asv imports this folder alone, and `peers` lies beside it
 
 from peers.libraries import LIBRARIES, encoder  # noqa: E402
+from peers.machine import environment  # noqa: E402
 from peers.work import CASES, SHAPES, inputs, sentences  # noqa: E402
 
 MODELS = HERE.parent / "build/peers/models"
@@ -20,6 +22,7 @@ def load(model, pair):
     folder = MODELS / model
     if not (folder / "hf").exists():
         raise NotImplementedError("make peers makes the models")
+    os.environ.update(environment(name, THREADS, MODELS))  # in time, as `peers` imports a library when it is loaded
     try:
         return LIBRARIES[name](folder, precision, THREADS), folder
     except Exception as error:

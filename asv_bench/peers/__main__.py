@@ -40,7 +40,7 @@ def main():
     a = parser.parse_args()
     write_folders(a.files, a.minilm)
     rows, peak = measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick)
-    numbers = {"machine": machine(a.threads), "peak": vars(peak), "quick": a.quick, "text": text(a.files / "MiniLM"),
+    numbers = {"machine": machine(a.threads), "peak": peak, "quick": a.quick, "text": text(a.files / "MiniLM"),
                "rows": rows}  # fmt: skip
     a.out.mkdir(parents=True, exist_ok=True)
     (a.out / "peers.json").write_text(json.dumps(numbers, indent=1) + "\n")

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 from benchmarks.models import CONFIGS
 
-from engine.peak import Peak, forward_flops
+from engine.peak import forward_flops
 
 from .libraries import LIBRARIES, tokenizer
 from .machine import LIFTED, is_amd
@@ -18,8 +18,6 @@ from .worker import Failed, Worker
 PRECISIONS = ("float32", "bfloat16", "int8")
 REFERENCE = "PyTorch"
 """Whose float32 answers all others are held against."""
-LIMITS = {"float32": "fma_gflops"}
-"""Precision -> the field of `engine.peak.Peak` that says how fast its products can be here."""
 
 TURNS, QUICK_TURNS = 7, 2
 SECONDS_A_TURN, MOST_CALLS = 0.5, 30
@@ -32,13 +30,13 @@ class Clock:
 
     def __init__(self, worker: Worker):
         self.worker = worker
-        self.peak: Peak = worker.call("peak")
+        self.peak: dict[str, float] = worker.call("peak")
 
     def tick(self) -> None:
-        self.peak = self.peak.or_higher(self.worker.call("peak"))
+        self.peak = {precision: max(most, self.peak[precision]) for precision, most in self.worker.call("peak").items()}
 
 
-def measure(root: Path, threads: int, models, precisions, cases, libraries, quick: bool) -> tuple[list[dict], Peak]:
+def measure(root: Path, threads: int, models, precisions, cases, libraries, quick: bool) -> tuple[list[dict], dict]:
     """A row for each model, precision, case and library, and the machine's limits.
 
     A row has model, precision, case, library; then median and minimum in seconds, of so many calls, cosine and
@@ -76,7 +74,7 @@ class Group:
     """The libraries of one model and precision, each in its process, which `stack` ends."""
 
     def __init__(self, folder: Path, precision: str, names: list[str], threads: int, stack: ExitStack):
-        self.precision = precision
+        self.precision, self.names = precision, names
         self.workers: dict[str, Worker] = {}
         self.failed: dict[str, str] = {}
         self.speeds: dict[str, float] = {}
@@ -107,14 +105,19 @@ class Group:
         order = list(calls)
         for _ in range(turns):
             clock.tick()
-            for name in order:
-                times[name] += self.workers[name].call("time", case, calls[name])
+            for name in [name for name in order if name in times]:
+                try:
+                    times[name] += self.workers[name].call("time", case, calls[name])
+                except Failed as error:
+                    cells[name] = {"why": str(error)}
+                    del times[name]
             order = order[1:] + order[:1]
-        limit = getattr(clock.peak, LIMITS[self.precision]) * 1e9 if self.precision in LIMITS else None
+        limit = clock.peak.get(self.precision, 0) * 1e9
         for name, seconds in times.items():
             middle = median(seconds)
             cells[name] |= {"median": middle, "minimum": min(seconds), "calls": len(seconds),
-                            "fraction": limit and flops / middle / limit}  # fmt: skip
+                            "fraction": flops / middle / limit if limit else None}  # fmt: skip
+        cells = {name: cells[name] for name in self.names if name in cells}
         for name, cell in cells.items():
             print(f"{self.precision:<9}{case:<8}{name:<34}", cell, file=sys.stderr, flush=True)
         return cells

@@ -11,18 +11,20 @@ COLOURS = {"engine": "#c2410c", "ONNX Runtime": "#0d9488", "OpenVINO": "#7c3aed"
 def table(numbers: dict) -> str:
     """The whole of peers.md."""
     machine, text = numbers["machine"], numbers["text"]
-    limits = ", ".join(f"{name} {value:,.0f}" for name, value in numbers["peak"].items() if name != "threads")
+    limits = ", ".join(f"{value:,.0f} in {precision}" for precision, value in numbers["peak"].items())
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     lines = ["# The engine and its peers", "", "Made by `make peers`; the numbers are in peers.json.", ""]
     if numbers["quick"]:
         lines += ["**A quick run, to see that everything works. Its times mean nothing.**", ""]
     lines += [
         f"{machine['cpu']}, {machine['threads']} threads, {machine['date']}; the engine on {machine['engine runs']}. "
-        f"Measured limits of the machine: {limits}. {versions}, Python {machine['python']}.",
+        f"Measured limits of the machine, in 10^9 operations a second: {limits}. {versions}, "
+        f"Python {machine['python']}.",
         "",
         "Each cell: median time (best time), the share of the measured limit of the precision that the median is, "
         "and the mean cosine of the vectors to those of PyTorch in float32. The fastest median is bold. The last "
-        "line is the fastest peer's median over the engine's: above 1 the engine is ahead.",
+        "line is the fastest peer's median over the engine's (and best time over best time): above 1 the engine is "
+        "ahead.",
         "",
     ]
     for model, cases in CASES.items():
@@ -44,7 +46,7 @@ def grid(rows: list[dict], cases: list[str], sentences: int) -> list[str]:
         if len(reasons) == 1 and not any("median" in cells.get((library, case), {}) for case in shown):
             lines.append(f"| {library} | {escape(reasons.pop())}" + " |" * len(shown))
             continue
-        texts = [cell(cells.get((library, case)), fastest(cells, case), sentences) for case in shown]
+        texts = [cell(cells.get((library, case)), fastest(cells, case, "median"), sentences) for case in shown]
         lines.append(f"| {library} | " + " | ".join(texts) + " |")
     return [*lines, "| **ahead by** | " + " | ".join(lead(cells, case) for case in shown) + " |"]
 
@@ -62,15 +64,18 @@ def cell(row: dict | None, best: float, sentences: int) -> str:
     return (f"**{speed}**" if row["median"] == best else speed) + f"<br>{share}{row['cosine']:.5f}"
 
 
-def fastest(cells: dict, case: str, without: str = "") -> float:
-    """The least median of a case, infinity where nothing ran."""
-    return min((r["median"] for (name, of), r in cells.items() if of == case and name != without and "median" in r),
+def fastest(cells: dict, case: str, field: str, without: str = "") -> float:
+    """The least time of a case, infinity where nothing ran."""
+    return min((r[field] for (name, of), r in cells.items() if of == case and name != without and field in r),
                default=float("inf"))  # fmt: skip
 
 
 def lead(cells: dict, case: str) -> str:
-    own, other = cells.get(("engine", case), {}).get("median"), fastest(cells, case, without="engine")
-    return f"{other / own:.2f}" if own and other < float("inf") else ""
+    own, others = cells.get(("engine", case), {}), fastest(cells, case, "median", without="engine")
+    if "median" not in own or others == float("inf"):
+        return ""
+    best = fastest(cells, case, "minimum", without="engine")
+    return f"{others / own['median']:.2f} ({best / own['minimum']:.2f})"
 
 
 def escape(words: str) -> str:
@@ -94,6 +99,8 @@ def notes(numbers: dict) -> list[str]:
         "PyTorch uses SDPA in inference mode; compiled, its weights are frozen and each uniform shape is compiled, "
         "text once with dynamic shapes.",
         "BERT-base has random weights of the scale of a real model's; MiniLM is the real all-MiniLM-L6-v2.",
+        "Not here: zentorch, whose releases go with PyTorch 2.12 and 2.14, and llama.cpp, whose converter of models "
+        "is not on PyPI.",
         f"A case that would take a library over {LONGEST:.0f} s a call is left out.",
     ]
     if any(row["library"].endswith(LIFTED) for row in numbers["rows"]):

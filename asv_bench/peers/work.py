@@ -1,6 +1,7 @@
 """What is run: two models, five uniform shapes, and real text of mixed lengths."""
 
 import ast
+import json
 import shutil
 import sysconfig
 from pathlib import Path
@@ -32,7 +33,7 @@ def write_folders(root: Path, minilm: Path) -> None:
     """Each model as a Hugging Face folder, root/NAME/hf, where it is not there yet.
 
     minilm: the folder of the real all-MiniLM-L6-v2. BERT-base gets random weights of the scale of a real model's, and
-    MiniLM's tokenizer files, which some converters insist on.
+    what some converters insist on: MiniLM's tokenizer, and the names in config.json that today's BERT no longer has.
     """
     for name in CASES:
         folder = root / name / "hf"
@@ -44,6 +45,9 @@ def write_folders(root: Path, minilm: Path) -> None:
             shutil.copytree(minilm, folder)
         else:
             write_hf_folder(random_model(CONFIGS[name]), folder)
+            config = json.loads((folder / "config.json").read_text())
+            config |= {"architectures": ["BertModel"], "position_embedding_type": "absolute"}
+            (folder / "config.json").write_text(json.dumps(config))
             for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
                 shutil.copy(minilm / file, folder)
         (folder / "done").touch()

@@ -1,0 +1,98 @@
+"""What the peers' table is put together from, without any peer."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ASV_BENCH = Path(__file__).parents[1] / "asv_bench"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ASV_BENCH))
+    yield
+    for name in [n for n in sys.modules if n.split(".")[0] in ("peers", "benchmarks")]:
+        del sys.modules[name]
+
+
+def numbers(rows):
+    return {
+        "machine": {"cpu": "A CPU", "engine runs": "avx2", "threads": 2, "python": "3.11", "date": "2000-01-01",
+                    "versions": {"engine": "1"}},
+        "peak": {"float32": 200.0, "int8": 300.0},
+        "quick": False,
+        "text": {"sentences": 100, "tokens": 2000, "median": 18.0, "95 %": 70.0, "longest": 200},
+        "rows": [{"model": "MiniLM", "precision": "float32", **row} for row in rows],
+    }  # fmt: skip
+
+
+def ran(library, case, median):
+    return {"library": library, "case": case, "median": median, "minimum": median / 2, "calls": 3, "fraction": 0.5,
+            "cosine": 0.9999, "least_cosine": 0.99}  # fmt: skip
+
+
+def test_the_last_line_compares_with_the_fastest_peer():
+    from peers.report import table
+
+    rows = [ran("engine", "1x16", 0.010), ran("OpenVINO", "1x16", 0.015)]
+    rows.append(ran("PyTorch", "1x16", 0.020) | {"minimum": 0.006})
+    rows += [ran("engine", "text", 2.0), ran("PyTorch", "text", 1.0)]
+    rows.append({"library": "OpenVINO", "case": "text", "why": "no | x"})
+    lines = table(numbers(rows)).splitlines()
+    assert "| **ahead by** | 1.50 (1.20) | 0.50 (0.50) |" in lines
+    assert "| engine | **10.00 ms (5.00)**<br>50%, 0.99990 | 50 /s (100)<br>50%, 0.99990 |" in lines
+    assert "| OpenVINO | 15.00 ms (7.50)<br>50%, 0.99990 | no \\| x |" in lines
+
+
+def test_a_library_that_did_not_run_says_why_once():
+    from peers.report import table
+
+    rows = [ran("PyTorch", case, 1.0) for case in ("1x16", "1x128")]
+    rows += [{"library": "engine", "case": case, "why": "not there"} for case in ("1x16", "1x128")]
+    lines = table(numbers(rows)).splitlines()
+    assert "| engine | not there | |" in lines
+    assert "| **ahead by** |  |  |" in lines
+
+
+def test_cosines():
+    from peers.measure import cosines
+
+    reference = np.array([[[1.0, 0.0], [0.0, 2.0]]], np.float32)
+    answer = np.array([[[3.0, 0.0], [1.0, 1.0]]], np.float32)
+    found = cosines(answer, reference)
+    assert found == pytest.approx({"cosine": (1 + 0.5**0.5) / 2, "least_cosine": 0.5**0.5})
+
+
+def test_sentences_are_many_and_unlike_in_length():
+    from peers.work import SENTENCES, sentences
+
+    texts = sentences()
+    lengths = [len(text.split()) for text in texts]
+    assert len(set(texts)) == len(texts) == SENTENCES
+    assert min(lengths) == 4
+    assert max(lengths) > 100
+
+
+def test_batches_and_pooling_lose_nothing():
+    from peers.work import BATCH, batches, mean_pool
+
+    class Encoding:
+        def __init__(self, text):
+            self.ids = [int(word) for word in text.split()]
+
+    class Tokenizer:
+        def encode_batch_fast(self, texts):
+            return [Encoding(text) for text in texts]
+
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 100, n) for n in rng.integers(1, 20, 2 * BATCH + 3)]
+    table = rng.standard_normal((100, 8)).astype(np.float32)
+    seen = {}
+    for members, ids, mask in batches([" ".join(map(str, row)) for row in rows], Tokenizer()):
+        assert len(members) <= BATCH
+        seen |= dict(zip(members, mean_pool(table[ids], mask), strict=True))
+    means = np.stack([table[row].mean(0) for row in rows])
+    expected = means / np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.stack([seen[i] for i in range(len(rows))]), expected, rtol=0, atol=1e-6)
