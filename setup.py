@@ -33,7 +33,7 @@ def extension(name, flags, extra_sources=(), **options):
         [f"{SOURCES}/{name}.pyx", *(f"{SOURCES}/{source}" for source in extra_sources)],
         include_dirs=[SOURCES],
         depends=[f"{SOURCES}/{name}" for name in os.listdir(SOURCES) if name.endswith((".pxi", ".pxd", ".h"))],
-        extra_compile_args=["-fvisibility=hidden", *flags],
+        extra_compile_args=["-fvisibility=hidden", "-g0", *flags],      # Python's own flags ask for debugging tables
         **options,
     )
 
