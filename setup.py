@@ -22,6 +22,7 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     INSTRUCTION_SETS["avxvnni"] = [*INSTRUCTION_SETS["avx2"], "-mavxvnni"]
     INSTRUCTION_SETS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
     INSTRUCTION_SETS["avx512vnni"] = [*INSTRUCTION_SETS["avx512"], "-mavx512vnni"]
+    INSTRUCTION_SETS["avx512bf16"] = [*INSTRUCTION_SETS["avx512vnni"], "-mavx512bf16"]
 if os.environ.get("ENGINE_BUILD_WIDE") == "1":
     # AVX-512's tile shapes without its instructions: lets any machine test them. Not for wheels.
     INSTRUCTION_SETS["wide"] = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi"]

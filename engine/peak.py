@@ -38,22 +38,23 @@ class Peak:
 
 def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> Peak:
     """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""
-    measure = {"float32": measure_fma, "int8": measure_dot}[precision]
+    measure = {"float32": measure_fma, "bfloat16": measure_pairs, "int8": measure_dot}[precision]
     return Peak(measure(threads, repeats), measure_dram(threads, repeats), threads)
 
 
 def measure_fma(threads: int, repeats: int = 5) -> float:
     """GFLOP/s of independent float32 FMAs on `threads` threads together: the best of `repeats` runs."""
-    kernels = isa.chosen()
-    flops = kernels.fma_rounds(ROUNDS, threads)
-    return flops / _best_time(lambda: kernels.fma_rounds(ROUNDS, threads), repeats) / 1e9
+    return _best_rate(isa.chosen().fma_rounds, threads, repeats)
+
+
+def measure_pairs(threads: int, repeats: int = 5) -> float:
+    """GFLOP/s of independent products of bfloat16, likewise; of FMAs where the CPU has no instruction for them."""
+    return _best_rate(isa.chosen().pair_rounds, threads, repeats)
 
 
 def measure_dot(threads: int, repeats: int = 5) -> float:
     """10^9 operations a second of independent products of 8-bit integers, likewise."""
-    kernels = isa.chosen()
-    operations = kernels.dot_rounds(ROUNDS, threads)
-    return operations / _best_time(lambda: kernels.dot_rounds(ROUNDS, threads), repeats) / 1e9
+    return _best_rate(isa.chosen().dot_rounds, threads, repeats)
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:
@@ -61,6 +62,11 @@ def measure_dram(threads: int, repeats: int = 5) -> float:
     kernels = isa.chosen()
     buffer = np.ones(BUFFER, np.float32)
     return buffer.nbytes / _best_time(lambda: kernels.read(buffer, threads), repeats) / 1e9
+
+
+def _best_rate(rounds: Callable[[int, int], float], threads: int, repeats: int) -> float:
+    operations = rounds(ROUNDS, threads)
+    return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
 
 
 def _best_time(work: Callable[[], object], repeats: int) -> float:
@@ -87,4 +93,4 @@ def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
     """Bytes of the weights that every forward pass reads: those of all layers, not the embedding tables."""
     D, F, width = config.hidden_size, config.ffn_size, config.num_heads * config.head_width
     matrices, vectors = 4 * D * width + 2 * D * F, 3 * width + 6 * D + F
-    return config.num_layers * ({"float32": 4, "int8": 1}[precision] * matrices + 4 * vectors)
+    return config.num_layers * ({"float32": 4, "bfloat16": 2, "int8": 1}[precision] * matrices + 4 * vectors)

@@ -28,6 +28,7 @@ def test_any_cpu_can_run_it(module):
 
 
 @pytest.mark.parametrize(("module", "widest"), [("kernels_avx2", "ymm"), ("kernels_avxvnni", "ymm"),
-                                                ("kernels_avx512", "zmm"), ("kernels_avx512vnni", "zmm")])
+                                                ("kernels_avx512", "zmm"), ("kernels_avx512vnni", "zmm"),
+                                                ("kernels_avx512bf16", "zmm")])
 def test_the_others_use_what_they_are_named_for(module, widest):
     assert max(registers(module)) == widest

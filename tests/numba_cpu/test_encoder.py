@@ -55,5 +55,6 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    with pytest.raises(UnsupportedError, match="int8"):
-        prepare(SMALL, WEIGHTS, precision="int8")
+    for precision in ("bfloat16", "int8"):
+        with pytest.raises(UnsupportedError, match=precision):
+            prepare(SMALL, WEIGHTS, precision=precision)

@@ -1,7 +1,7 @@
 """The CPU backend: kernels compiled ahead of time from Cython, one module per instruction set, and their schedule.
 
     isa.py       which kernels run            table.pxd       the kernel table, seam 1
-    pack.py      weights packed for them      tile.pxi ...    the kernels, written once over simd.h and dot.h
+    pack.py      weights packed for them      tile.pxi ...    the kernels, written once over simd.h, dot.h and bfloat16.h
     plan.py      a model ready to run         schedule.pxi    a forward pass, in one native call; pool.c its threads
     schedule.py  who works on what            operations.pxi, heads.pxi
     ops.py       single operations on arrays                  their native calls, on the same threads
@@ -55,7 +55,7 @@ class CythonBackend:
         from .plan import PRECISIONS, CythonPlan
 
         if run.precision not in PRECISIONS:
-            raise UnsupportedError(f"the cython backend computes in {' and '.join(PRECISIONS)}; "
+            raise UnsupportedError(f"the cython backend computes in {', '.join(PRECISIONS)}; "
                                    f"precision {run.precision!r} is not there")
         return CythonPlan(isa.chosen(), config, weights, run)
 

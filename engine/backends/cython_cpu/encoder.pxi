@@ -13,15 +13,15 @@ cdef inline const int* first_id(const int[::1] ids) noexcept:
 
 
 cdef Map map_of(packed):
-    # A PackedLinear or a PackedInt8, without its memory.
+    # A PackedLinear, PackedBFloat16 or PackedInt8, without its memory.
     cdef Map map
     memset(&map, 0, sizeof(map))
     if isinstance(packed, PackedInt8):
-        map.int8 = (<PackedInt8>packed).y
-        map.N = map.int8.N
+        map.integers = (<PackedInt8>packed).y
+        map.N, map.K = map.integers.N, map.integers.K
     else:
-        map.float32 = (<PackedLinear?>packed).y
-        map.N = map.float32.N
+        map.floats = (<PackedBFloat16>packed).y if isinstance(packed, PackedBFloat16) else (<PackedLinear?>packed).y
+        map.N, map.K = map.floats.N, map.floats.K
     return map
 
 
@@ -33,8 +33,8 @@ cdef void set_layer(Layer* layer, qkv, output, NormWeights attention_norm, up, d
 cdef class Encoder:
     """A post-norm encoder, its weights packed, ready to run on `threads` threads.
 
-    layers: for each, (qkv, output, attention_norm, up, down, ffn_norm) of NormWeights and PackedLinear, or PackedInt8 in
-    place of all of the latter.
+    layers: for each, (qkv, output, attention_norm, up, down, ffn_norm) of NormWeights and PackedLinear, or in place of
+    all of the latter PackedBFloat16 or PackedInt8.
     word [V,D], position [P,D], type [Y,D] and the norm of their sum may each be None.
     allocate(n) returns n zeroed floats. A forward pass writes to this object: the caller lets in one at a time.
     """
@@ -67,10 +67,13 @@ cdef class Encoder:
         m.x_stride = row_stride((D + VL - 1) // VL * VL)
         m.context_stride = row_stride(H * m.dp)
         m.hidden_stride = row_stride(m.layers[0].up.N)
-        m.int8 = isinstance(layers[0][0], PackedInt8)
-        if m.int8:      # an odd number of cache lines, as in row_stride
-            widest = max(D, H * m.dp, m.layers[0].up.N) * kernels.table.code_bytes
-            m.codes_stride = row_stride(widest // 4 + 16) * 4 // kernels.table.code_bytes
+        if isinstance(layers[0][0], PackedInt8):
+            m.precision, m.operand_bytes = INT8, kernels.table.code_bytes
+        elif isinstance(layers[0][0], PackedBFloat16):
+            m.precision, m.operand_bytes = BFLOAT16, kernels.table.operand_bytes % sizeof(float)
+        if m.operand_bytes:     # an odd number of cache lines, as in row_stride
+            widest = max(D, H * m.dp, m.layers[0].up.N) * m.operand_bytes
+            m.operands_stride = row_stride(widest // 4 + 16) * 4 // m.operand_bytes
         self.threads, self.allocate = threads, allocate
         self.keep = [kernels, layers, word, position, type, embedding_norm]
         self.tokens = allocate(1)
@@ -91,9 +94,9 @@ cdef class Encoder:
             self.privates[rank].y = &own[rank * each]
             self.privates[rank].hidden = self.privates[rank].y + BLOCK * m.x_stride
             self.privates[rank].scratch = self.privates[rank].hidden + BLOCK * m.hidden_stride
-            self.privates[rank].codes = self.privates[rank].scratch + row_stride(m.kernels.attention_scratch(m.d, m.dp))
-            self.privates[rank].ranges = <RowRange*>(<char*>self.privates[rank].codes
-                                                     + BLOCK * m.codes_stride * m.kernels.code_bytes)
+            self.privates[rank].operands = self.privates[rank].scratch + row_stride(m.kernels.attention_scratch(m.d, m.dp))
+            self.privates[rank].ranges = <RowRange*>(<char*>self.privates[rank].operands
+                                                     + BLOCK * m.operands_stride * m.operand_bytes)
 
     def workspace_bytes(self, Py_ssize_t tokens):
         """Bytes of workspace with `tokens` tokens in flight."""

@@ -10,7 +10,8 @@ cdef extern from *:
             if (!strcmp(isa, "avxvnni") && !__builtin_cpu_supports("avxvnni")) return 0;
             return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         }
-        if (!strcmp(isa, "avx512vnni") && !__builtin_cpu_supports("avx512vnni")) return 0;
+        if (strcmp(isa, "avx512") && !__builtin_cpu_supports("avx512vnni")) return 0;
+        if (!strcmp(isa, "avx512bf16") && !__builtin_cpu_supports("avx512bf16")) return 0;
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     }
@@ -22,6 +23,6 @@ cdef extern from *:
 
 
 def supports(str isa):
-    """Whether this CPU and its operating system can run the kernels of instruction set "avx2", "avxvnni", "avx512" or
-    "avx512vnni"."""
+    """Whether this CPU and its operating system can run the kernels of instruction set "avx2", "avxvnni", "avx512",
+    "avx512vnni" or "avx512bf16"."""
     return cpu_has(isa.encode())

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from ...errors import BackendUnavailable
 from .native import Kernels, supports
 
-INSTRUCTION_SETS = ("avx512vnni", "avx512", "avxvnni", "avx2", "portable", "wide")
-"""Fastest first; vnni: with instructions for products of 8-bit integers. `wide` is `portable` with the tile shapes of
-AVX-512, built for tests only."""
+INSTRUCTION_SETS = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "portable", "wide")
+"""Fastest first; vnni: with instructions for products of 8-bit integers; bf16: of bfloat16 too. `wide` is `portable`
+with the tile shapes of AVX-512, built for tests only."""
 
 
 def why_not(isa: str) -> str | None:

@@ -14,6 +14,7 @@ from engine.backends.cython_cpu.table cimport (
 include "simd.pxi"
 include "elementwise.pxi"
 include "tile.pxi"
+include "bfloat16.pxi"
 include "linear.pxi"
 include "attention.pxi"
 include "scores.pxi"
@@ -45,6 +46,11 @@ TABLE.quantize = quantize
 TABLE.pack_int8 = pack_int8
 TABLE.linear_int8 = linear_int8
 TABLE.dot_rounds = dot_rounds
+TABLE.operand_bytes = sizeof(operand)
+TABLE.to_operands = to_operands
+TABLE.pack_bfloat16 = pack_bfloat16
+TABLE.linear_bfloat16 = linear_bfloat16
+TABLE.pair_rounds = pair_rounds
 TABLE.fma_rounds = fma_rounds
 TABLE.read = read
 

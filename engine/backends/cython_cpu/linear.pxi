@@ -1,9 +1,13 @@
-# The packed matrix product: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
+# The packed matrix product: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), its weights in float32, or in
+# bfloat16 and pairs of successive k (bfloat16.h).
 
-cdef void linear(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
-                 const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
+                                 const float* residual, const Output* out, Py_ssize_t panel,
+                                 Py_ssize_t last) noexcept nogil:
     # Loops, outermost first: slices of K; panels, whose slice stays in cache; tiles of rows of nearly equal height.
-    cdef Py_ssize_t slices = (y.K + KC - 1) // KC, tiles = (M + MR - 1) // MR
+    cdef Py_ssize_t step = 2 if kind == PAIRS else 1, a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
+    cdef Py_ssize_t w_size = sizeof(float) // step, deepest = step * KC, K = (y.K + step - 1) // step * step
+    cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR
     cdef Py_ssize_t s, k, p, i, row, next_row, column
     cdef int j, nv
     cdef bint final
@@ -12,26 +16,39 @@ cdef void linear(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_
     t.out_stride = out.stride
     t.ahead_step = (NR * sizeof(float) + tiles - 1) // max(tiles, 1)
     for s in range(slices):
-        k = y.K * s // slices
-        t.depth = y.K * (s + 1) // slices - k
+        k = K // step * s // slices * step
         final = s == slices - 1
+        t.depth = (y.K if final else K // step * (s + 1) // slices * step) - k
         t.activation = y.activation if final else IDENTITY
         for p in range(panel, last):
             nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
             for j in range(nv):
                 column = p * NR + j * VL
                 t.column[j] = column // out.width * out.block + column % out.width
-            t.b = y.panels + p * NR * y.K + k * nv * VL
+            t.b = <const char*>y.panels + (p * NR * K + k * nv * VL) * w_size
             t.bias = y.bias + p * NR if s == 0 else NULL
             row = 0
             for i in range(tiles):
                 next_row = M * (i + 1) // tiles
-                t.a = a + row * a_stride + k
-                t.ahead = <const char*>(t.b + NR * y.K) + t.depth * NR * sizeof(float) * i // tiles
+                t.a = a + (row * a_stride + k) * a_size
+                t.ahead = <const char*>t.b + NR * (K + t.depth * i // tiles) * w_size
                 t.out = out.data + row * out.stride
                 t.residual = residual + row * out.stride if final and residual != NULL else NULL
-                linear_any(<int>(next_row - row), nv, &t)
+                if kind == PAIRS:
+                    pairs_any(<int>(next_row - row), nv, &t)
+                else:
+                    linear_any(<int>(next_row - row), nv, &t)
                 row = next_row
+
+
+cdef void linear(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
+                 const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_panels(LINEAR, y, <const char*>a, a_stride, M, residual, out, panel, last)
+
+
+cdef void linear_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
+                          const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_panels(PAIRS, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
 cdef void pack(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil:

@@ -9,7 +9,10 @@ import numpy as np
 
 from ...config import ModelConfig
 from ...quantize import quantize_rows
-from .native import Kernels, NormWeights, PackedInt8, PackedLinear
+from ...weights.bfloat16 import to_bfloat16
+from .native import Kernels, NormWeights, PackedBFloat16, PackedInt8, PackedLinear
+
+Packed = PackedLinear | PackedBFloat16 | PackedInt8
 
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 """As enum Activation in table.pxd."""
@@ -30,7 +33,7 @@ class Packer:
         self._kernels = kernels
         self._config = config
         self._weights = weights
-        self._int8 = precision == "int8"
+        self._precision = precision
 
     def layer(self, i: int) -> tuple:
         """(qkv, output, attention norm, up, down, ffn norm), as the native encoder takes them."""
@@ -48,14 +51,14 @@ class Packer:
         """Weight and bias of a norm."""
         return NormWeights(self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], self._config.norm_eps)
 
-    def _linear(self, name: str, activation: int = 0) -> PackedLinear | PackedInt8:
+    def _linear(self, name: str, activation: int = 0) -> Packed:
         weight, scale = self._rows(name)
         N = self._padded(len(weight))
         bias = np.zeros(N, np.float32)
         bias[: len(weight)] = self._weights[f"{name}.bias"]
         return self._panels(weight.shape[1], bias, [(0, weight, scale)], activation)
 
-    def _heads(self, prefix: str) -> PackedLinear | PackedInt8:
+    def _heads(self, prefix: str) -> Packed:
         """Queries, keys and values as one map of 3*H heads, each of d columns padded to a whole number of vectors."""
         H, d, D = self._config.num_heads, self._config.head_width, self._config.hidden_size
         dp = self._padded(d)
@@ -68,7 +71,7 @@ class Packer:
                       enumerate(zip(weight.reshape(H, d, D), scale.reshape(H, d), strict=True))]
         return self._panels(D, bias.reshape(-1), heads)
 
-    def _output(self, name: str) -> PackedLinear | PackedInt8:
+    def _output(self, name: str) -> Packed:
         """The map back from the padded heads [H*dp] to [D]."""
         H, d, D = self._config.num_heads, self._config.head_width, self._config.hidden_size
         weight, scale = self._rows(name)
@@ -79,26 +82,29 @@ class Packer:
         return self._panels(H * padded.shape[2], bias, [(0, padded.reshape(D, -1), scale)])
 
     def _rows(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The weight [N,K] of a linear map in the plan's precision, and the scale of each row: ones in float32."""
+        """The weight [N,K] of a linear map in the plan's precision, and the scale of each row: ones but in int8."""
         weight = self._weights[f"{name}.weight"]
-        if not self._int8:
-            return weight, np.ones(len(weight), np.float32)
         if weight.dtype == np.int8:
             return weight, self._weights[f"{name}.weight_scale"]
-        return quantize_rows(weight)
+        if self._precision == "int8":
+            return quantize_rows(weight)
+        return to_bfloat16(weight) if self._precision == "bfloat16" else weight, np.ones(len(weight), np.float32)
 
     def _panels(self, K: int, bias: np.ndarray, parts: Iterable[tuple[int, np.ndarray, np.ndarray]],
-                activation: int = 0) -> PackedLinear | PackedInt8:
+                activation: int = 0) -> Packed:
         """A map of len(bias) columns from parts: the first column of each, its rows of weights, and their scales."""
         N = len(bias)
-        packed: PackedLinear | PackedInt8
-        if self._int8:
+        packed: Packed
+        if self._precision == "int8":
             size = N * -(-K // self._kernels.DOT) * self._kernels.DOT
             scales = np.ones(N, np.float32)
             packed = PackedInt8(self._kernels, allocate(-(-size // 4)).view(np.int8)[:size], K, scales, bias,
                                 np.zeros(N, np.float32), activation)
             for column, _, scale in parts:
                 scales[column : column + len(scale)] = scale
+        elif self._precision == "bfloat16":
+            size = N * -(-K // 2)
+            packed = PackedBFloat16(self._kernels, allocate(size).view(np.uint16), K, bias, activation)
         else:
             packed = PackedLinear(self._kernels, allocate(N * K), bias, activation)
         for column, weight, _ in parts:

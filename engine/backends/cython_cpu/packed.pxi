@@ -3,6 +3,12 @@
 cdef class Kernels
 
 
+cdef int check_place(Py_ssize_t n, Py_ssize_t depth, Py_ssize_t column, Py_ssize_t N, Py_ssize_t K) except -1:
+    if depth != K or column < 0 or column + n > N:
+        raise ValueError(f"[{n}, {depth}] at column {column} is outside [{N}, {K}]")
+    return 0
+
+
 cdef class PackedLinear:
     """A linear map y = activation(a w^T + bias), its weights in panels.
 
@@ -24,10 +30,32 @@ cdef class PackedLinear:
 
     def fill(self, const float[:, ::1] w, Py_ssize_t column=0):
         """Put the rows of w [n,K] at columns [column, column+n)."""
-        if w.shape[1] != self.y.K or column < 0 or column + w.shape[0] > self.y.N:
-            raise ValueError(f"[{w.shape[0]}, {w.shape[1]}] at column {column} is outside [{self.y.N}, {self.y.K}]")
+        check_place(w.shape[0], w.shape[1], column, self.y.N, self.y.K)
         with nogil:
             self.kernels.table.pack(&self.y, &self.panels[0], column, &w[0, 0], w.shape[0])
+
+
+cdef class PackedBFloat16:
+    """The same in bfloat16, kept as uint16: `panels` is [N*K'] of zeros, with K' = K padded to a multiple of 2."""
+
+    cdef Linear y
+    cdef Kernels kernels
+    cdef unsigned short[::1] panels
+    cdef const float[::1] bias
+
+    def __init__(self, Kernels kernels, unsigned short[::1] panels, Py_ssize_t K, const float[::1] bias,
+                 int activation=IDENTITY):
+        cdef Py_ssize_t N = bias.shape[0]
+        if N % kernels.VL or panels.shape[0] != N * ((K + 1) // 2 * 2):
+            raise ValueError(f"{panels.shape[0]} weights and {N} biases are no packed [N, {K}]")
+        self.kernels, self.panels, self.bias = kernels, panels, bias
+        self.y.panels, self.y.bias, self.y.N, self.y.K, self.y.activation = &panels[0], &bias[0], N, K, activation
+
+    def fill(self, const unsigned short[:, ::1] w, Py_ssize_t column=0):
+        """Put the rows of w [n,K] at columns [column, column+n)."""
+        check_place(w.shape[0], w.shape[1], column, self.y.N, self.y.K)
+        with nogil:
+            self.kernels.table.pack_bfloat16(&self.y, &self.panels[0], column, &w[0, 0], w.shape[0])
 
 
 cdef class PackedInt8:
@@ -55,8 +83,7 @@ cdef class PackedInt8:
 
     def fill(self, const signed char[:, ::1] w, Py_ssize_t column=0):
         """Put the rows of w [n,K] at columns [column, column+n)."""
-        if w.shape[1] != self.y.K or column < 0 or column + w.shape[0] > self.y.N:
-            raise ValueError(f"[{w.shape[0]}, {w.shape[1]}] at column {column} is outside [{self.y.N}, {self.y.K}]")
+        check_place(w.shape[0], w.shape[1], column, self.y.N, self.y.K)
         with nogil:
             self.kernels.table.pack_int8(&self.y, &self.panels[0], &self.sums[0], column, &w[0, 0], w.shape[0])
 

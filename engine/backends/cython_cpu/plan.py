@@ -16,11 +16,12 @@ from .native import Encoder, Kernels
 from .pack import Packer, allocate
 from .schedule import make_schedule
 
-PRECISIONS = ("float32", "int8")
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 class CythonPlan:
-    """`forward` may be called from any thread; calls take turns. In int8 the linear maps are; all else is float32."""
+    """`forward` may be called from any thread; calls take turns. Its linear maps are in the plan's precision; all else
+    is float32."""
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
         self._run = run

@@ -13,11 +13,17 @@ cdef enum:
     BLOCK = 64                  # rows that go through a layer's products together, their hidden rows in L2
     COLUMN_TOKENS = BLOCK       # up to so many tokens a team splits columns, in the first thread's block of rows
 
+cdef enum Precision:
+    FLOAT32
+    BFLOAT16
+    INT8
+
 cdef struct Map:
     # A linear map in the model's precision: one of the two is set.
-    Linear float32
-    LinearInt8 int8
+    Linear floats               # float32 or bfloat16
+    LinearInt8 integers
     Py_ssize_t N
+    Py_ssize_t K
 
 cdef struct Layer:
     Map qkv                     # [3*H*dp, D]: heads of q, then of k, then of v, each padded to dp
@@ -32,7 +38,8 @@ cdef struct Model:
     Layer* layers
     Embedding embedding         # tables; ids and embeds belong to a call
     Norm embedding_norm         # weight NULL: there is none
-    bint int8
+    Precision precision         # of the linear maps
+    int operand_bytes           # of an element of the rows that they take; 0: they take the rows as they are
     float scale
     Py_ssize_t L
     Py_ssize_t D
@@ -42,7 +49,7 @@ cdef struct Model:
     Py_ssize_t x_stride         # floats from one row to the next: see row_stride
     Py_ssize_t context_stride
     Py_ssize_t hidden_stride
-    Py_ssize_t codes_stride     # codes from one row of them to the next; 0 in float32
+    Py_ssize_t operands_stride  # elements from one row of operands to the next
 
 cdef struct Sequence:
     Py_ssize_t source           # its first token in the batch
@@ -62,8 +69,8 @@ cdef struct Private:
     float* y                    # [BLOCK][x_stride]
     float* hidden               # [BLOCK][hidden_stride]
     float* scratch              # attention's
-    void* codes                 # [BLOCK][codes_stride], of the rows that a product in 8-bit integers takes
-    RowRange* ranges            # [BLOCK]
+    void* operands              # [BLOCK][operands_stride], of the rows that a product takes
+    RowRange* ranges            # [BLOCK], of codes
 
 cdef struct Team:
     int rank
@@ -101,7 +108,7 @@ cdef Py_ssize_t token_floats(const Model* m) noexcept nogil:
 
 cdef Py_ssize_t private_floats(const Model* m) noexcept nogil:
     return (BLOCK * (m.x_stride + m.hidden_stride) + row_stride(m.kernels.attention_scratch(m.d, m.dp))
-            + BLOCK * (m.codes_stride * m.kernels.code_bytes // 4 + 2))
+            + BLOCK * (m.operands_stride * m.operand_bytes // 4 + 2))
 
 
 cdef inline void meet(const Team* team) noexcept nogil:
@@ -154,14 +161,36 @@ cdef inline Py_ssize_t panels_of(const Model* m, const Map* map) noexcept nogil:
     return (map.N + m.kernels.NR - 1) // m.kernels.NR
 
 
+cdef void take_rows(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t first,
+                    Py_ssize_t last, const Private* own) noexcept nogil:
+    # Rows [first, last) of a, at most BLOCK in all, as the map's product takes them.
+    cdef char* operands = <char*>own.operands + first * m.operands_stride * m.operand_bytes
+    if m.precision == INT8:
+        m.kernels.quantize(a + first * a_stride, a_stride, last - first, map.K, operands, m.operands_stride,
+                           own.ranges + first)
+    elif m.operand_bytes:
+        m.kernels.to_operands(a + first * a_stride, a_stride, last - first, map.K, operands, m.operands_stride)
+
+
+cdef void multiply(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
+                   const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last,
+                   const Private* own) noexcept nogil:
+    # Panels [panel, last) of the product with rows of a that were taken.
+    if m.precision == INT8:
+        m.kernels.linear_int8(&map.integers, own.operands, m.operands_stride, own.ranges, M, residual, out, panel, last)
+    elif m.precision == FLOAT32:
+        m.kernels.linear(&map.floats, a, a_stride, M, residual, out, panel, last)
+    elif m.operand_bytes:
+        m.kernels.linear_bfloat16(&map.floats, own.operands, m.operands_stride, M, residual, out, panel, last)
+    else:
+        m.kernels.linear_bfloat16(&map.floats, a, a_stride, M, residual, out, panel, last)
+
+
 cdef void multiply_rows_by(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
                            const float* residual, const Output* out, const Private* own) noexcept nogil:
     # All columns, of at most BLOCK rows.
-    if m.int8:
-        m.kernels.quantize(a, a_stride, M, map.int8.K, own.codes, m.codes_stride, own.ranges)
-        m.kernels.linear_int8(&map.int8, own.codes, m.codes_stride, own.ranges, M, residual, out, 0, panels_of(m, map))
-    else:
-        m.kernels.linear(&map.float32, a, a_stride, M, residual, out, 0, panels_of(m, map))
+    take_rows(m, map, a, a_stride, 0, M, own)
+    multiply(m, map, a, a_stride, M, residual, out, 0, panels_of(m, map), own)
 
 
 cdef void attend(const Model* m, const Group* g, float* scratch, const Team* team) noexcept nogil:
@@ -239,17 +268,12 @@ cdef void encode_by_rows(const Job* job, const Group* g, const Private* own, con
 
 cdef void split_columns(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
                         const float* residual, const Output* out, const Private* shared, const Team* team) noexcept nogil:
-    # Each thread its columns of the product, of rows that it has had its share in turning into codes.
-    cdef Py_ssize_t panels = panels_of(m, map), row = M * team.rank // team.size
-    cdef Py_ssize_t panel = panels * team.rank // team.size, last = panels * (team.rank + 1) // team.size
-    if m.int8:
-        m.kernels.quantize(a + row * a_stride, a_stride, M * (team.rank + 1) // team.size - row, map.int8.K,
-                           <char*>shared.codes + row * m.codes_stride * m.kernels.code_bytes, m.codes_stride,
-                           shared.ranges + row)
+    # Each thread its columns of the product, of rows that it has had its share in taking.
+    cdef Py_ssize_t panels = panels_of(m, map), rank = team.rank, size = team.size
+    if m.operand_bytes:
+        take_rows(m, map, a, a_stride, M * rank // size, M * (rank + 1) // size, shared)
         meet(team)
-        m.kernels.linear_int8(&map.int8, shared.codes, m.codes_stride, shared.ranges, M, residual, out, panel, last)
-    else:
-        m.kernels.linear(&map.float32, a, a_stride, M, residual, out, panel, last)
+    multiply(m, map, a, a_stride, M, residual, out, panels * rank // size, panels * (rank + 1) // size, shared)
     meet(team)
 
 

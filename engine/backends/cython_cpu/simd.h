@@ -31,7 +31,9 @@
 #if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
 #include <immintrin.h>
 
-#ifdef __AVX512VNNI__
+#if defined(__AVX512BF16__)
+#define ISA_NAME "avx512bf16"
+#elif defined(__AVX512VNNI__)
 #define ISA_NAME "avx512vnni"
 #else
 #define ISA_NAME "avx512"

@@ -69,6 +69,28 @@ cdef class Kernels:
                                    <const RowRange*>&ranges[0, 0], codes.shape[0], extra, &target, 0,
                                    (map.y.N + self.table.NR - 1) // self.table.NR)
 
+    @property
+    def operand_bytes(self):
+        """Bytes of a left operand of a product with bfloat16 weights: 2, bfloat16, or 4, float32; 0 where there is none."""
+        return self.table.operand_bytes
+
+    def to_operands(self, const float[:, :] x, unsigned char[:, ::1] operands):
+        """The rows of x [M,K] as `linear_bfloat16` takes them, padded to VL."""
+        with nogil:
+            self.table.to_operands(&x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1], &operands[0, 0],
+                                   operands.shape[1] // self.table.operand_bytes)
+
+    def linear_bfloat16(self, PackedBFloat16 map, const unsigned char[:, ::1] operands, float[:, :] out,
+                        const float[:, :] residual=None, Py_ssize_t width=0, Py_ssize_t block=0):
+        """As `linear`, of rows by `to_operands`."""
+        cdef Output target
+        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        cdef const float* extra = &residual[0, 0] if residual is not None else NULL
+        with nogil:
+            self.table.linear_bfloat16(&map.y, &operands[0, 0], operands.shape[1] // self.table.operand_bytes,
+                                       operands.shape[0], extra, &target, 0,
+                                       (map.y.N + self.table.NR - 1) // self.table.NR)
+
     def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
                   float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
                   const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
@@ -106,27 +128,34 @@ cdef class Kernels:
     def fma_rounds(self, Py_ssize_t n, int threads=1):
         """Do n rounds of independent FMAs on each thread of the pool; returns the floating-point operations of all."""
         cdef Probe probe
-        probe.table, probe.n, probe.x, probe.integers = self.table, n, NULL, False
+        probe.rounds, probe.n, probe.x = self.table.fma_rounds, n, NULL
+        return run_probe(&probe, threads)
+
+    def pair_rounds(self, Py_ssize_t n, int threads=1):
+        """Likewise n rounds of independent products of bfloat16, or FMAs where there is no instruction for them."""
+        cdef Probe probe
+        probe.rounds, probe.n, probe.x = self.table.pair_rounds, n, NULL
         return run_probe(&probe, threads)
 
     def dot_rounds(self, Py_ssize_t n, int threads=1):
         """Likewise n rounds of independent products of 8-bit integers; returns the integer operations of all."""
         cdef Probe probe
-        probe.table, probe.n, probe.x, probe.integers = self.table, n, NULL, True
+        probe.rounds, probe.n, probe.x = self.table.dot_rounds, n, NULL
         return run_probe(&probe, threads)
 
     def read(self, const float[::1] x, int threads=1):
         """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
         cdef Probe probe
-        probe.table, probe.n, probe.x = self.table, x.shape[0] // threads // (4 * self.table.VL) * 4 * self.table.VL, &x[0]
+        probe.read, probe.x = self.table.read, &x[0]
+        probe.n = x.shape[0] // threads // (4 * self.table.VL) * 4 * self.table.VL
         return run_probe(&probe, threads)
 
 
 cdef struct Probe:
-    const KernelTable* table
+    double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
+    float (*read)(const float* x, Py_ssize_t n) noexcept nogil
     Py_ssize_t n
-    const float* x          # what to read; NULL: do FMAs, or products of integers
-    bint integers
+    const float* x          # what to read; NULL: do rounds
     double total            # added up under a lock
 
 
@@ -146,12 +175,10 @@ cdef extern from *:
 cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
     cdef Probe* probe = <Probe*>arg
     cdef float sink
-    if probe.x == NULL and probe.integers:
-        add_up(&probe.total, probe.table.dot_rounds(probe.n, &sink))
-    elif probe.x == NULL:
-        add_up(&probe.total, probe.table.fma_rounds(probe.n, &sink))
+    if probe.x == NULL:
+        add_up(&probe.total, probe.rounds(probe.n, &sink))
     else:
-        add_up(&probe.total, probe.table.read(probe.x + rank * probe.n, probe.n))
+        add_up(&probe.total, probe.read(probe.x + rank * probe.n, probe.n))
 
 
 cdef double run_probe(Probe* probe, int threads) except *:

@@ -13,7 +13,7 @@ cdef enum Activation:
 
 cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N])
-    const float* panels         # [N/NR][K][NR], see pack
+    const void* panels          # float32 [N/NR][K][NR], or bfloat16 [N/NR][K/2][NR][2], two successive k side by side
     const float* bias           # [N]
     Py_ssize_t N                # padded to VL
     Py_ssize_t K
@@ -111,6 +111,7 @@ cdef struct KernelTable:
     int MR
     int DOT                     # steps of depth of a product of integers, and bytes of an activation's code; 0, and
     int code_bytes              # the functions in 8-bit integers NULL: this table has none
+    int operand_bytes           # of an element of the rows that a product with bfloat16 weights takes; likewise
     # Columns [column, column + n) of the packed matrix, from w[n,K]; both start at a multiple of VL.
     void (*pack)(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil
     # Panels [panel, last) of y for M rows of a; residual, when not NULL, has the geometry of a plain out.
@@ -144,6 +145,15 @@ cdef struct KernelTable:
                         Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
                         Py_ssize_t last) noexcept nogil
     double (*dot_rounds)(Py_ssize_t n, float* sink) noexcept nogil
+    # Of bfloat16 weights. to_operands: rows of x as the product takes them, padded to VL; where operand_bytes is 4,
+    # these are the rows themselves.
+    void (*to_operands)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                        Py_ssize_t operands_stride) noexcept nogil
+    void (*pack_bfloat16)(const Linear* y, unsigned short* panels, Py_ssize_t column, const unsigned short* w,
+                          Py_ssize_t n) noexcept nogil
+    void (*linear_bfloat16)(const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
+                            const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
+    double (*pair_rounds)(Py_ssize_t n, float* sink) noexcept nogil
     # Roofline: n rounds of independent FMAs, returning their number of flops; and a sum over n floats.
     double (*fma_rounds)(Py_ssize_t n, float* sink) noexcept nogil
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil

@@ -5,15 +5,16 @@
 
 cdef enum TileKind:
     LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a panel slice
+    PAIRS       # the same, of bfloat16 weights                 a [mr][depth] operands, b [depth/2][nv*VL][2] likewise
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
 
 cdef struct Tile:
-    const float* a
-    const float* b
+    const void* a
+    const void* b
     float* out
     Py_ssize_t depth
-    Py_ssize_t a_stride             # floats from one row of a to the next (CONTEXT: from one step of depth to the next)
+    Py_ssize_t a_stride             # elements from one row of a to the next (CONTEXT: from one step of depth to the next)
     Py_ssize_t b_stride             # floats from one step of depth to the next, where b is not a panel
     Py_ssize_t out_stride
     Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns
@@ -51,14 +52,18 @@ cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const fl
         b += b_step
 
 
-cdef inline void linear_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+cdef inline void linear_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
     cdef int i, j
     for i in range(mr):
         for j in range(nv):
             if j * VL % LINE == 0:
                 fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
-    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, True, t.ahead, t.ahead_step, acc)
+    if kind == PAIRS:
+        multiply_pairs(mr, nv, t, acc)
+    else:
+        multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, True, t.ahead,
+                 t.ahead_step, acc)
     if t.bias != NULL:
         for i in range(mr):
             for j in range(nv):
@@ -82,7 +87,7 @@ cdef inline void scores_tile(const int mr, const int nv, const Tile* t) noexcept
     cdef vf acc[MR * NV]
     cdef vf maximum
     cdef int i, j
-    multiply(mr, nv, t.depth, t.a, t.a_stride, 1, t.b, nv * VL, False, NULL, 0, acc)
+    multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, False, NULL, 0, acc)
     for j in range(nv):
         maximum = v_load(t.maximum + j * VL)
         for i in range(mr):
@@ -95,7 +100,7 @@ cdef inline void context_tile(const int mr, const int nv, const Tile* t) noexcep
     cdef vf acc[MR * NV]
     cdef int i, j
     cdef float* out
-    multiply(mr, nv, t.depth, t.a, 1, t.a_stride, t.b, t.b_stride, False, NULL, 0, acc)
+    multiply(mr, nv, t.depth, <const float*>t.a, 1, t.a_stride, <const float*>t.b, t.b_stride, False, NULL, 0, acc)
     for i in range(mr):
         for j in range(nv):
             out = t.out + i * t.out_stride + j * VL
@@ -107,8 +112,8 @@ cdef inline void context_tile(const int mr, const int nv, const Tile* t) noexcep
 # The ladder from run-time sizes to compiled ones.
 
 cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
-    if kind == LINEAR:
-        linear_tile(mr, nv, t)
+    if kind == LINEAR or kind == PAIRS:
+        linear_tile(kind, mr, nv, t)
     elif kind == SCORES:
         scores_tile(mr, nv, t)
     else:
@@ -143,6 +148,10 @@ cdef inline void tile_any(const int kind, int mr, int nv, const Tile* t) noexcep
 
 cdef void linear_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(LINEAR, mr, nv, t)
+
+
+cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(PAIRS, mr, nv, t)
 
 
 cdef void scores_any(int mr, int nv, const Tile* t) noexcept nogil:

@@ -162,6 +162,7 @@ class KernelTable:
     MR: Int
     DOT: Int
     code_bytes: Int
+    operand_bytes: Int
     pack: Code
     linear: Code
     attention_scratch: Code
@@ -177,5 +178,9 @@ class KernelTable:
     pack_int8: Code
     linear_int8: Code
     dot_rounds: Code
+    to_operands: Code
+    pack_bfloat16: Code
+    linear_bfloat16: Code
+    pair_rounds: Code
     fma_rounds: Code
     read: Code

@@ -1,0 +1,87 @@
+/* Products of bfloat16, the upper halves of floats, summed in float32. Two successive steps of depth, a pair, lie in each
+ * 32-bit lane of the weights, the first in the lower half.
+ *
+ *   section       an operand is  a pair takes
+ *   AVX512-BF16   bfloat16       one instruction, vdpbf16ps
+ *   wide          bfloat16       its emulation, so that its layout is tested on any machine
+ *   others        float          two FMAs, of weights widened by a shift and a mask
+ *
+ * Where there is no such instruction, rounding the operands would gain nothing, so they stay float32. */
+#pragma once
+#include "simd.h"
+
+#if defined(__AVX512BF16__) && !defined(ENGINE_EMULATE_WIDE)
+
+enum { HALVES = 1 };
+typedef uint16_t operand;
+typedef __m512bh vp;
+INLINE vp p_weights(const uint16_t *p, int half) { return (void)half, (vp)_mm512_loadu_si512(p); }
+INLINE vp p_operand(const operand *p) {
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return (vp)_mm512_set1_epi32(pair);
+}
+INLINE vp p_lanes(vf x) { return (vp)x; }
+INLINE vf p_dot(vf sum, vp x, vp weights) { return _mm512_dpbf16_ps(sum, x, weights); }
+INLINE void p_store(operand *p, vf x) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x)); }
+
+#elif defined(ENGINE_EMULATE_WIDE)
+
+enum { HALVES = 1 };
+typedef uint16_t operand;
+typedef vi vp;
+INLINE vp p_weights(const uint16_t *p, int half) {
+    vp pairs;
+    return (void)half, memcpy(&pairs, p, sizeof pairs), pairs;
+}
+INLINE vp p_operand(const operand *p) {
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return pair - (vp){0};
+}
+INLINE vp p_lanes(vf x) { return (vp)x; }
+static __attribute__((noinline)) /* as d_dot: compile time */
+vf p_dot(vf sum, vp x, vp weights) {
+    sum = (vf)(x << 16) * (vf)(weights << 16) + sum;
+    return (vf)(x & (int32_t)0xffff0000) * (vf)(weights & (int32_t)0xffff0000) + sum;
+}
+INLINE void p_store(operand *p, vf x) {
+    for (int lane = 0; lane < VL; lane++) {
+        uint32_t bits;
+        float value = x[lane];
+        memcpy(&bits, &value, sizeof bits);
+        p[lane] = (operand)(value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40);
+    }
+}
+
+#else
+
+enum { HALVES = 2 };
+typedef float operand;
+typedef vf vp;
+#if defined(__AVX512F__)
+INLINE vp p_weights(const uint16_t *p, int half) {
+    __m512i pairs = _mm512_loadu_si512(p);
+    return (vp)(half ? _mm512_and_si512(pairs, _mm512_set1_epi32((int32_t)0xffff0000)) : _mm512_slli_epi32(pairs, 16));
+}
+#elif defined(__AVX2__)
+INLINE vp p_weights(const uint16_t *p, int half) {
+    __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
+    return (vp)(half ? _mm256_and_si256(pairs, _mm256_set1_epi32((int32_t)0xffff0000)) : _mm256_slli_epi32(pairs, 16));
+}
+#else
+INLINE vp p_weights(const uint16_t *p, int half) {
+    vi pairs;
+    memcpy(&pairs, p, sizeof pairs);
+    return (vp)(half ? pairs & (int32_t)0xffff0000 : pairs << 16);
+}
+#endif
+INLINE vp p_operand(const operand *p) { return v_set1(*p); }
+INLINE vp p_lanes(vf x) { return x; }
+INLINE vf p_dot(vf sum, vp x, vp weights) { return v_fma(x, weights, sum); }
+INLINE void p_store(operand *p, vf x) { v_store(p, x); }
+
+#endif
+
+/* p_weights: VL pairs; with HALVES = 2, the first or second of each. p_operand: that, or the pair, at p in every lane.
+ * p_lanes: the lanes of x as weights. p_store: VL operands, rounded half to even. */

@@ -1,0 +1,99 @@
+# Tiles of bfloat16 weights, two steps of depth (a pair) at a time, and what they take; linear.pxi goes over them.
+
+cdef extern from "bfloat16.h" nogil:
+    ctypedef struct vp:
+        pass
+    ctypedef int operand
+    enum:
+        HALVES
+    vp p_weights(const unsigned short* p, int half)
+    vp p_operand(const operand* p)
+    vf p_dot(vf sum, vp x, vp weights)
+    vp p_lanes(vf x)
+    void p_store(operand* p, vf x)
+
+
+cdef inline void multiply_half(const int mr, const int nv, const operand* a, Py_ssize_t a_stride,
+                               const unsigned short* b, const int half, vf* acc) noexcept nogil:
+    cdef vp w[NV]
+    cdef vp x
+    cdef int i, j
+    for j in range(nv):
+        w[j] = p_weights(b + j * VL * 2, half)
+    for i in range(mr):
+        x = p_operand(a + i * a_stride + half)
+        for j in range(nv):
+            acc[i * NV + j] = p_dot(acc[i * NV + j], x, w[j])
+
+
+cdef inline void multiply_pairs(const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
+    # As multiply, two steps of depth at a time. Operands are padded to whole pairs where HALVES is 1, else not read there.
+    cdef const operand* a = <const operand*>t.a
+    cdef const unsigned short* b = <const unsigned short*>t.b
+    cdef const char* ahead = t.ahead
+    cdef int i, j
+    cdef Py_ssize_t k
+    for i in range(mr):
+        for j in range(nv):
+            acc[i * NV + j] = v_set1(0.0)
+    for k in range(t.depth // 2):
+        fetch_far(ahead)
+        ahead += t.ahead_step
+        multiply_half(mr, nv, a, t.a_stride, b, 0, acc)
+        if HALVES == 2:
+            multiply_half(mr, nv, a, t.a_stride, b, 1, acc)
+        a += 2
+        b += nv * VL * 2
+    if t.depth % 2:
+        multiply_half(mr, nv, a, t.a_stride, b, 0, acc)
+
+
+cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                      Py_ssize_t operands_stride) noexcept nogil:
+    # Rows padded to VL, with zeros.
+    cdef Py_ssize_t whole = K // VL * VL, row, i
+    cdef operand* out = <operand*>operands
+    for row in range(M):
+        for i in range(K // VL):
+            p_store(out + i * VL, v_load(x + i * VL))
+        if whole < K:
+            p_store(out + whole, v_loadn(x + whole, <int>(K - whole)))
+        x += x_stride
+        out += operands_stride
+
+
+cdef void pack_bfloat16(const Linear* y, unsigned short* panels, Py_ssize_t column, const unsigned short* w,
+                        Py_ssize_t n) noexcept nogil:
+    # As pack, of bfloat16.
+    cdef Py_ssize_t K = (y.K + 1) // 2 * 2, i, k, c, first, width
+    cdef unsigned short* panel
+    for i in range(n):
+        c = column + i
+        first = c // NR * NR
+        width = min(y.N - first, <Py_ssize_t>NR)
+        panel = panels + first * K + (c - first) * 2
+        for k in range(y.K):
+            panel[k // 2 * width * 2 + k % 2] = w[i * y.K + k]
+
+
+cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
+    # As fma_rounds, of products of bfloat16 where there is an instruction for them. Sums serve as weights, so that no two
+    # products are the same to the compiler.
+    cdef vf acc[MR * NV]
+    cdef operand ones[2]
+    cdef vp x
+    cdef int i
+    cdef Py_ssize_t k
+    if HALVES == 2:
+        return fma_rounds(n, sink)
+    memset(ones, 0, sizeof(ones))
+    x = p_operand(ones)
+    for i in range(MR * NV):
+        acc[i] = v_set1(<float>i)
+    for k in range(n):
+        for i in range(MR * NV):
+            acc[i] = p_dot(acc[i], x, p_lanes(acc[i]))
+    sink[0] = 0
+    for i in range(MR * NV):
+        sink[0] += v_sum(acc[i])
+    return 4.0 * VL * MR * NV * n

@@ -1,0 +1,136 @@
+"""The product with bfloat16 weights against float64, at sizes around every tile, slice and pair."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.cython_cpu.native import PackedBFloat16
+from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from .tools import assert_guards, available, guarded, load, round_up
+
+EPS = np.finfo(np.float32).eps
+GUARD = 77
+
+
+@pytest.fixture(autouse=True)
+def with_bfloat16(request):
+    if "kernels" in request.fixturenames and not request.getfixturevalue("kernels").operand_bytes:
+        pytest.skip("these kernels have no bfloat16")
+
+
+def operands(kernels, x):
+    """The rows as numbers [M,K], and the bytes that the product takes; nothing is written beyond a row."""
+    M, K = x.shape
+    size = kernels.operand_bytes
+    width = round_up(K, kernels.VL) * size
+    out = np.full((M + 1, width + 64), GUARD, np.uint8)
+    kernels.to_operands(x, out[:M])
+    assert (out[M] == GUARD).all()
+    assert (out[:M, width:] == GUARD).all()
+    stored = out[:M].view(np.uint16 if size == 2 else np.float32)
+    assert not stored[:, K : round_up(K, kernels.VL)].any(), "padding must be zero"
+    return (from_bfloat16(stored[:, :K]) if size == 2 else stored[:, :K]), out[:M]
+
+
+def pack(kernels, w, bias, activation=0):
+    N, K = round_up(len(w), kernels.VL), w.shape[1]
+    panels = np.zeros(N * round_up(K, 2), np.uint16)
+    packed = PackedBFloat16(kernels, panels, K, np.pad(bias, (0, N - len(w))), activation)
+    packed.fill(to_bfloat16(w))
+    return packed
+
+
+def problem(seed, M, N, K):
+    rng = np.random.default_rng(seed)
+    x, w, bias = (rng.standard_normal(shape, np.float32) for shape in ((M, K), (N, K), N))
+    return x, from_bfloat16(to_bfloat16(w)), bias
+
+
+def check(kernels, x, w, bias, activation=None, residual=None):
+    numbers, stored = operands(kernels, x)
+    N = round_up(len(w), kernels.VL)
+    out, extra = guarded(len(x), N), None
+    if residual is not None:    # it has the strides of the output
+        extra = guarded(len(x), N)
+        extra[:] = np.pad(residual, ((0, 0), (0, N - len(w))))
+    kernels.linear_bfloat16(pack(kernels, w, bias, ACTIVATIONS.get(activation, 0)), stored, out, extra)
+    assert_guards(out)
+    assert not out[:, len(w) :].any(), "padding must stay zero"
+    numbers, wide = numbers.astype(np.float64), w.astype(np.float64)
+    exact = numbers @ wide.T + bias + (0 if residual is None else residual)
+    # Jeannerod and Rump (10.1137/120894488): a sum in any order errs by at most n eps times the sum of magnitudes.
+    size = np.abs(numbers) @ np.abs(wide).T + np.abs(bias) + (0 if residual is None else np.abs(residual))
+    bound = EPS * (0.5 * (x.shape[1] + 2) * size + 4 * np.abs(exact))
+    assert (np.abs(out[:, : len(w)] - (FORMULAS[activation](exact) if activation else exact)) <= 1.2 * bound).all()
+    return np.array(out[:, : len(w)])
+
+
+def test_rounded_half_to_even_or_not_at_all(kernels):
+    x = np.random.default_rng(0).standard_normal((3, 1000), np.float32)
+    x[0, :8] = np.array([0x3F800000, 0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001, 0xBF808000, 0, 0x80000000],
+                        np.uint32).view(np.float32)
+    expected = from_bfloat16(to_bfloat16(x)) if kernels.operand_bytes == 2 else x
+    assert np.array_equal(operands(kernels, x)[0], expected)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_in_its_row(kernels, bad):
+    x, w, bias = problem(1, 4, 16, 37)
+    for column in (0, 20, 36):
+        spoilt = x.copy()
+        spoilt[2, column] = bad
+        out = np.empty((4, round_up(16, kernels.VL)), np.float32)
+        kernels.linear_bfloat16(pack(kernels, w, bias), operands(kernels, spoilt)[1], out)
+        assert not np.isfinite(out[2, :16]).any()
+        assert np.isfinite(out[[0, 1, 3]]).all()
+
+
+@pytest.mark.parametrize("M", [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 64])
+def test_every_height(kernels, M):
+    check(kernels, *problem(M, M, kernels.NR + 3, 50))
+
+
+def test_around_every_panel(kernels):
+    widths = {1, kernels.NR + kernels.VL, kernels.NR + 3 * kernels.VL}
+    widths |= {edge + step for edge in (kernels.VL, kernels.NR, 2 * kernels.NR) for step in (-1, 0, 1)}
+    for N in sorted(widths):
+        check(kernels, *problem(N, 7, N, 33))
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, 4, 37, 1535, 1536, 1537, 2047, 2048, 2049, 3072, 4099])
+def test_around_every_slice_of_the_depth(kernels, K):
+    check(kernels, *problem(K, 7, 20, K))
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_activation_and_residual(kernels, activation):
+    x, w, bias = problem(3, 13, 45, 60)
+    check(kernels, x, w, bias, activation)
+    if activation is None:
+        check(kernels, x, w, bias, None, np.random.default_rng(4).standard_normal((13, 45), np.float32))
+
+
+def test_a_row_does_not_depend_on_its_neighbours(kernels):
+    for K in (71, 4000):
+        x, w, bias = problem(5, 20, 37, K)
+        together = check(kernels, x, w, bias)
+        for i in (0, 5, 6, 19):
+            assert np.array_equal(check(kernels, x[i : i + 1], w, bias)[0], together[i])
+
+
+def test_fill_refuses_what_does_not_fit(kernels):
+    packed = pack(kernels, np.ones((3, 4), np.float32), np.ones(3, np.float32))
+    for shape, column in (((3, 5), 0), ((kernels.VL, 4), 1), ((1, 4), -1)):
+        with pytest.raises(ValueError, match="outside"):
+            packed.fill(np.ones(shape, np.uint16), column)
+
+
+@settings(max_examples=30, deadline=None)
+@given(M=st.integers(1, 30), N=st.integers(1, 150), K=st.integers(1, 200), name=st.sampled_from(available()))
+def test_any_size(M, N, K, name):
+    if load(name).operand_bytes:
+        check(load(name), *problem(M * N * K, M, N, K))
