@@ -1,7 +1,7 @@
 """The CPU backend: kernels compiled ahead of time from Cython, one module per instruction set, and their schedule.
 
     isa.py       which kernels run            table.pxd       the kernel table, seam 1
-    pack.py      weights packed for them      tile.pxi ...    the kernels, written once over simd.h, dot.h and bfloat16.h
+    pack.py      weights packed for them      tile.pxi ...    the kernels, written once over simd.h, dot.h ...
     plan.py      a model ready to run         schedule.pxi    a forward pass, in one native call; pool.c its threads
     schedule.py  who works on what            operations.pxi, heads.pxi
     ops.py       single operations on arrays                  their native calls, on the same threads
