@@ -19,8 +19,8 @@ from .cpus import cpu_limits
 from .engine import Engine
 from .errors import EngineError, InputError
 from .model import Model, load_model, save_model
-from .parameters import expected_shapes
-from .quantize import quantize_model
+from .parameters import TABLES, expected_shapes, matrices
+from .quantize import convert_model
 from .weights.files import replacing
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="of the linear weights in the file: bfloat16 takes half of their bytes, int8 a quarter; else as they are",
+        help="of the weights in the file: bfloat16 takes half of float32's bytes, int8 a quarter; else as they are",
     )
     command.set_defaults(run=convert)
 
@@ -101,10 +101,9 @@ def convert(args: argparse.Namespace) -> None:
     if not args.out.endswith(".npz"):
         raise InputError(f"the output must be named *.npz, not {args.out!r}")
     model = load_model(args.folder)
-    precision = model.precision_for(args.precision)
-    if precision == "int8":
-        model = quantize_model(model)
-    save_model(model, args.out, bfloat16=precision == "bfloat16")
+    if args.precision is not None:
+        model = convert_model(model, args.precision)
+    save_model(model, args.out)
     print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
     _print_model(model)
 
@@ -195,7 +194,8 @@ def _print_model(model: Model) -> None:
     )
     _print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
     _print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
-    _print_row("precision", "float32" if model.precision == "float32" else f"{model.precision}, tables in float32")
+    linear, tables = _stored(model, set(matrices(c)) - set(TABLES)), _stored(model, set(TABLES))
+    _print_row("precision", linear if tables in ("", linear) else f"{linear}, tables in {tables}")
     if text is None:
         _print_row("text", "no tokenizer; token ids only")
         return
@@ -207,6 +207,12 @@ def _print_model(model: Model) -> None:
     )
     if text.prompts:
         _print_row("prompts", ", ".join(text.prompts))
+
+
+def _stored(model: Model, names: set[str]) -> str:
+    """The precisions in which those of these weights that the model has are stored."""
+    dtypes = {array.dtype.name for name, array in model.weights.items() if name in names}
+    return " and ".join(sorted("bfloat16" if dtype == "uint16" else dtype for dtype in dtypes))
 
 
 def _print_row(label: str, value: str) -> None:

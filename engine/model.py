@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from .config import ModelConfig, TextConfig
 from .errors import UnsupportedError, WeightsError
 from .families import Family, get_family
 from .families.sentence_transformers import find_modules, read_text
-from .parameters import check, expected_shapes, linear_maps, precision_of
-from .weights.bfloat16 import to_bfloat16
+from .parameters import check, expected_shapes, matrices, precision_of
+from .weights.bfloat16 import from_bfloat16
 from .weights.files import FormatError, naming, parse_object, read_object, within
 from .weights.npz import read_npz, write_npz
 from .weights.safetensors import read_safetensors, read_shards
@@ -43,7 +43,7 @@ class Model:
 
     @property
     def precision(self) -> str:
-        """Of its linear weights: "float32" or "int8"."""
+        """What its linear weights can be computed in: "int8" where they are, else "float32"."""
         return precision_of(self.weights)
 
     def precision_for(self, asked: str | None) -> str:
@@ -57,7 +57,8 @@ class Model:
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Load an `.npz`, a Hugging Face folder or a sentence-transformers folder.
 
-    Weights stay in the file, mapped read-only, unless they are floats that have to be converted to float32. Raises
+    Weights stay in the file, mapped read-only, unless they are floats that have to be converted to float32; bfloat16 is
+    kept, as its bits, in matrices. Raises
     `WeightsError`, with everything that is wrong with the weights in one message, and `UnsupportedError` for a model
     that does not run here.
     """
@@ -68,24 +69,26 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         model = _read_file(path)
     else:
         raise WeightsError(f"{path}: no such file or folder; expected an .npz or the folder of a model")
+    model = _with_wide_vectors(model)
     check(model.config, model.weights, str(path))
     return model
 
 
-def save_model(model: Model, path: str | os.PathLike[str], *, bfloat16: bool = False) -> None:
+def _with_wide_vectors(model: Model) -> Model:
+    """The model with its bfloat16 in float32 but for matrices, which are large and which the kernels read as they are."""
+    kept = set(matrices(model.config))
+    weights = {name: from_bfloat16(array) if array.dtype == np.uint16 and name not in kept else array
+               for name, array in model.weights.items()}
+    return replace(model, weights=weights)
+
+
+def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     """Write a model as one `.npz` that `load_model` reads back bit for bit; an older file is replaced when done.
 
-    bfloat16: round float32 weights of linear maps to bfloat16 (half to even), which halves them and which `load_model`
-    widens to float32.
-
-    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written, and
-    `UnsupportedError` for bfloat16 from int8 weights.
+    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written.
     """
     check(model.config, model.weights, "the model to save")
-    weights = {name: model.weights[name] for name in expected_shapes(model.config, model.precision)}
-    if bfloat16:
-        model.precision_for("bfloat16")
-        weights |= {f"{name}.weight": to_bfloat16(weights[f"{name}.weight"]) for name in linear_maps(model.config)}
+    weights = {name: model.weights[name] for name in expected_shapes(model.config, model.weights)}
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model.config.to_json()}
     arrays = {}
     if model.text is not None:

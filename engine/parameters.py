@@ -1,7 +1,9 @@
 """The one table of parameter names and shapes, in the letters of `engine.config`.
 
-Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32, or the weight of every
-linear map is int8 with a float32 `weight_scale` for each of its rows: w ~ weight * weight_scale[:, None].
+Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32, but for the matrices,
+which are the tables and the weights of linear maps. These may be uint16, the bits of bfloat16, or int8 with a float32
+scale for each row under the same name and `_scale`: w ~ weight * weight_scale[:, None]. All linear maps are in int8 or
+none is; beyond that each matrix goes by its own dtype.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ LAYER = {
 }
 """Of layer i, each under the prefix `layers.{i}.`"""
 
+TABLES = ("embeddings.word", "embeddings.position", "embeddings.token_type")
+
 LINEAR = ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down")
 """The linear maps of a layer."""
 
@@ -51,14 +55,25 @@ def linear_maps(config: ModelConfig) -> list[str]:
     return [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LINEAR]
 
 
+def matrices(config: ModelConfig) -> list[str]:
+    """The names of all arrays of a model that may be in fewer bits than float32: tables, and weights of linear maps."""
+    shapes = expected_shapes(config)
+    return [name for name in TABLES if name in shapes] + [f"{name}.weight" for name in linear_maps(config)]
+
+
 def precision_of(weights: Mapping[str, np.ndarray]) -> str:
-    """How linear weights are stored: "int8" as soon as one is, else "float32"; `check` refuses a mixture."""
+    """What linear weights can be computed in: "int8" as soon as one is in int8, which `check` wants of all, else
+    "float32", which bfloat16 is part of.
+    """
     linear = tuple(f".{name}.weight" for name in LINEAR)
     return "int8" if any(a.dtype == np.int8 and name.endswith(linear) for name, a in weights.items()) else "float32"
 
 
-def expected_shapes(config: ModelConfig, precision: str = "float32") -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter that a model of this configuration has, stored in "float32" or in "int8"."""
+def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter that a model of this configuration has.
+
+    stored: weights whose dtypes say which matrices are in int8, and so have a scale beside them; None for none.
+    """
     letters = config.letters
     present = {
         "embeddings.word": config.vocab_size > 0,
@@ -70,27 +85,28 @@ def expected_shapes(config: ModelConfig, precision: str = "float32") -> dict[str
     table = {name: shape for name, shape in EMBEDDINGS.items() if present[name]}
     table |= {f"layers.{i}.{name}": shape for i in range(config.num_layers) for name, shape in LAYER.items()}
     shapes = {name: tuple(letters[letter] for letter in shape) for name, shape in table.items()}
-    if precision == "int8":
-        shapes |= {f"{name}.weight_scale": shapes[f"{name}.bias"] for name in linear_maps(config)}
+    if stored is not None:
+        scaled = [name for name in TABLES if name in shapes and name in stored and stored[name].dtype == np.int8]
+        if precision_of(stored) == "int8":
+            scaled += [f"{name}.weight" for name in linear_maps(config)]
+        shapes |= {f"{name}_scale": shapes[name][:1] for name in scaled}
     return shapes
 
 
 def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -> None:
-    """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, impossible numbers.
-
-    Weights are float32, or those of all linear maps int8 and scaled (see the module).
-    """
-    shapes = expected_shapes(config, precision_of(weights))
+    """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, impossible numbers."""
+    shapes, smaller = expected_shapes(config, weights), matrices(config)
     problems = [f"missing {name}, shape {list(shape)}" for name, shape in shapes.items() if name not in weights]
     problems += [f"unexpected {name}, shape {list(weights[name].shape)}" for name in weights if name not in shapes]
     for name, shape in shapes.items():
         if name not in weights:
             continue
-        array, dtype = weights[name], np.dtype(np.int8 if f"{name}_scale" in shapes else np.float32)
+        array = weights[name]
+        dtypes = ["int8"] if f"{name}_scale" in shapes else ["float32", "uint16", "int8"][: 3 if name in smaller else 1]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
-        elif array.dtype != dtype:
-            problems.append(f"{name} has dtype {array.dtype}, expected {dtype}")
+        elif array.dtype.name not in dtypes:
+            problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
         elif problem := _impossible(name, array):
             problems.append(f"{name} holds {problem}")
     if problems:
@@ -104,12 +120,15 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
         return "-128, expected -127 to 127" if array.min() == -128 else None
     if not _all_finite(array):
         return "NaN or infinity"
-    if name.endswith(".weight_scale") and array.min() <= 0:
+    if name.endswith("_scale") and array.min() <= 0:
         return "a scale that is not above 0"
     return None
 
 
 def _all_finite(array: np.ndarray) -> bool:
-    """True if no entry is NaN or infinite; takes rows in slabs so that a large table costs no large temporary."""
+    """True if no entry, float32 or bfloat16, is NaN or infinite; in slabs: a large table costs no large temporary."""
     flat = array.reshape(-1)
-    return all(bool(np.isfinite(flat[i:i + 1_048_576]).all()) for i in range(0, flat.size, 1_048_576))
+    slabs = (flat[i : i + 1_048_576] for i in range(0, flat.size, 1_048_576))
+    if array.dtype == np.uint16:
+        return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
+    return all(bool(np.isfinite(slab).all()) for slab in slabs)

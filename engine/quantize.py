@@ -1,20 +1,23 @@
-"""Linear weights in int8: symmetric, one scale for each output channel.
+"""Matrices in fewer bits: bfloat16, or int8, symmetric, with one scale for each row.
 
-w ~ weight * scale[:, None], where scale is the largest |w| of a row over 127 and weight = w / scale is rounded half to
+In int8, w ~ weight * scale[:, None], where scale is the largest |w| of a row over 127 and weight = w / scale is rounded half to
 even. The affine map is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference" (arXiv 1712.05877, equation 1, without a zero point); a scale for each row of a
-transformer's weights, beside one for each token's activations, is the scheme of ZeroQuant (arXiv 2206.01861).
+transformer's weights, beside one for each token's activations, is the scheme of ZeroQuant (arXiv 2206.01861). A row of
+a linear map is an output channel, a row of a table is a token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .errors import InputError
-from .parameters import linear_maps
+from .parameters import matrices
+from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
     from .model import Model
@@ -47,11 +50,30 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return weight, scale
 
 
-def quantize_model(model: Model) -> Model:
-    """The model with its linear maps in int8 and all else as it was; one that is in int8 already is returned itself."""
-    if model.precision == "int8":
-        return model
+def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """The float32 numbers that the matrix of this name stands for: itself, or a copy where it is in fewer bits."""
+    array = weights[name]
+    if array.dtype == np.int8:
+        return array * weights[f"{name}_scale"][:, None]
+    return from_bfloat16(array) if array.dtype == np.uint16 else array
+
+
+def convert_model(model: Model, precision: str) -> Model:
+    """The model with all its matrices, the tables and the linear weights, in this precision, and all else as it was.
+
+    precision: "float32", "bfloat16" (rounded half to even) or "int8". What is so already is not copied. Raises
+    `UnsupportedError` for linear weights in int8 that are to become others, `WeightsError` for what bfloat16 cannot hold.
+    """
+    model.precision_for(precision)
     weights = dict(model.weights)
-    for name in linear_maps(model.config):
-        weights[f"{name}.weight"], weights[f"{name}.weight_scale"] = quantize_rows(weights[f"{name}.weight"])
+    for name in matrices(model.config):
+        stored = weights[name].dtype
+        if precision == "float32":
+            weights[name] = widen(weights, name)
+            weights.pop(f"{name}_scale", None)
+        elif precision == "bfloat16" and stored != np.uint16:
+            weights[name] = to_bfloat16(widen(weights, name))
+            weights.pop(f"{name}_scale", None)
+        elif precision == "int8" and stored != np.int8:
+            weights[name], weights[f"{name}_scale"] = quantize_rows(widen(weights, name))
     return replace(model, weights=weights)

@@ -1,6 +1,8 @@
 import io
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import engine
 from engine import Engine
 from engine.cli import main
 from engine.model import load_model, save_model
-from engine.quantize import quantize_model
+from engine.quantize import convert_model
 
 from .tiny_models import D, hf_folder, random_model
 from .tiny_text import tiny_text
@@ -39,8 +41,8 @@ def test_convert_wants_an_npz(tmp_path, capsys):
 def test_convert_to_int8(model, tmp_path, capsys):
     out = tmp_path / "out.npz"
     assert main(["convert", model, str(out), "--precision", "int8"]) == 0
-    assert "int8, tables in float32" in capsys.readouterr().out
-    expected = quantize_model(load_model(model)).weights
+    assert re.search(r"precision +int8\n", capsys.readouterr().out)
+    expected = convert_model(load_model(model), "int8").weights
     found = load_model(out).weights
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], array) for name, array in expected.items())
@@ -50,10 +52,22 @@ def test_convert_to_int8(model, tmp_path, capsys):
     assert out.read_bytes() == (tmp_path / "copy.npz").read_bytes()
 
 
-def test_convert_to_bfloat16(model, tmp_path):
-    assert main(["convert", model, str(tmp_path / "out.npz"), "--precision", "bfloat16"]) == 0
-    bits = load_model(tmp_path / "out.npz").weights["layers.0.ffn.up.weight"].view(np.uint32)
-    assert not np.any(bits & 0xFFFF)
+def test_convert_to_bfloat16_and_back(model, tmp_path, capsys):
+    out = str(tmp_path / "out.npz")
+    assert main(["convert", model, out, "--precision", "bfloat16"]) == 0
+    assert re.search(r"precision +bfloat16\n", capsys.readouterr().out)
+    assert load_model(out).weights["embeddings.word"].dtype == np.uint16
+    assert main(["convert", out, out, "--precision", "float32"]) == 0
+    assert not load_model(out).weights["embeddings.word"].view(np.uint32).astype(np.uint16).any()
+
+
+def test_info_of_tables_that_are_not_as_the_linear_maps(tmp_path, capsys):
+    whole, int8 = random_model(), convert_model(random_model(), "int8")
+    tables = {name: whole.weights[name] for name in ("embeddings.position", "embeddings.token_type")}
+    weights = {name: array for name, array in int8.weights.items() if name.removesuffix("_scale") not in tables}
+    save_model(replace(whole, weights=weights | tables), tmp_path / "model.npz")
+    assert main(["info", str(tmp_path / "model.npz")]) == 0
+    assert "int8, tables in float32 and int8" in capsys.readouterr().out
 
 
 def test_info(capsys):

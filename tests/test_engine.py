@@ -15,7 +15,7 @@ from engine import Engine
 from engine.errors import BackendUnavailable, EngineError, InputError, UnsupportedError
 from engine.model import save_model
 from engine.pooling import normalize
-from engine.quantize import quantize_model
+from engine.quantize import convert_model
 
 from .tiny_models import D, random_model
 from .tiny_text import ids, tiny_text
@@ -188,7 +188,7 @@ def test_the_precision_is_that_of_the_weights_unless_asked_for(monkeypatch):
     asked = []
     backend = SimpleNamespace(name="spy", prepare=lambda config, weights, run: asked.append(run.precision))
     monkeypatch.setattr("engine.engine.get_backend", lambda name: backend)
-    model, quantized = random_model(), quantize_model(random_model())
+    model, quantized = random_model(), convert_model(random_model(), "int8")
     engines = [Engine(model), Engine(model, precision="int8"), Engine(quantized), Engine(quantized, precision="int8")]
     assert asked == [engine.precision for engine in engines] == ["float32", "int8", "int8", "int8"]
     with pytest.raises(UnsupportedError, match="weights are in int8"):

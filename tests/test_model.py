@@ -17,8 +17,9 @@ from engine import model as model_module
 from engine.config import TextConfig
 from engine.errors import UnsupportedError, WeightsError
 from engine.model import FORMAT, VERSION, Model, load_model, save_model
-from engine.parameters import linear_maps
-from engine.quantize import quantize_model
+from engine.parameters import matrices
+from engine.quantize import convert_model
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 from engine.weights.npz import write_npz
 
 from .damage import LITTLE, mangled, owner, peak_of
@@ -41,7 +42,8 @@ def same(one: Model, other: Model) -> bool:
 
 @pytest.mark.parametrize("model", [
     random_model(TEXT), random_model(), random_model(vocab_size=0), random_model(token_types=0, max_positions=0),
-    quantize_model(random_model(TEXT))])
+    convert_model(random_model(TEXT), "int8"),
+    convert_model(random_model(), "bfloat16")])
 def test_a_saved_model_comes_back_bit_for_bit(tmp_path, model):
     save_model(model, tmp_path / "m.npz")
     assert same(load_model(tmp_path / "m.npz"), model)
@@ -158,21 +160,22 @@ def test_all_that_is_wrong_with_the_weights_is_in_one_error(tmp_path):
         assert words in str(error.value)
 
 
-def test_int8_weights_are_mapped(tmp_path):
-    save_model(quantize_model(random_model()), tmp_path / "m.npz")
+@pytest.mark.parametrize(("precision", "dtype"), [("int8", np.int8), ("bfloat16", np.uint16)])
+def test_smaller_weights_are_mapped(tmp_path, precision, dtype):
+    save_model(convert_model(random_model(), precision), tmp_path / "m.npz")
     found = load_model(tmp_path / "m.npz")
-    assert found.precision == "int8"
+    assert {found.weights[name].dtype for name in matrices(found.config)} == {np.dtype(dtype)}
     assert {type(owner(array)) for array in found.weights.values()} == {mmap}
 
 
 def test_int8_weights_saved_by_hand(tmp_path):
-    model = quantize_model(random_model())
+    model = convert_model(random_model(), "int8")
     np.savez(tmp_path / "m.npz", config=json.dumps(document()), **model.weights)
     assert same(load_model(tmp_path / "m.npz"), model)
 
 
 def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
-    arrays = dict(quantize_model(random_model()).weights)
+    arrays = dict(convert_model(random_model(), "int8").weights)
     ones = np.ones(12, np.float32)
     del arrays["layers.0.attention.query.weight_scale"]
     arrays["layers.0.attention.key.weight_scale"] = ones.astype(np.int8)
@@ -182,13 +185,18 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
     arrays["layers.1.ffn.up.weight"] = np.full((20, 12), -128, np.int8)
     arrays["layers.1.ffn.down.weight"] = np.ones((12, 20), np.float32)
     arrays["layers.1.attention.key.weight"] = np.ones((12, 11), np.int8)
-    arrays["embeddings.word"] = np.ones((30, 12), np.int8)
-    arrays["embeddings.word_scale"] = np.ones(30, np.float32)
+    arrays["embeddings.word"] = np.ones((30, 12), np.uint8)
+    arrays["embeddings.position_scale"] = -np.ones(16, np.float32)
+    arrays["embeddings.token_type"] = np.full((2, 12), 0x7F80, np.uint16)
+    arrays["embeddings.norm.weight"] = np.ones(12, np.int8)
     np.savez(tmp_path / "m.npz", config=json.dumps(document()), **arrays)
     with pytest.raises(WeightsError) as error:
         load_model(tmp_path / "m.npz")
     assert sorted(str(error.value).splitlines()[1:]) == [
-        "  embeddings.word has dtype int8, expected float32",
+        "  embeddings.norm.weight has dtype int8, expected float32",
+        "  embeddings.position_scale holds a scale that is not above 0",
+        "  embeddings.token_type holds NaN or infinity",
+        "  embeddings.word has dtype uint8, expected float32 or uint16 or int8",
         "  layers.0.attention.key.weight_scale has dtype int8, expected float32",
         "  layers.0.attention.output.weight_scale holds a scale that is not above 0",
         "  layers.0.attention.value.weight_scale holds NaN or infinity",
@@ -197,6 +205,7 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
         "  layers.1.ffn.down.weight has dtype float32, expected int8",
         "  layers.1.ffn.up.weight holds -128, expected -127 to 127",
         "  missing layers.0.attention.query.weight_scale, shape [12]",
+        "  unexpected embeddings.token_type_scale, shape [2]",
         "  unexpected embeddings.word_scale, shape [30]",
     ]
 
@@ -211,37 +220,31 @@ def test_a_scale_beside_float32_weights_is_refused():
 def test_which_precision_a_model_can_run_in():
     model = random_model()
     assert [model.precision_for(asked) for asked in (None, "float32", "int8")] == ["float32", "float32", "int8"]
-    model = quantize_model(model)
+    model = convert_model(model, "int8")
     assert [model.precision_for(asked) for asked in (None, "int8")] == ["int8", "int8"]
     with pytest.raises(UnsupportedError, match=r"weights are in int8 .* precision 'float32'; convert .* the original"):
         model.precision_for("float32")
 
 
-def test_bfloat16_halves_linear_weights_and_is_widened(tmp_path):
-    model = random_model()
-    save_model(model, tmp_path / "m.npz", bfloat16=True)
-    with np.load(tmp_path / "m.npz") as file:
-        halved = {name for name in file if file[name].dtype == np.uint16}
-    assert halved == {f"{name}.weight" for name in linear_maps(model.config)}
+def test_bfloat16_outside_of_matrices_is_widened(tmp_path):
+    bits = {name: to_bfloat16(array) for name, array in random_model().weights.items()}
+    found = load_model(by_hand(tmp_path / "m.npz", document(), **bits))
+    assert found.weights["layers.0.ffn.up.bias"].dtype == np.float32
+    np.testing.assert_array_equal(found.weights["layers.0.ffn.up.bias"], from_bfloat16(bits["layers.0.ffn.up.bias"]))
+    assert found.weights["layers.0.ffn.up.weight"].dtype == np.uint16
+    save_model(found, tmp_path / "again.npz")
+    assert same(load_model(tmp_path / "again.npz"), found)
+
+
+def test_matrices_each_in_its_own_dtype(tmp_path):
+    model, bits, int8 = (convert_model(random_model(), precision) for precision in ("float32", "bfloat16", "int8"))
+    mixed = dict(model.weights)
+    for name, source in (("embeddings.word", int8), ("embeddings.token_type", bits), ("layers.1.ffn.up.weight", bits)):
+        mixed |= {key: array for key, array in source.weights.items() if key in (name, f"{name}_scale")}
+    np.savez(tmp_path / "m.npz", config=json.dumps(document()), **mixed)
     found = load_model(tmp_path / "m.npz")
     assert found.precision == "float32"
-    for name, array in model.weights.items():
-        np.testing.assert_allclose(found.weights[name], array, rtol=2**-8 if name in halved else 0)
-    save_model(found, tmp_path / "again.npz", bfloat16=True)
-    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()
-
-
-def test_bfloat16_does_not_come_from_int8(tmp_path):
-    with pytest.raises(UnsupportedError, match="weights are in int8"):
-        save_model(quantize_model(random_model()), tmp_path / "m.npz", bfloat16=True)
-
-
-def test_what_bfloat16_cannot_hold_is_not_saved(tmp_path):
-    model = random_model()
-    big = {"layers.0.ffn.up.weight": np.full((20, 12), 3.4e38, np.float32)}
-    with pytest.raises(WeightsError, match=r"finite numbers up to 3\.39e38"):
-        save_model(replace(model, weights=dict(model.weights) | big), tmp_path / "m.npz", bfloat16=True)
-    assert list(tmp_path.iterdir()) == []
+    assert same(found, replace(found, weights=mixed))
 
 
 def test_weights_are_checked_once(tmp_path, monkeypatch):

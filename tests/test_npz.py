@@ -139,11 +139,12 @@ def test_other_floats_become_float32(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("order", "<>")
-def test_uint16_is_bfloat16(tmp_path, order):
-    values = np.array([[1.5, -2.0, 0.0], [np.inf, np.nan, 3.3895314e38]], np.float32)
-    np.savez(tmp_path / "w.npz", a=(values.view(np.uint32) >> 16).astype(f"{order}u2"))
+def test_uint16_is_read_as_it_is(tmp_path, order):
+    values = np.array([[0, 1, 0x7F80], [0x8000, 0xFFFF, 0x3FC0]], f"{order}u2")
+    np.savez(tmp_path / "w.npz", a=values)
     found = read_npz(tmp_path / "w.npz")["a"]
-    assert found.dtype == np.float32
+    assert found.dtype == np.uint16
+    assert found.dtype.isnative
     assert not found.flags.writeable
     np.testing.assert_array_equal(found, values)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from engine import quantize
-from engine.errors import InputError, WeightsError
-from engine.parameters import linear_maps
-from engine.quantize import quantize_model, quantize_rows
+from engine.errors import InputError, UnsupportedError, WeightsError
+from engine.parameters import matrices
+from engine.quantize import convert_model, quantize_rows, widen
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .damage import peak_of
@@ -60,20 +62,65 @@ def test_what_is_no_finite_float32_matrix_is_refused(w):
         quantize_rows(w)
 
 
-def test_a_model_keeps_all_but_its_linear_weights():
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_model_keeps_all_but_its_matrices(precision):
     model = random_model()
-    quantized = quantize_model(model)
-    assert (model.precision, quantized.precision) == ("float32", "int8")
-    linear = {f"{name}.weight" for name in linear_maps(model.config)}
-    assert quantized.weights.keys() - model.weights.keys() == {f"{name}_scale" for name in linear}
-    for name, array in model.weights.items():
-        if name in linear:
-            weight, scale = quantize_rows(array)
-            np.testing.assert_array_equal(quantized.weights[name], weight)
-            np.testing.assert_array_equal(quantized.weights[f"{name}_scale"], scale)
+    converted = convert_model(model, precision)
+    found = dict(converted.weights)
+    for name in matrices(model.config):
+        if precision == "int8":
+            weight, scale = quantize_rows(model.weights[name])
+            np.testing.assert_array_equal(found.pop(f"{name}_scale"), scale)
+            expected = scale[:, None] * weight
         else:
-            assert quantized.weights[name] is array
-    assert quantize_model(quantized) is quantized
+            weight = to_bfloat16(model.weights[name])
+            expected = from_bfloat16(weight)
+        np.testing.assert_array_equal(widen(converted.weights, name), expected)
+        assert found[name].dtype == weight.dtype
+        np.testing.assert_array_equal(found.pop(name), weight)
+    assert found == {name: model.weights[name] for name in found}
+    assert converted.precision == ("int8" if precision == "int8" else "float32")
+
+
+def test_what_is_converted_stays():
+    for precision in ("float32", "bfloat16", "int8"):
+        once = convert_model(random_model(), precision)
+        twice = convert_model(once, precision)
+        assert all(twice.weights[name] is array for name, array in once.weights.items())
+
+
+def test_tables_of_an_older_file_follow_its_linear_maps():
+    """Linear maps in int8 and tables in float32 were all there was."""
+    model = random_model()
+    whole = convert_model(model, "int8").weights
+    older = {name: array for name, array in whole.items() if "embeddings" not in name}
+    older |= {name: array for name, array in model.weights.items() if "embeddings" in name}
+    found = convert_model(replace(model, weights=older), "int8").weights
+    assert found.keys() == whole.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_bfloat16_is_widened_exactly():
+    model = random_model()
+    bits = convert_model(model, "bfloat16")
+    wide = convert_model(bits, "float32")
+    assert {array.dtype for array in wide.weights.values()} == {np.dtype(np.float32)}
+    for name in matrices(model.config):
+        np.testing.assert_array_equal(wide.weights[name], from_bfloat16(bits.weights[name]))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_int8_gives_nothing_else(precision):
+    with pytest.raises(UnsupportedError, match="weights are in int8"):
+        convert_model(convert_model(random_model(), "int8"), precision)
+
+
+def test_what_bfloat16_cannot_hold_is_refused():
+    model = random_model()
+    big = {"layers.0.ffn.up.weight": np.full((20, 12), 3.4e38, np.float32)}
+    with pytest.raises(WeightsError, match=r"finite numbers up to 3\.39e38"):
+        convert_model(replace(model, weights=dict(model.weights) | big), "bfloat16")
 
 
 @given(hnp.arrays(np.float32, 5, elements=st.floats(-(2.0**127), 2.0**127, width=32)))

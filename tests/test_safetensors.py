@@ -54,13 +54,13 @@ def test_an_unaligned_file_is_read(write):
     assert found.tobytes() == TENSORS["b"].tobytes()
 
 
-def test_half_precisions_are_widened_exactly(write):
+def test_half_precisions_are_exact(write):
     halves = np.array([1.5, -0.0, 65504, 6e-8, np.inf, np.nan], np.float16)
     brains = np.array([0x3FC0, 0x8000, 0x7F7F, 0x0001, 0x7F80, 0x7FC0], np.uint16)
     found = read_safetensors(write(safetensors({"half": halves, "brain": brains}, brain="BF16")))
-    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    assert (found["half"].dtype, found["brain"].dtype) == (np.float32, np.uint16)
     np.testing.assert_array_equal(found["half"], halves.astype(np.float32))
-    np.testing.assert_array_equal(found["brain"].view(np.uint32), brains.astype(np.uint32) << 16)
+    np.testing.assert_array_equal(found["brain"], brains)
     assert not found["brain"].flags.writeable
 
 

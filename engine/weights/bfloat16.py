@@ -24,7 +24,7 @@ def to_bfloat16(array: np.ndarray) -> np.ndarray:
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """The float32 numbers, exactly, whose bfloat16 bits are given as uint16 of any byte order."""
+    """The float32 numbers, exactly, whose bfloat16 bits are given as uint16."""
     wide = bits.astype(np.uint32)
     wide <<= 16
     return wide.view(np.float32)

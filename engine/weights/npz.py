@@ -22,7 +22,6 @@ import numpy as np
 
 from ..errors import WeightsError
 from .archive import STORED, Member, list_members
-from .bfloat16 import from_bfloat16
 from .files import FormatError, map_file, naming, replacing
 
 ALIGNMENT = 64
@@ -37,7 +36,7 @@ _ZIP64_FROM = 2**31 - 2**16
 _PADDING_ID = 0xD935
 """The zip extra field that Android's zipalign uses for the same purpose; readers skip it."""
 
-_READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.float32, "i1": np.int8, "u1": np.uint8}
+_READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint16, "i1": np.int8, "u1": np.uint8}
 """What becomes of numbers, by their dtype without its byte order."""
 
 _MAX_NPY_HEADER = 10_000
@@ -78,12 +77,11 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """All arrays of an `.npz`, read-only and C-contiguous: floats as float32; int8, uint8 and str as they are.
+    """All arrays of an `.npz`, read-only and C-contiguous: floats as float32; int8, uint8, uint16 and str as they are.
 
-    Stored little-endian float32, int8 and uint8 come back as views of one memory map, anything else is converted, with
-    uint16 taken for the bits of bfloat16, which NumPy lacks. Every byte is checked against the archive's checksums. A
-    file that is damaged, hostile or of another kind raises `WeightsError`; nothing is ever unpickled, and no more is
-    allocated than a fixed multiple of the file's size.
+    Stored little-endian float32, uint16, int8 and uint8 come back as views of one memory map, anything else is
+    converted. Every byte is checked against the archive's checksums. A file that is damaged, hostile or of another kind
+    raises `WeightsError`; nothing is ever unpickled, and no more is allocated than a fixed multiple of the file's size.
     """
     path = Path(path)
     with naming(path, _ADVICE):
@@ -137,8 +135,6 @@ def _parse_npy(contents: memoryview, name: str) -> np.ndarray:
         raise FormatError(f"member {name!r} has {len(contents) - start:,} bytes of numbers, which is not shape "
                           f"{list(shape)} of {dtype}")
     flat = np.frombuffer(contents, dtype, offset=start)
-    if dtype.str[1:] == "u2":
-        flat = from_bfloat16(flat)
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
     if dtype.kind == "U":
         return array

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from .bfloat16 import from_bfloat16
 from .files import FormatError, map_file, naming, parse_object, read_object
 
 MAX_HEADER = 100_000_000
@@ -43,10 +42,10 @@ class _Tensor:
 
 
 def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
-    """The tensors of a file as read-only float32 arrays, under the names that `rename` gives them.
+    """The tensors of a file as read-only arrays, float32 or bfloat16's bits, under the names that `rename` gives them.
 
-    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 comes back as views of one
-    memory map; F16 and BF16 are widened, F64 rounded. Raises `WeightsError` for a file that breaks the format, for any
+    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 come back as views
+    of one memory map, BF16 as uint16; F16 is widened, F64 rounded. Raises `WeightsError` for a file that breaks the format, for any
     other dtype, and for two tensors with the same new name.
     """
     path = Path(path)
@@ -137,15 +136,13 @@ def _are_sizes(values: Any) -> bool:
 
 
 def _read_tensor(data: mmap, start: int, tensor: _Tensor) -> np.ndarray:
-    """The tensor as read-only float32: a view of the map when it is F32 and aligned."""
+    """The tensor as read-only float32 or uint16: a view of the map when it is F32 or BF16, and aligned."""
     if tensor.dtype not in _READABLE:
         raise FormatError(f"tensor {tensor.name!r} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
     if tensor.begin == tensor.end:
         raise FormatError(f"tensor {tensor.name!r} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
-    if tensor.dtype == "BF16":
-        flat = from_bfloat16(flat)
     with np.errstate(over="ignore"):  # an F64 too large becomes infinity, which is reported with all else
-        array = np.require(flat.reshape(tensor.shape), np.float32, ["C", "A"])
+        array = np.require(flat.reshape(tensor.shape), np.uint16 if tensor.dtype == "BF16" else np.float32, ["C", "A"])
     array.flags.writeable = False
     return array

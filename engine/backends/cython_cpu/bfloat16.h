@@ -23,7 +23,12 @@ INLINE vp p_operand(const operand *p) {
 }
 INLINE vp p_lanes(vf x) { return (vp)x; }
 INLINE vf p_dot(vf sum, vp x, vp weights) { return _mm512_dpbf16_ps(sum, x, weights); }
-INLINE void p_store(operand *p, vf x) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x)); }
+INLINE __m256i p_round(vf x) { return (__m256i)_mm512_cvtneps_pbh(x); }
+INLINE void p_store(operand *p, vf x) { _mm256_storeu_si256((__m256i *)p, p_round(x)); }
+INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
+    __m512i upper = _mm512_slli_epi32(_mm512_cvtepu16_epi32(p_round(second)), 16);
+    _mm512_storeu_si512(p, _mm512_or_si512(upper, _mm512_cvtepu16_epi32(p_round(first))));
+}
 
 #elif defined(ENGINE_EMULATE_WIDE)
 
@@ -45,13 +50,16 @@ vf p_dot(vf sum, vp x, vp weights) {
     sum = (vf)(x << 16) * (vf)(weights << 16) + sum;
     return (vf)(x & (int32_t)0xffff0000) * (vf)(weights & (int32_t)0xffff0000) + sum;
 }
+INLINE uint16_t p_round(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)(x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40);
+}
 INLINE void p_store(operand *p, vf x) {
-    for (int lane = 0; lane < VL; lane++) {
-        uint32_t bits;
-        float value = x[lane];
-        memcpy(&bits, &value, sizeof bits);
-        p[lane] = (operand)(value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40);
-    }
+    for (int lane = 0; lane < VL; lane++) p[lane] = p_round(x[lane]);
+}
+INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
+    for (int lane = 0; lane < VL; lane++) p[2 * lane] = p_round(first[lane]), p[2 * lane + 1] = p_round(second[lane]);
 }
 
 #else
@@ -80,8 +88,10 @@ INLINE vp p_operand(const operand *p) { return v_set1(*p); }
 INLINE vp p_lanes(vf x) { return x; }
 INLINE vf p_dot(vf sum, vp x, vp weights) { return v_fma(x, weights, sum); }
 INLINE void p_store(operand *p, vf x) { v_store(p, x); }
+INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)first, (void)second; /* never called */ }
 
 #endif
 
 /* p_weights: VL pairs; with HALVES = 2, the first or second of each. p_operand: that, or the pair, at p in every lane.
- * p_lanes: the lanes of x as weights. p_store: VL operands, rounded half to even. */
+ * p_lanes: the lanes of x as weights. p_store: VL operands, rounded half to even.
+ * p_store_pairs: VL pairs of weights, for HALVES = 1. */

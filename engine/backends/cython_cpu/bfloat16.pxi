@@ -11,6 +11,7 @@ cdef extern from "bfloat16.h" nogil:
     vf p_dot(vf sum, vp x, vp weights)
     vp p_lanes(vf x)
     void p_store(operand* p, vf x)
+    void p_store_pairs(unsigned short* p, vf first, vf second)
 
 
 cdef inline void multiply_half(const int mr, const int nv, const operand* a, Py_ssize_t a_stride,
@@ -26,26 +27,26 @@ cdef inline void multiply_half(const int mr, const int nv, const operand* a, Py_
             acc[i * NV + j] = p_dot(acc[i * NV + j], x, w[j])
 
 
-cdef inline void multiply_pairs(const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
-    # As multiply, two steps of depth at a time. Operands are padded to whole pairs where HALVES is 1, else not read there.
-    cdef const operand* a = <const operand*>t.a
-    cdef const unsigned short* b = <const unsigned short*>t.b
-    cdef const char* ahead = t.ahead
+cdef inline void multiply_pairs(const int mr, const int nv, Py_ssize_t depth, const operand* a, Py_ssize_t a_stride,
+                                const Py_ssize_t a_step, const unsigned short* b, Py_ssize_t b_step, const bint fetch,
+                                const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
+    # As multiply, a pair of steps at a time. Operands are padded to whole pairs where HALVES is 1, else not read there.
     cdef int i, j
     cdef Py_ssize_t k
     for i in range(mr):
         for j in range(nv):
             acc[i * NV + j] = v_set1(0.0)
-    for k in range(t.depth // 2):
-        fetch_far(ahead)
-        ahead += t.ahead_step
-        multiply_half(mr, nv, a, t.a_stride, b, 0, acc)
+    for k in range(depth // 2):
+        if fetch:
+            fetch_far(ahead)
+            ahead += ahead_step
+        multiply_half(mr, nv, a, a_stride, b, 0, acc)
         if HALVES == 2:
-            multiply_half(mr, nv, a, t.a_stride, b, 1, acc)
-        a += 2
-        b += nv * VL * 2
-    if t.depth % 2:
-        multiply_half(mr, nv, a, t.a_stride, b, 0, acc)
+            multiply_half(mr, nv, a, a_stride, b, 1, acc)
+        a += a_step
+        b += b_step
+    if depth % 2:
+        multiply_half(mr, nv, a, a_stride, b, 0, acc)
 
 
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,

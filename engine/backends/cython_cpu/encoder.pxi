@@ -4,8 +4,8 @@ from libc.math cimport sqrt
 from libc.stdlib cimport calloc, free
 
 
-cdef inline const float* start(const float[:, ::1] table) noexcept:
-    return &table[0, 0] if table is not None and table.shape[0] else NULL
+cdef inline const EmbeddingTable* table_of(TableWeights weights) noexcept:
+    return &weights.table if weights is not None else NULL
 
 
 cdef inline const int* first_id(const int[::1] ids) noexcept:
@@ -35,7 +35,7 @@ cdef class Encoder:
 
     layers: for each, (qkv, output, attention_norm, up, down, ffn_norm) of NormWeights and PackedLinear, or in place of
     all of the latter PackedBFloat16 or PackedInt8.
-    word [V,D], position [P,D], type [Y,D] and the norm of their sum may each be None.
+    The tables word [V,D], position [P,D], type [Y,D] and the norm of their sum may each be None.
     allocate(n) returns n zeroed floats. A forward pass writes to this object: the caller lets in one at a time.
     """
 
@@ -46,8 +46,8 @@ cdef class Encoder:
     cdef float[::1] tokens
     cdef readonly int threads
 
-    def __cinit__(self, Kernels kernels, list layers, const float[:, ::1] word, const float[:, ::1] position,
-                  const float[:, ::1] type, NormWeights embedding_norm, *, Py_ssize_t D, Py_ssize_t H, Py_ssize_t d,
+    def __cinit__(self, Kernels kernels, list layers, TableWeights word, TableWeights position,
+                  TableWeights type, NormWeights embedding_norm, *, Py_ssize_t D, Py_ssize_t H, Py_ssize_t d,
                   int threads, allocate):
         cdef Model* m = &self.model
         cdef Py_ssize_t VL = kernels.table.VL, i
@@ -61,7 +61,7 @@ cdef class Encoder:
         for i in range(m.L):
             qkv, output, attention_norm, up, down, ffn_norm = layers[i]
             set_layer(&m.layers[i], qkv, output, attention_norm, up, down, ffn_norm)
-        m.embedding.table, m.embedding.positions, m.embedding.types = start(word), start(position), start(type)
+        m.embedding.word, m.embedding.position, m.embedding.type = table_of(word), table_of(position), table_of(type)
         if embedding_norm is not None:
             m.embedding_norm = embedding_norm.norm
         m.x_stride = row_stride((D + VL - 1) // VL * VL)
@@ -94,7 +94,7 @@ cdef class Encoder:
             self.privates[rank].y = &own[rank * each]
             self.privates[rank].hidden = self.privates[rank].y + BLOCK * m.x_stride
             self.privates[rank].scratch = self.privates[rank].hidden + BLOCK * m.hidden_stride
-            self.privates[rank].operands = self.privates[rank].scratch + row_stride(m.kernels.attention_scratch(m.d, m.dp))
+            self.privates[rank].operands = self.privates[rank].scratch + row_stride(scratch_floats(m))
             self.privates[rank].ranges = <RowRange*>(<char*>self.privates[rank].operands
                                                      + BLOCK * m.operands_stride * m.operand_bytes)
 
@@ -107,6 +107,7 @@ cdef class Encoder:
                 float[:, ::1] out):
         """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each."""
         cdef Job job
+        cdef EmbeddingTable given
         cdef Py_ssize_t i, first = 0, most = 0
         memset(&job, 0, sizeof(job))
         job.model, job.privates, job.bundles, job.count, job.out = &self.model, self.privates, bundles, len(groups), &out[0, 0]
@@ -114,7 +115,8 @@ cdef class Encoder:
         job.embedding.ids, job.embedding.position_ids, job.embedding.type_ids = (
             first_id(ids), first_id(position_ids), first_id(type_ids))
         if embeds is not None:
-            job.embedding.table = &embeds[0, 0]
+            given.rows, given.scale, given.storage = &embeds[0, 0], NULL, FLOAT32
+            job.embedding.word = &given
         cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
         job.groups = <Group*>calloc(job.count, sizeof(Group))
         try:

@@ -7,8 +7,8 @@ from libc.math cimport INFINITY, M_LOG2E, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    GELU, GELU_TANH, IDENTITY, RELU, SILU, Attention, Embedding, KernelTable, Linear, LinearInt8, Norm,
-    Output, Rotary, RowRange,
+    BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, RELU, SILU, Attention, Embedding, EmbeddingTable, KernelTable, Linear,
+    LinearInt8, Norm, Output, Rotary, RowRange,
 )
 
 include "simd.pxi"
@@ -18,7 +18,9 @@ include "bfloat16.pxi"
 include "linear.pxi"
 include "attention.pxi"
 include "scores.pxi"
+include "attention_bfloat16.pxi"
 include "norm.pxi"
+include "embed.pxi"
 include "softmax.pxi"
 include "rotary.pxi"
 include "int8.pxi"
@@ -51,6 +53,9 @@ TABLE.to_operands = to_operands
 TABLE.pack_bfloat16 = pack_bfloat16
 TABLE.linear_bfloat16 = linear_bfloat16
 TABLE.pair_rounds = pair_rounds
+if HALVES == 1:
+    TABLE.attention_bfloat16_scratch = attention_bfloat16_scratch
+    TABLE.attention_bfloat16 = attention_bfloat16
 TABLE.fma_rounds = fma_rounds
 TABLE.read = read
 

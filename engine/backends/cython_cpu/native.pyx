@@ -5,7 +5,8 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    IDENTITY, Attention, Embedding, KernelTable, Linear, LinearInt8, Norm, Output, Rotary, RowRange, ScoreMod,
+    BFLOAT16, FLOAT32, IDENTITY, INT8, Attention, Embedding, EmbeddingTable, KernelTable, Linear, LinearInt8, Norm, Output,
+    Rotary, RowRange, ScoreMod, Storage,
 )
 
 cdef extern from "pool.h" nogil:

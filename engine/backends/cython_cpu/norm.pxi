@@ -1,4 +1,4 @@
-# Row-wise kernels: LayerNorm, RMSNorm, and the sum of the embeddings.
+# Row-wise kernels: LayerNorm and RMSNorm.
 
 cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil:
@@ -54,33 +54,4 @@ cdef void rms_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float*
             value = v_mul(v_loadn(x + whole, tail), scale)
             v_storen(out + whole, v_mul(value, v_loadn(norm.weight + whole, tail)), tail)
         x += x_stride
-        out += out_stride
-
-
-cdef inline vf embedding_at(const float* word, const float* position, const float* type, Py_ssize_t i,
-                            int n) noexcept nogil:
-    cdef vf x = v_loadn(word + i, n)
-    if position != NULL:
-        x = v_add(x, v_loadn(position + i, n))
-    if type != NULL:
-        x = v_add(x, v_loadn(type + i, n))
-    return x
-
-
-cdef void embed(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
-                Py_ssize_t out_stride) noexcept nogil:
-    # Rows [first, first + M) of the embedding's sum, before its norm.
-    cdef Py_ssize_t row, i
-    cdef const float* word
-    cdef const float* position
-    cdef const float* type
-    for row in range(first, first + M):
-        word = call.table + (row if call.ids == NULL else <Py_ssize_t>call.ids[row]) * D
-        position = call.positions + <Py_ssize_t>call.position_ids[row] * D if call.positions != NULL else NULL
-        type = call.types + <Py_ssize_t>call.type_ids[row] * D if call.types != NULL else NULL
-        for i in range(D // VL):
-            v_store(out + i * VL, embedding_at(word, position, type, i * VL, VL))
-        if D % VL:
-            i = D - D % VL
-            v_storen(out + i, embedding_at(word, position, type, i, <int>(D % VL)), <int>(D % VL))
         out += out_stride

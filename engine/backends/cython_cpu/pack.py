@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ...config import ModelConfig
-from ...quantize import quantize_rows
+from ...quantize import quantize_rows, widen
 from ...weights.bfloat16 import to_bfloat16
-from .native import Kernels, NormWeights, PackedBFloat16, PackedInt8, PackedLinear
+from .native import Kernels, NormWeights, PackedBFloat16, PackedInt8, PackedLinear, TableWeights
 
 Packed = PackedLinear | PackedBFloat16 | PackedInt8
 
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 """As enum Activation in table.pxd."""
+
+STORAGES = {"float32": 0, "uint16": 1, "int8": 2}
+"""As enum Storage there, by dtype."""
 
 
 def allocate(n: int) -> np.ndarray:
@@ -50,6 +53,13 @@ class Packer:
     def norm(self, name: str) -> NormWeights:
         """Weight and bias of a norm."""
         return NormWeights(self._weights[f"{name}.weight"], self._weights[f"{name}.bias"], self._config.norm_eps)
+
+    def table(self, name: str) -> TableWeights | None:
+        """A table of the embeddings as it is stored, not copied; None where the model has none of that name."""
+        if name not in self._weights:
+            return None
+        rows = self._weights[name]
+        return TableWeights(rows.view(np.uint8), STORAGES[rows.dtype.name], self._weights.get(f"{name}_scale"))
 
     def _linear(self, name: str, activation: int = 0) -> Packed:
         weight, scale = self._rows(name)
@@ -87,8 +97,12 @@ class Packer:
         if weight.dtype == np.int8:
             return weight, self._weights[f"{name}.weight_scale"]
         if self._precision == "int8":
-            return quantize_rows(weight)
-        return to_bfloat16(weight) if self._precision == "bfloat16" else weight, np.ones(len(weight), np.float32)
+            return quantize_rows(widen(self._weights, f"{name}.weight"))
+        if self._precision == "float32":
+            weight = widen(self._weights, f"{name}.weight")
+        elif weight.dtype != np.uint16:
+            weight = to_bfloat16(weight)
+        return weight, np.ones(len(weight), np.float32)
 
     def _panels(self, K: int, bias: np.ndarray, parts: Iterable[tuple[int, np.ndarray, np.ndarray]],
                 activation: int = 0) -> Packed:

@@ -88,6 +88,21 @@ cdef class PackedInt8:
             self.kernels.table.pack_int8(&self.y, &self.panels[0], &self.sums[0], column, &w[0, 0], w.shape[0])
 
 
+cdef class TableWeights:
+    """A table of the embeddings as it is stored: rows' bytes, `storage` as in table.pxd, scale [rows] for INT8."""
+
+    cdef EmbeddingTable table
+    cdef const unsigned char[:, ::1] rows
+    cdef const float[::1] scale
+
+    def __init__(self, const unsigned char[:, ::1] rows, int storage, const float[::1] scale):
+        if (scale is None) == (storage == INT8) or (scale is not None and scale.shape[0] != rows.shape[0]):
+            raise ValueError("a table has a scale for each row, in int8, and none otherwise")
+        self.rows, self.scale = rows, scale
+        self.table.rows, self.table.storage = &rows[0, 0], storage
+        self.table.scale = &scale[0] if scale is not None else NULL
+
+
 cdef class NormWeights:
     """Weight and bias [D] of a LayerNorm, and its epsilon."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from ...batch import Batch
 from ...config import ModelConfig, RunConfig
 from ...errors import InputError
+from ...parameters import TABLES
 from .native import Encoder, Kernels
 from .pack import Packer, allocate
 from .schedule import make_schedule
@@ -61,7 +62,7 @@ os.register_at_fork(after_in_child=_free_turns)
 def _pack(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Encoder:
     packer = Packer(kernels, config, weights, run.precision)
     layers = [packer.layer(i) for i in range(config.num_layers)]
-    word, position, token_type = (weights.get(f"embeddings.{name}") for name in ("word", "position", "token_type"))
+    word, position, token_type = (packer.table(name) for name in TABLES)
     norm = packer.norm("embeddings.norm") if config.embedding_norm else None
     return Encoder(kernels, layers, word, position, token_type, norm, D=config.hidden_size,
                    H=config.num_heads, d=config.head_width, threads=run.threads, allocate=allocate)

@@ -13,11 +13,6 @@ cdef enum:
     BLOCK = 64                  # rows that go through a layer's products together, their hidden rows in L2
     COLUMN_TOKENS = BLOCK       # up to so many tokens a team splits columns, in the first thread's block of rows
 
-cdef enum Precision:
-    FLOAT32
-    BFLOAT16
-    INT8
-
 cdef struct Map:
     # A linear map in the model's precision: one of the two is set.
     Linear floats               # float32 or bfloat16
@@ -38,7 +33,7 @@ cdef struct Model:
     Layer* layers
     Embedding embedding         # tables; ids and embeds belong to a call
     Norm embedding_norm         # weight NULL: there is none
-    Precision precision         # of the linear maps
+    Storage precision           # of the linear maps
     int operand_bytes           # of an element of the rows that they take; 0: they take the rows as they are
     float scale
     Py_ssize_t L
@@ -106,8 +101,18 @@ cdef Py_ssize_t token_floats(const Model* m) noexcept nogil:
     return m.x_stride + 3 * m.H * m.dp + m.context_stride
 
 
+cdef inline bint attends_in_pairs(const Model* m) noexcept nogil:
+    return m.precision != FLOAT32 and m.kernels.attention_bfloat16 != NULL
+
+
+cdef Py_ssize_t scratch_floats(const Model* m) noexcept nogil:
+    if attends_in_pairs(m):
+        return m.kernels.attention_bfloat16_scratch(m.d, m.dp)
+    return m.kernels.attention_scratch(m.d, m.dp)
+
+
 cdef Py_ssize_t private_floats(const Model* m) noexcept nogil:
-    return (BLOCK * (m.x_stride + m.hidden_stride) + row_stride(m.kernels.attention_scratch(m.d, m.dp))
+    return (BLOCK * (m.x_stride + m.hidden_stride) + row_stride(scratch_floats(m))
             + BLOCK * (m.operands_stride * m.operand_bytes // 4 + 2))
 
 
@@ -221,7 +226,10 @@ cdef void attend(const Model* m, const Group* g, float* scratch, const Team* tea
             call.k = g.qkv + ((m.H + h) * g.N + sequence.row) * m.dp
             call.v = g.qkv + ((2 * m.H + h) * g.N + sequence.row) * m.dp
             call.out = g.context + (sequence.row + begin * NR) * m.context_stride + h * m.dp
-            m.kernels.attention(&call, scratch)
+            if attends_in_pairs(m):
+                m.kernels.attention_bfloat16(&call, scratch)
+            else:
+                m.kernels.attention(&call, scratch)
 
 
 cdef void finish_layer(const Job* job, const Group* g, const Private* own, Py_ssize_t l, Py_ssize_t first,

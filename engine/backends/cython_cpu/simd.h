@@ -191,6 +191,22 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 enum { NR = NV * VL };
 enum { LINE = 16, AHEAD = 512 }; /* floats in a cache line; floats that reading runs ahead of itself */
 
+/* n integers, or n floats of which the upper halves lie at p, and then zeros. */
+INLINE vf v_load_int8(const int8_t *p, int n) {
+    typedef int8_t narrow __attribute__((vector_size(VL)));
+    typedef int32_t wide __attribute__((vector_size(VL * 4)));
+    narrow x = {0};
+    memcpy(&x, p, (size_t)n);
+    return (vf)__builtin_convertvector(__builtin_convertvector(x, wide), vf);
+}
+INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
+    typedef uint16_t narrow __attribute__((vector_size(VL * 2)));
+    typedef uint32_t wide __attribute__((vector_size(VL * 4)));
+    narrow x = {0};
+    memcpy(&x, p, 2 * (size_t)n);
+    return (vf)(__builtin_convertvector(x, wide) << 16);
+}
+
 /* 0, 1, 2, ... */
 INLINE vf v_iota(void) {
     float lane[VL];

@@ -32,6 +32,8 @@ cdef extern from "simd.h" nogil:
     vf v_equal(vf a, vf b)
     vf v_less(vf a, vf b)
     vf v_load_mask(const unsigned char* p, int n)
+    vf v_load_int8(const signed char* p, int n)
+    vf v_load_bfloat16(const unsigned short* p, int n)
     vf v_iota()
     vf v_zip_low(vf a, vf b)
     vf v_zip_high(vf a, vf b)

@@ -111,6 +111,22 @@ cdef class Kernels:
         with nogil:
             self.table.attention(&call, &scratch[0])
 
+    def attention_bfloat16(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out,
+                           float scale, float[::1] scratch):
+        """As `attention` without options, in bfloat16; the scratch is that of `attention_bfloat16_scratch`."""
+        cdef Attention call
+        memset(&call, 0, sizeof(call))
+        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+        call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
+        call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+        with nogil:
+            self.table.attention_bfloat16(&call, &scratch[0])
+
+    def attention_bfloat16_scratch(self, Py_ssize_t d, Py_ssize_t e):
+        """Floats of scratch that it needs; 0 where these kernels have none."""
+        return self.table.attention_bfloat16_scratch(d, e) if self.table.attention_bfloat16 != NULL else 0
+
     def attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
         """Floats of scratch that attention needs."""
         return self.table.attention_scratch(d, e)

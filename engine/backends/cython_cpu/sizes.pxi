@@ -1,15 +1,20 @@
 # For whoever fills a kernel table without including table.pxd.
 
-from engine.backends.cython_cpu.table cimport Attention, Embedding, KernelTable, Linear, Norm, Output, Rotary
+from engine.backends.cython_cpu.table cimport (
+    Attention, Embedding, EmbeddingTable, KernelTable, Linear, LinearInt8, Norm, Output, Rotary, RowRange,
+)
 
 
 def struct_sizes():
     """Bytes of each struct of the kernel table, by name."""
     return {
         "Linear": sizeof(Linear),
+        "LinearInt8": sizeof(LinearInt8),
+        "RowRange": sizeof(RowRange),
         "Output": sizeof(Output),
         "Attention": sizeof(Attention),
         "Rotary": sizeof(Rotary),
+        "EmbeddingTable": sizeof(EmbeddingTable),
         "Embedding": sizeof(Embedding),
         "Norm": sizeof(Norm),
         "KernelTable": sizeof(KernelTable),

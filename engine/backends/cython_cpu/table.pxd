@@ -88,11 +88,21 @@ cdef struct Rotary:
     Py_ssize_t d
     bint interleaved
 
+cdef enum Storage:
+    FLOAT32
+    BFLOAT16    # the upper 16 bits of a float
+    INT8        # an integer, to be multiplied by its row's scale
+
+cdef struct EmbeddingTable:
+    const void* rows            # [rows][D] as `storage` says
+    const float* scale          # [rows], for INT8
+    int storage
+
 cdef struct Embedding:
-    # row i: table[ids[i]] + positions[position_ids[i]] + types[type_ids[i]]; a NULL table adds nothing
-    const float* table          # [V,D], or [M,D] with ids NULL: row i as it is
-    const float* positions      # [P,D]
-    const float* types          # [Y,D]
+    # row i: word[ids[i]] + position[position_ids[i]] + type[type_ids[i]]; a NULL table adds nothing
+    const EmbeddingTable* word  # [V,D], or [M,D] with ids NULL: row i as it is
+    const EmbeddingTable* position  # [P,D]
+    const EmbeddingTable* type  # [Y,D]
     const int* ids
     const int* position_ids
     const int* type_ids
@@ -153,6 +163,9 @@ cdef struct KernelTable:
                           Py_ssize_t n) noexcept nogil
     void (*linear_bfloat16)(const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
                             const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
+    # Attention in bfloat16, its queries seeing all keys, without score options; NULL where float32 is as fast.
+    Py_ssize_t (*attention_bfloat16_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
+    void (*attention_bfloat16)(const Attention* call, float* scratch) noexcept nogil
     double (*pair_rounds)(Py_ssize_t n, float* sink) noexcept nogil
     # Roofline: n rounds of independent FMAs, returning their number of flops; and a sum over n floats.
     double (*fma_rounds)(Py_ssize_t n, float* sink) noexcept nogil

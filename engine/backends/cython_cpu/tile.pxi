@@ -5,17 +5,19 @@
 
 cdef enum TileKind:
     LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a panel slice
-    PAIRS       # the same, of bfloat16 weights                 a [mr][depth] operands, b [depth/2][nv*VL][2] likewise
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
+    PAIRS               # these three of bfloat16, two steps of depth side by side: b [depth/2][nv*VL][2],
+    SCORES_OF_PAIRS     # likewise,
+    CONTEXT_OF_PAIRS    # a [depth/2][mr][2]
 
 cdef struct Tile:
     const void* a
     const void* b
     float* out
     Py_ssize_t depth
-    Py_ssize_t a_stride             # elements from one row of a to the next (CONTEXT: from one step of depth to the next)
-    Py_ssize_t b_stride             # floats from one step of depth to the next, where b is not a panel
+    Py_ssize_t a_stride             # elements from one row of a to the next (CONTEXT: from one step of depth, or pair, to the next)
+    Py_ssize_t b_stride             # elements from one step of depth, or pair, to the next, where b is not a panel
     Py_ssize_t out_stride
     Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns
     const float* bias               # LINEAR: added to the first slice of depth; NULL after it, then out is added to
@@ -52,6 +54,25 @@ cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const fl
         b += b_step
 
 
+cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
+    if kind == LINEAR:
+        multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, True, t.ahead,
+                 t.ahead_step, acc)
+    elif kind == SCORES:
+        multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, False, NULL, 0, acc)
+    elif kind == CONTEXT:
+        multiply(mr, nv, t.depth, <const float*>t.a, 1, t.a_stride, <const float*>t.b, t.b_stride, False, NULL, 0, acc)
+    elif kind == PAIRS:
+        multiply_pairs(mr, nv, t.depth, <const operand*>t.a, t.a_stride, 2, <const unsigned short*>t.b, nv * VL * 2, True,
+                       t.ahead, t.ahead_step, acc)
+    elif kind == SCORES_OF_PAIRS:
+        multiply_pairs(mr, nv, t.depth, <const operand*>t.a, t.a_stride, 2, <const unsigned short*>t.b, nv * VL * 2, False,
+                       NULL, 0, acc)
+    else:
+        multiply_pairs(mr, nv, t.depth, <const operand*>t.a, 2, t.a_stride, <const unsigned short*>t.b, t.b_stride, False,
+                       NULL, 0, acc)
+
+
 cdef inline void linear_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
     cdef int i, j
@@ -59,11 +80,7 @@ cdef inline void linear_tile(const int kind, const int mr, const int nv, const T
         for j in range(nv):
             if j * VL % LINE == 0:
                 fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
-    if kind == PAIRS:
-        multiply_pairs(mr, nv, t, acc)
-    else:
-        multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, True, t.ahead,
-                 t.ahead_step, acc)
+    multiply_tile(kind, mr, nv, t, acc)
     if t.bias != NULL:
         for i in range(mr):
             for j in range(nv):
@@ -83,11 +100,11 @@ cdef inline void linear_tile(const int kind, const int mr, const int nv, const T
         activate(t.activation, t.out + t.column[0], t.out_stride, mr, nv * VL)
 
 
-cdef inline void scores_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+cdef inline void scores_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
     cdef vf maximum
     cdef int i, j
-    multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, False, NULL, 0, acc)
+    multiply_tile(kind, mr, nv, t, acc)
     for j in range(nv):
         maximum = v_load(t.maximum + j * VL)
         for i in range(mr):
@@ -96,11 +113,11 @@ cdef inline void scores_tile(const int mr, const int nv, const Tile* t) noexcept
         v_store(t.maximum + j * VL, maximum)
 
 
-cdef inline void context_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+cdef inline void context_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
     cdef int i, j
     cdef float* out
-    multiply(mr, nv, t.depth, <const float*>t.a, 1, t.a_stride, <const float*>t.b, t.b_stride, False, NULL, 0, acc)
+    multiply_tile(kind, mr, nv, t, acc)
     for i in range(mr):
         for j in range(nv):
             out = t.out + i * t.out_stride + j * VL
@@ -114,10 +131,10 @@ cdef inline void context_tile(const int mr, const int nv, const Tile* t) noexcep
 cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     if kind == LINEAR or kind == PAIRS:
         linear_tile(kind, mr, nv, t)
-    elif kind == SCORES:
-        scores_tile(mr, nv, t)
+    elif kind == SCORES or kind == SCORES_OF_PAIRS:
+        scores_tile(kind, mr, nv, t)
     else:
-        context_tile(mr, nv, t)
+        context_tile(kind, mr, nv, t)
 
 
 cdef inline void tile_rows(const int kind, int mr, const int nv, const Tile* t) noexcept nogil:
@@ -150,13 +167,21 @@ cdef void linear_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(LINEAR, mr, nv, t)
 
 
-cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
-    tile_any(PAIRS, mr, nv, t)
-
-
 cdef void scores_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(SCORES, mr, nv, t)
 
 
 cdef void context_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(CONTEXT, mr, nv, t)
+
+
+cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(PAIRS, mr, nv, t)
+
+
+cdef void scores_of_pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(SCORES_OF_PAIRS, mr, nv, t)
+
+
+cdef void context_of_pairs_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(CONTEXT_OF_PAIRS, mr, nv, t)

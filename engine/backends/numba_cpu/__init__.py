@@ -4,8 +4,8 @@
     compiling.py  annotations to C functions    pointers.py structs.py  C's, inside Numba functions
     cache.py      machine code on disk          vector.py emit.py       the vectors of simd.h there, and in LLVM's terms
     tile.py       the generator of register tiles
-    linear.py attention.py scores.py norm.py softmax.py rotary.py elementwise.py roofline.py
-                  the kernels, each told in the .pxi of the same name
+    linear.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
+    roofline.py   the kernels, each told in the .pxi of the same name
 """
 
 from __future__ import annotations

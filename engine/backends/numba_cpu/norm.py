@@ -1,4 +1,4 @@
-"""Row-wise kernels: LayerNorm, RMSNorm, and the sum of the embeddings; see norm.pxi."""
+"""Row-wise kernels: LayerNorm and RMSNorm; see norm.pxi."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from .compiling import inline
-from .structs import Embedding, Floats, Norm, Size, Vector
+from .structs import Floats, Norm, Size
 from .target import VL
 from .vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub, v_sum
 
@@ -55,27 +54,4 @@ def rms_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Siz
             n = min(D - i, VL)
             v_storen(out + i, v_mul(v_mul(v_loadn(x + i, n), scale), v_loadn(norm.weight + i, n)), n)
         x += x_stride
-        out += out_stride
-
-
-@inline
-def embedding_at(word: Floats, position: Floats, kind: Floats, i: Size, n: Size) -> Vector:
-    """n entries of the sum from i on; null tables add nothing."""
-    x = v_loadn(word, n)
-    if position:
-        x = v_add(x, v_loadn(position + i, n))
-    if kind:
-        x = v_add(x, v_loadn(kind + i, n))
-    return x
-
-
-def embed(call: Embedding, first: Size, M: Size, D: Size, out: Floats, out_stride: Size) -> None:
-    """Rows [first, first + M) of the embedding's sum, before its norm."""
-    for row in range(first, first + M):
-        word = call.table + (np.intp(call.ids[row]) if call.ids else row) * D
-        position = call.positions + np.intp(call.position_ids[row]) * D if call.positions else call.positions
-        kind = call.types + np.intp(call.type_ids[row]) * D if call.types else call.types
-        for i in range(0, D, VL):
-            n = min(D - i, VL)
-            v_storen(out + i, embedding_at(word + i, position, kind, i, n), n)
         out += out_stride

@@ -122,7 +122,9 @@ def null(typing: Any) -> Any:
     return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)
 
 
-@intrinsic
-def as_bytes(typing: Any, p: Pointer) -> Any:
-    """The same address, of bytes."""
-    return Pointer(types.uint8)(p), lambda context, builder, sig, args: args[0]
+def _cast(kind: types.Type) -> Any:
+    """The same address, of numbers of this type."""
+    return intrinsic(lambda typing, p: (Pointer(kind)(p), lambda context, builder, sig, args: args[0]))
+
+
+as_bytes, as_integers8, as_bits, as_floats = map(_cast, (types.uint8, types.int8, types.uint16, types.float32))

@@ -13,6 +13,8 @@ from .pointers import Pointer, Struct
 Floats: TypeAlias = Any
 Bytes: TypeAlias = Any
 Ints: TypeAlias = Any
+Integers8: TypeAlias = Any
+Bits: TypeAlias = Any
 Code: TypeAlias = Any
 Vector: TypeAlias = Any
 Size: TypeAlias = int
@@ -22,6 +24,7 @@ Double: TypeAlias = float
 
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
+    "Integers8": Pointer(types.int8), "Bits": Pointer(types.uint16),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "Double": types.float64, "None": types.void,
 }
@@ -51,6 +54,23 @@ class Linear:
     N: Size
     K: Size
     activation: Int
+
+
+@struct
+class LinearInt8:
+    panels: Integers8
+    scale: Floats
+    sums: Floats
+    bias: Floats
+    N: Size
+    K: Size
+    activation: Int
+
+
+@struct
+class RowRange:
+    low: Float
+    step: Float
 
 
 @struct
@@ -137,10 +157,17 @@ class Rotary:
 
 
 @struct
+class EmbeddingTable:
+    rows: Code
+    scale: Floats
+    storage: Int
+
+
+@struct
 class Embedding:
-    table: Floats
-    positions: Floats
-    types: Floats
+    word: EmbeddingTable
+    position: EmbeddingTable
+    type: EmbeddingTable
     ids: Ints
     position_ids: Ints
     type_ids: Ints
@@ -181,6 +208,8 @@ class KernelTable:
     to_operands: Code
     pack_bfloat16: Code
     linear_bfloat16: Code
+    attention_bfloat16_scratch: Code
+    attention_bfloat16: Code
     pair_rounds: Code
     fma_rounds: Code
     read: Code

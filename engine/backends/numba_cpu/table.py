@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from ..cython_cpu.native import Kernels
-from . import attention, elementwise, linear, norm, roofline, rotary, softmax
+from . import attention, elementwise, embed, linear, norm, roofline, rotary, softmax
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
@@ -22,7 +22,7 @@ KERNELS = {
     "rms_norm": norm.rms_norm,
     "softmax": softmax.softmax,
     "rotate": rotary.rotate,
-    "embed": norm.embed,
+    "embed": embed.embed,
     "activate": elementwise.activate,
     "gate": elementwise.gate,
     "fma_rounds": roofline.fma_rounds,

@@ -116,6 +116,25 @@ def v_load_mask(typing: Any, p: Pointer, n: Any) -> Any:
     return vector(p, types.intp), build
 
 
+def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+    """A function of a pointer and n that loads n numbers of so many bits, then zeros, widened to floats."""
+    kind = ir.VectorType(ir.IntType(bits), VL)
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        name, mask = f"llvm.masked.load.v{VL}i{bits}.p0", first_lanes(b, args[1])
+        return widened(b, call(b, name, kind, args[0], I32(1), mask, kind(None)))
+
+    return intrinsic(lambda typing, p, n: (vector(p, types.intp), build))
+
+
+def _upper_halves(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.bitcast(b.shl(b.zext(x, VI), ir.Constant(VI, [16] * VL)), VF)
+
+
+v_load_int8 = _load_narrow(8, lambda b, x: b.sitofp(x, VF))
+v_load_bfloat16 = _load_narrow(16, _upper_halves)
+
+
 @intrinsic
 def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
     """tile [VL][VL] = transpose of the rows of VL floats at p, which may be the tile's own.

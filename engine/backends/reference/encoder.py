@@ -9,6 +9,8 @@ import numpy as np
 
 from ...batch import Batch
 from ...config import ModelConfig
+from ...parameters import expected_shapes
+from ...quantize import widen
 from .ops import ACTIVATIONS, attention, layer_norm, linear
 
 
@@ -18,7 +20,7 @@ class ReferencePlan:
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating]):
         self.config = config
         self.dtype = dtype
-        self.weights = {name: np.asarray(array, dtype) for name, array in weights.items()}
+        self.weights = {name: np.asarray(widen(weights, name), dtype) for name in expected_shapes(config)}
 
     def forward(self, batch: Batch) -> np.ndarray:
         """Token vectors, float32 [N, D]."""

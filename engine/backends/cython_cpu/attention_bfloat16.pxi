@@ -1,0 +1,129 @@
+# Attention in bfloat16, where there is an instruction for its products, and of the plain kind: every query sees every key,
+# out[T,e] = softmax(q k^T scale) v. As attention.pxi, but that the operands of both products are rounded to bfloat16 and
+# lie as these want them. Scores, softmax and sums are float32.
+#
+#   for each group of QUERIES queries                in scratch
+#     for each of its blocks of W queries
+#       Q^T = (q scale log2 e)^T, in pairs           [d'/2][W][2]    d' = d padded to VL
+#     for each block of KEYS keys
+#       K, and V in pairs                            [KEYS][d'], [KEYS/2][e][2]
+#       for each block of queries
+#         P^T = K Q^T                                [KEYS][W]
+#         P^T = 2^(P^T - m'), in pairs               [KEYS/2][W][2], in its place
+#         O = c O + P V                              [W][e]
+#     out = O / l
+
+cdef struct HalfScratch:
+    Scratch floats
+    operand* keys           # [KEYS][d']
+    unsigned short* values  # [KEYS/2][e][2]
+
+
+cdef Py_ssize_t attention_bfloat16_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+    return attention_scratch(padded(d), e) + KEYS * (padded(d) + padded(e)) // 2
+
+
+cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nogil:
+    # The call's score options are not read; neither is its band.
+    cdef Attention wide = call[0]
+    cdef Block blocks[MOST_BLOCKS]
+    cdef HalfScratch s
+    cdef Keys keys
+    cdef Py_ssize_t group, count, i
+    wide.d = padded(call.d)         # for cut and cut_blocks, which share the scratch out
+    s.floats = cut(&wide, scratch)
+    s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e))
+    s.values = <unsigned short*>(s.keys + KEYS * wide.d)
+    for group in range((call.T + QUERIES - 1) // QUERIES):
+        count = cut_blocks(&wide, group * QUERIES, scratch, blocks)
+        for i in range(count):
+            load_query_pairs(call, &blocks[i])
+        keys.first = 0
+        while keys.first < call.S:
+            keys.last = min(call.S, keys.first + KEYS)
+            to_operands(call.k + keys.first * call.k_stride, call.k_stride, keys.last - keys.first, call.d, s.keys, wide.d)
+            pair_values(call, &keys, s.values)
+            for i in range(count):
+                attend_pairs(&wide, &s, &blocks[i], keys.last - keys.first)
+            keys.first = keys.last
+        for i in range(count):
+            store_context(call, &blocks[i])
+
+
+cdef void load_query_pairs(const Attention* call, Block* b) noexcept nogil:
+    cdef vf scale = v_set1(call.scale * <float>M_LOG2E)
+    cdef vf tile[VL]
+    cdef unsigned short* queries = <unsigned short*>b.queries
+    cdef Py_ssize_t k, i, j
+    cdef int columns
+    cdef const float* q
+    for j in range(b.nv):
+        v_store(b.maximum + j * VL, v_set1(-3.0e38))
+        v_store(b.sum + j * VL, v_set1(0.0))
+        k = 0
+        while k < call.d:
+            columns = <int>min(call.d - k, <Py_ssize_t>VL)
+            q = call.q + (b.t + j * VL) * call.q_stride + k
+            for i in range(VL):
+                tile[i] = v_loadn(q + i * call.q_stride, columns) if j * VL + i < b.n else v_set1(0.0)
+            v_transpose(tile)
+            for i in range(VL // 2):
+                p_store_pairs(queries + ((k // 2 + i) * b.nv + j) * VL * 2, v_mul(tile[2 * i], scale),
+                              v_mul(tile[2 * i + 1], scale))
+            k += VL
+
+
+cdef void pair_values(const Attention* call, const Keys* keys, unsigned short* values) noexcept nogil:
+    # The last pair of an odd number of keys ends with zeros.
+    cdef Py_ssize_t e = padded(call.e), key = keys.first, i, n
+    cdef const float* v
+    while key < keys.last:
+        v = call.v + key * call.v_stride
+        i = 0
+        while i < e:
+            n = min(call.e - i, <Py_ssize_t>VL)
+            p_store_pairs(values + i * 2, v_loadn(v + i, <int>n),
+                          v_loadn(v + call.v_stride + i, <int>n) if key + 1 < keys.last else v_set1(0.0))
+            i += VL
+        values += e * 2
+        key += 2
+
+
+cdef void attend_pairs(const Attention* call, HalfScratch* s, Block* b, Py_ssize_t keys) noexcept nogil:
+    cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, tiles = (keys + MR - 1) // MR, row = 0, next_row, column = 0, i, j
+    cdef Tile t
+    for j in range(b.nv):
+        v_store(s.floats.correction + j * VL, v_load(b.maximum + j * VL))
+    t.depth, t.a_stride, t.b, t.out_stride, t.maximum = call.d, call.d, b.queries, W, b.maximum
+    for i in range(tiles):
+        next_row = keys * (i + 1) // tiles
+        t.a, t.out = s.keys + row * call.d, s.floats.p + row * W
+        scores_of_pairs_any(<int>(next_row - row), b.nv, &t)
+        row = next_row
+    exponentiate(&s.floats, b, keys, True)
+    pair_rows(s.floats.p, W, keys)
+    t.depth, t.a_stride, t.b_stride, t.out_stride = (keys + 1) // 2 * 2, 2 * W, 2 * e, e
+    tiles = (b.n + MR - 1) // MR
+    while column < e:
+        t.b = s.values + column * 2
+        row = 0
+        for i in range(tiles):
+            next_row = b.n * (i + 1) // tiles
+            t.a, t.out = <operand*>s.floats.p + row * 2, b.context + row * e + column
+            t.correction = NULL if b.fresh else s.floats.correction + row
+            context_of_pairs_any(<int>(next_row - row), <int>(min(e - column, <Py_ssize_t>NR) // VL), &t)
+            row = next_row
+        column += NR
+    b.fresh = False
+
+
+cdef void pair_rows(float* p, Py_ssize_t W, Py_ssize_t rows) noexcept nogil:
+    # Rows 2k and 2k + 1 of p[rows][W] as row k of pairs, in place; after an odd last row, zeros.
+    cdef Py_ssize_t k, j
+    cdef vf second
+    for k in range((rows + 1) // 2):
+        j = 0
+        while j < W:
+            second = v_load(p + (2 * k + 1) * W + j) if 2 * k + 1 < rows else v_set1(0.0)
+            p_store_pairs(<unsigned short*>(p + k * W + j), v_load(p + 2 * k * W + j), second)
+            j += VL

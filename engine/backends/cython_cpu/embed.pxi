@@ -1,0 +1,50 @@
+# The sum of the embeddings, from tables in float32, bfloat16 or int8: each row is widened while it is added.
+
+cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const int n) noexcept nogil:
+    # n numbers from the i-th on; those of INT8 without their scale.
+    if storage == INT8:
+        return v_load_int8(<const signed char*>rows + i, n)
+    if storage == BFLOAT16:
+        return v_load_bfloat16(<const unsigned short*>rows + i, n)
+    return v_loadn(<const float*>rows + i, n)
+
+
+cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
+                            float* out) noexcept nogil:
+    # out += the row; the first table's overwrites. The scaled row is rounded on its own, so that the bits are those of a
+    # float32 table of the same numbers.
+    cdef vf scale = v_set1(table.scale[row] if storage == INT8 else 1)
+    cdef vf x
+    cdef Py_ssize_t i = 0
+    cdef int tail = <int>(D % VL)
+    while i + VL <= D:
+        x = entries(storage, table.rows, row * D + i, VL)
+        x = v_mul(scale, x) if storage == INT8 else x
+        v_store(out + i, x if first else v_add(v_load(out + i), x))
+        i += VL
+    if tail:
+        x = entries(storage, table.rows, row * D + i, tail)
+        x = v_mul(scale, x) if storage == INT8 else x
+        v_storen(out + i, x if first else v_add(v_loadn(out + i, tail), x), tail)
+
+
+cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D, float* out) noexcept nogil:
+    if table.storage == INT8:
+        add_row_as(INT8, table, row, first, D, out)
+    elif table.storage == BFLOAT16:
+        add_row_as(BFLOAT16, table, row, first, D, out)
+    else:
+        add_row_as(FLOAT32, table, row, first, D, out)
+
+
+cdef void embed(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
+                Py_ssize_t out_stride) noexcept nogil:
+    # Rows [first, first + M) of the embedding's sum, before its norm.
+    cdef Py_ssize_t row
+    for row in range(first, first + M):
+        add_row(call.word, row if call.ids == NULL else <Py_ssize_t>call.ids[row], True, D, out)
+        if call.position != NULL:
+            add_row(call.position, <Py_ssize_t>call.position_ids[row], False, D, out)
+        if call.type != NULL:
+            add_row(call.type, <Py_ssize_t>call.type_ids[row], False, D, out)
+        out += out_stride

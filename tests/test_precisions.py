@@ -1,0 +1,74 @@
+"""The encoder in bfloat16 and in 8-bit integers: as its definition says, and the same bits whatever the batch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.backends import get_backend
+from engine.backends.reference import ReferenceBackend
+from engine.config import RunConfig
+from engine.errors import UnsupportedError
+from engine.parameters import linear_maps
+from engine.quantize import quantize_rows
+from engine.weights.bfloat16 import to_bfloat16
+
+from .rounded_reference import BFloat16Reference, Int8Reference
+from .test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
+
+REFERENCES = {"bfloat16": BFloat16Reference, "int8": Int8Reference}
+
+
+def mean_square(x):
+    return float((x * x).mean())
+
+
+@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("precision", REFERENCES)
+@pytest.mark.parametrize("shape", ["awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep"])
+def test_as_defined(name, precision, shape):
+    # One layer: a number that float32 rounds to its other neighbour moves more of them in each layer above.
+    config = replace(SHAPES[shape], num_layers=1)
+    weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
+    exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
+    defined = REFERENCES[precision](config, weights, isa.load(name)).forward_unrounded(batch)
+    out = make_plan(config, weights, 2, name, precision=precision).forward(batch)
+    rounding = mean_square(defined - exact)
+    assert rounding > 0
+    assert mean_square(out - defined) < 0.01 * rounding
+
+
+@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("precision", REFERENCES)
+def test_bits_depend_on_the_sequence_alone(name, precision):
+    lengths = [40, 130, 1, 17, 64, 65]
+    batch = make_batch(SMALL, lengths)
+    alone = make_plan(SMALL, WEIGHTS, 1, name, precision=precision)
+    expected = np.concatenate([alone.forward(one_sequence(batch, i)) for i in range(len(lengths))])
+    for threads in (1, 2, 3, 4):
+        plan = make_plan(SMALL, WEIGHTS, threads, name, precision=precision)
+        assert np.array_equal(plan.forward(batch), expected)
+        assert np.array_equal(plan.forward(one_sequence(batch, 0)), expected[:40])
+        assert np.array_equal(plan.forward(one_sequence(batch, 1)), expected[40:170])
+
+
+@pytest.mark.parametrize("precision", REFERENCES)
+def test_weights_rounded_ahead_give_the_same_bits(precision):
+    weights = dict(WEIGHTS)
+    for name in linear_maps(SMALL):
+        weight = weights[f"{name}.weight"]
+        if precision == "int8":
+            weights[f"{name}.weight"], weights[f"{name}.weight_scale"] = quantize_rows(weight)
+        else:
+            weights[f"{name}.weight"] = to_bfloat16(weight)
+    batch = make_batch(SMALL, [9, 80])
+    plans = [make_plan(SMALL, w, precision=precision) for w in (WEIGHTS, weights)]
+    assert np.array_equal(plans[0].forward(batch), plans[1].forward(batch))
+
+
+@pytest.mark.parametrize("precision", REFERENCES)
+@pytest.mark.parametrize("name", ["numba", "reference"])
+def test_backends_without_a_precision_say_so(name, precision):
+    backend = get_backend(name) if name == "reference" else pytest.importorskip("numba") and get_backend(name)
+    with pytest.raises(UnsupportedError, match=precision):
+        backend.prepare(SMALL, WEIGHTS, RunConfig(precision=precision))
