@@ -11,7 +11,9 @@ import numpy as np
 
 from .engine import Engine
 from .errors import InputError
+from .model import load_model
 from .pooling import normalize
+from .quantize import convert_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +67,16 @@ def compare_precision(
     threads: int | None = None,
     show_progress_bar: bool | None = None,
 ) -> Comparison:
-    """Encode the data with a float32 model in float32 and in `precision`, and compare.
+    """Encode the data with a float32 model, and with what `engine convert` makes of it in `precision`, and compare.
 
     Raises what `Engine.load` and `Engine.encode` raise.
     """
     sentences = [sentence for row in data.rows for sentence in row]
     # Both are loaded before either works, so that what cannot run is told at once.
+    model = load_model(path)
     engines = [
-        Engine.load(path, backend=backend, threads=threads, precision=name) for name in ("float32", precision)
+        Engine(convert_model(model, name), backend=backend, threads=threads, precision=name)
+        for name in ("float32", precision)
     ]
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)

@@ -57,10 +57,9 @@ class Model:
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Load an `.npz`, a Hugging Face folder or a sentence-transformers folder.
 
-    Weights stay in the file, mapped read-only, unless they are floats that have to be converted to float32; bfloat16 is
-    kept, as its bits, in matrices. Raises
-    `WeightsError`, with everything that is wrong with the weights in one message, and `UnsupportedError` for a model
-    that does not run here.
+    Weights stay in the file, mapped read-only, unless they are floats that have to be converted to float32; matrices in
+    bfloat16 stay, too, as its bits. Raises `WeightsError`, with everything that is wrong with the weights in one
+    message, and `UnsupportedError` for a model that does not run here.
     """
     path = Path(path)
     if path.is_dir():
@@ -75,7 +74,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 
 
 def _with_wide_vectors(model: Model) -> Model:
-    """The model with its bfloat16 in float32 but for matrices, which are large and which the kernels read as they are."""
+    """The model with its bfloat16 in float32, but for matrices, which are large and kept for others to widen."""
     kept = set(matrices(model.config))
     weights = {name: from_bfloat16(array) if array.dtype == np.uint16 and name not in kept else array
                for name, array in model.weights.items()}

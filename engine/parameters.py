@@ -1,9 +1,9 @@
 """The one table of parameter names and shapes, in the letters of `engine.config`.
 
-Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32, but for the matrices,
-which are the tables and the weights of linear maps. These may be uint16, the bits of bfloat16, or int8 with a float32
-scale for each row under the same name and `_scale`: w ~ weight * weight_scale[:, None]. All linear maps are in int8 or
-none is; beyond that each matrix goes by its own dtype.
+Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32, but for the
+matrices, which are the weights of linear maps and the tables of words and positions. These may be uint16, the bits of
+bfloat16, or int8 with a float32 scale for each row, under the same name and `_scale`: w ~ weight * scale[:, None]. All
+linear maps are in int8 or none is; beyond that each matrix goes by its own dtype.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ LAYER = {
 }
 """Of layer i, each under the prefix `layers.{i}.`"""
 
-TABLES = ("embeddings.word", "embeddings.position", "embeddings.token_type")
+TABLES = ("embeddings.word", "embeddings.position")
+"""The tables that may be in fewer bits. Not that of token types: it has few rows, and what rounding does to one of them
+is added to every token.
+"""
 
 LINEAR = ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down")
 """The linear maps of a layer."""

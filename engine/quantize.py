@@ -1,10 +1,10 @@
 """Matrices in fewer bits: bfloat16, or int8, symmetric, with one scale for each row.
 
-In int8, w ~ weight * scale[:, None], where scale is the largest |w| of a row over 127 and weight = w / scale is rounded half to
-even. The affine map is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient
+In int8, w ~ weight * scale[:, None], where scale is the largest |w| of a row over 127 and weight = w / scale is rounded
+half to even. The affine map is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference" (arXiv 1712.05877, equation 1, without a zero point); a scale for each row of a
-transformer's weights, beside one for each token's activations, is the scheme of ZeroQuant (arXiv 2206.01861). A row of
-a linear map is an output channel, a row of a table is a token.
+transformer's weights, beside one for each token's activations, is the scheme of ZeroQuant (arXiv 2206.01861). A row is
+an output channel of a linear map, or a token of a table.
 """
 
 from __future__ import annotations
@@ -59,10 +59,12 @@ def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def convert_model(model: Model, precision: str) -> Model:
-    """The model with all its matrices, the tables and the linear weights, in this precision, and all else as it was.
+    """The model with all its matrices, linear weights and tables, in this precision, and all else as it was.
 
-    precision: "float32", "bfloat16" (rounded half to even) or "int8". What is so already is not copied. Raises
-    `UnsupportedError` for linear weights in int8 that are to become others, `WeightsError` for what bfloat16 cannot hold.
+    precision: "float32", "bfloat16" (rounded half to even) or "int8". What is so already is not copied.
+
+    Raises `UnsupportedError` for linear weights in int8 that are to become another, and `WeightsError` for what
+    bfloat16 cannot hold.
     """
     model.precision_for(precision)
     weights = dict(model.weights)

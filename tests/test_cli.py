@@ -63,7 +63,7 @@ def test_convert_to_bfloat16_and_back(model, tmp_path, capsys):
 
 def test_info_of_tables_that_are_not_as_the_linear_maps(tmp_path, capsys):
     whole, int8 = random_model(), convert_model(random_model(), "int8")
-    tables = {name: whole.weights[name] for name in ("embeddings.position", "embeddings.token_type")}
+    tables = {"embeddings.position": whole.weights["embeddings.position"]}
     weights = {name: array for name, array in int8.weights.items() if name.removesuffix("_scale") not in tables}
     save_model(replace(whole, weights=weights | tables), tmp_path / "model.npz")
     assert main(["info", str(tmp_path / "model.npz")]) == 0
@@ -140,16 +140,17 @@ def test_errors_are_one_message(model, tmp_path, monkeypatch, capsys, arguments,
 )
 def test_compare(model, tmp_path, monkeypatch, capsys, data, expected):
     (tmp_path / "data.tsv").write_text(data)
-    load, asked = Engine.load, []
+    asked = []
 
-    def load_in_float32(path, *, precision, **options):
-        asked.append(precision)
-        return load(path, **options)
+    def in_float32(model, *, precision, **options):
+        asked.append((model.precision, precision))
+        return Engine(convert_model(load_model(path), "float32"), **options)
 
-    monkeypatch.setattr(Engine, "load", load_in_float32)
+    path = model
+    monkeypatch.setattr("engine.compare.Engine", in_float32)
     options = ["--precision", "int8", "--data", str(tmp_path / "data.tsv"), "--backend", "reference"]
     assert main(["compare", model, *options]) == 0
-    assert asked == ["float32", "int8"]
+    assert asked == [("float32", "float32"), ("int8", "int8")]
     out = capsys.readouterr().out
     assert all(words in out for words in expected), out
     assert ("Spearman" in out) == ("\t" in data)

@@ -8,8 +8,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from engine import compare
 from engine.compare import compare_precision, parse_data, spearman
-from engine.engine import Engine
 from engine.errors import InputError
 
 
@@ -71,7 +71,14 @@ class Fake:
 
 @pytest.fixture
 def _fakes(monkeypatch):
-    monkeypatch.setattr(Engine, "load", lambda path, *, backend, threads, precision: Fake(precision))
+    monkeypatch.setattr(compare, "load_model", lambda path: "model")
+    monkeypatch.setattr(compare, "convert_model", lambda model, precision: f"{model} in {precision}")
+
+    def fake(model, *, backend, threads, precision):
+        assert model == f"model in {precision}"
+        return Fake(precision)
+
+    monkeypatch.setattr(compare, "Engine", fake)
 
 
 @pytest.mark.usefixtures("_fakes")

@@ -187,7 +187,8 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
     arrays["layers.1.attention.key.weight"] = np.ones((12, 11), np.int8)
     arrays["embeddings.word"] = np.ones((30, 12), np.uint8)
     arrays["embeddings.position_scale"] = -np.ones(16, np.float32)
-    arrays["embeddings.token_type"] = np.full((2, 12), 0x7F80, np.uint16)
+    arrays["layers.1.attention.query.weight"] = np.full((12, 12), 0x7F80, np.uint16)
+    arrays["embeddings.token_type"] = np.ones((2, 12), np.int8)
     arrays["embeddings.norm.weight"] = np.ones(12, np.int8)
     np.savez(tmp_path / "m.npz", config=json.dumps(document()), **arrays)
     with pytest.raises(WeightsError) as error:
@@ -195,19 +196,30 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
     assert sorted(str(error.value).splitlines()[1:]) == [
         "  embeddings.norm.weight has dtype int8, expected float32",
         "  embeddings.position_scale holds a scale that is not above 0",
-        "  embeddings.token_type holds NaN or infinity",
+        "  embeddings.token_type has dtype int8, expected float32",
         "  embeddings.word has dtype uint8, expected float32 or uint16 or int8",
         "  layers.0.attention.key.weight_scale has dtype int8, expected float32",
         "  layers.0.attention.output.weight_scale holds a scale that is not above 0",
         "  layers.0.attention.value.weight_scale holds NaN or infinity",
         "  layers.0.ffn.up.weight_scale has shape [12], expected [20]",
         "  layers.1.attention.key.weight has shape [12, 11], expected [12, 12]",
+        "  layers.1.attention.query.weight has dtype uint16, expected int8",
         "  layers.1.ffn.down.weight has dtype float32, expected int8",
         "  layers.1.ffn.up.weight holds -128, expected -127 to 127",
         "  missing layers.0.attention.query.weight_scale, shape [12]",
-        "  unexpected embeddings.token_type_scale, shape [2]",
         "  unexpected embeddings.word_scale, shape [30]",
     ]
+
+
+def test_bfloat16_is_checked(tmp_path):
+    bits = dict(convert_model(random_model(), "bfloat16").weights)
+    bits["embeddings.word"] = np.where(np.arange(12) == 5, np.uint16(0xFF80), bits["embeddings.word"])
+    bits["layers.0.ffn.up.weight"] = np.full((20, 12), 0x7FC0, np.uint16)
+    np.savez(tmp_path / "m.npz", config=json.dumps(document()), **bits)
+    with pytest.raises(WeightsError) as error:
+        load_model(tmp_path / "m.npz")
+    assert sorted(str(error.value).splitlines()[1:]) == [
+        f"  {name} holds NaN or infinity" for name in ("embeddings.word", "layers.0.ffn.up.weight")]
 
 
 def test_a_scale_beside_float32_weights_is_refused():
@@ -239,7 +251,7 @@ def test_bfloat16_outside_of_matrices_is_widened(tmp_path):
 def test_matrices_each_in_its_own_dtype(tmp_path):
     model, bits, int8 = (convert_model(random_model(), precision) for precision in ("float32", "bfloat16", "int8"))
     mixed = dict(model.weights)
-    for name, source in (("embeddings.word", int8), ("embeddings.token_type", bits), ("layers.1.ffn.up.weight", bits)):
+    for name, source in (("embeddings.word", int8), ("embeddings.position", bits), ("layers.1.ffn.up.weight", bits)):
         mixed |= {key: array for key, array in source.weights.items() if key in (name, f"{name}_scale")}
     np.savez(tmp_path / "m.npz", config=json.dumps(document()), **mixed)
     found = load_model(tmp_path / "m.npz")

@@ -39,7 +39,7 @@ def widened(weights):
 
 
 @pytest.mark.parametrize("stored", [
-    ("int8",) * 3, ("bfloat16",) * 3, ("int8", "float32", "bfloat16"), ("float32", "bfloat16", "int8")], ids="-".join)
+    ("int8", "int8"), ("bfloat16", "bfloat16"), ("int8", "bfloat16"), ("bfloat16", "int8")], ids="-".join)
 @pytest.mark.parametrize("shape", ["awkward", "one of everything", "no tables but the words", "tanh"])
 @pytest.mark.parametrize("name", isa.available())
 def test_the_bits_of_float32_tables(name, shape, stored):
@@ -49,7 +49,7 @@ def test_the_bits_of_float32_tables(name, shape, stored):
     assert np.array_equal(make_plan(config, weights, 2, name).forward(batch), expected)
 
 
-@pytest.mark.parametrize("stored", [("int8",) * 3, ("bfloat16",) * 3], ids="-".join)
+@pytest.mark.parametrize("stored", [("int8", "int8"), ("bfloat16", "bfloat16")], ids="-".join)
 def test_on_every_backend(backend, stored):
     config = SHAPES["awkward"]
     weights, batch = with_tables(make_weights(config), *stored), make_batch(config, [3, 20])

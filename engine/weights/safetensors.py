@@ -45,8 +45,8 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
     """The tensors of a file as read-only arrays, float32 or bfloat16's bits, under the names that `rename` gives them.
 
     A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 come back as views
-    of one memory map, BF16 as uint16; F16 is widened, F64 rounded. Raises `WeightsError` for a file that breaks the format, for any
-    other dtype, and for two tensors with the same new name.
+    of one memory map, BF16 as uint16; F16 is widened, F64 rounded. Raises `WeightsError` for a file that breaks the
+    format, for any other dtype, and for two tensors with the same new name.
     """
     path = Path(path)
     with naming(path, _ADVICE):

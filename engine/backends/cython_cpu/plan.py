@@ -12,7 +12,6 @@ import numpy as np
 from ...batch import Batch
 from ...config import ModelConfig, RunConfig
 from ...errors import InputError
-from ...parameters import TABLES
 from .native import Encoder, Kernels
 from .pack import Packer, allocate
 from .schedule import make_schedule
@@ -62,7 +61,7 @@ os.register_at_fork(after_in_child=_free_turns)
 def _pack(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Encoder:
     packer = Packer(kernels, config, weights, run.precision)
     layers = [packer.layer(i) for i in range(config.num_layers)]
-    word, position, token_type = (packer.table(name) for name in TABLES)
+    word, position, token_type = map(packer.table, ("embeddings.word", "embeddings.position", "embeddings.token_type"))
     norm = packer.norm("embeddings.norm") if config.embedding_norm else None
     return Encoder(kernels, layers, word, position, token_type, norm, D=config.hidden_size,
                    H=config.num_heads, d=config.head_width, threads=run.threads, allocate=allocate)
