@@ -5,20 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu.native import PackedInt8
 from engine.backends.cython_cpu.pack import ACTIVATIONS
 from engine.backends.reference import ops as reference
 
-from .tools import assert_guards, available, guarded, load, round_up
+from .tools import assert_guards, available, guarded, load, pack_int8, round_up
 
 EPS = np.finfo(np.float32).eps
 GUARD = 77
-
-
-@pytest.fixture(autouse=True)
-def with_integers(request):
-    if "kernels" in request.fixturenames and not request.getfixturevalue("kernels").DOT:
-        pytest.skip("these kernels are float32 only")
 
 
 def quantize(kernels, x):
@@ -33,15 +26,6 @@ def quantize(kernels, x):
     assert (codes[:M, round_up(K, kernels.VL) * kernels.code_bytes :] == GUARD).all()
     kind = np.uint8 if kernels.code_bytes == 1 else np.int16
     return codes[:M].view(kind)[:, :K].astype(np.int64), np.ascontiguousarray(ranges), codes[:M]
-
-
-def pack(kernels, w, scale, bias, activation=0):
-    N, K = round_up(len(w), kernels.VL), w.shape[1]
-    fill = [np.pad(x, (0, N - len(x))) for x in (scale, bias)]
-    panels = np.zeros(N * round_up(K, kernels.DOT), np.int8)
-    packed = PackedInt8(kernels, panels, K, *fill, np.zeros(N, np.float32), activation)
-    packed.fill(w)
-    return packed
 
 
 def problem(seed, M, N, K):
@@ -59,7 +43,7 @@ def check(kernels, x, w, scale, bias, activation=None, residual=None):
         like = guarded(len(x), N)
         like[:] = extra
         extra = like
-    kernels.linear_int8(pack(kernels, w, scale, bias, ACTIVATIONS.get(activation, 0)), stored, ranges, out, extra)
+    kernels.linear_int8(pack_int8(kernels, w, scale, bias, ACTIVATIONS.get(activation, 0)), stored, ranges, out, extra)
     assert_guards(out)
     low, step = ranges.astype(np.float64).T[..., None]
     sums = codes @ w.T.astype(np.int64)
@@ -101,7 +85,7 @@ def test_what_is_not_finite_fills_its_row(kernels, bad):
         spoilt[2, column] = bad
         _, ranges, stored = quantize(kernels, spoilt)
         out = np.empty((4, round_up(16, kernels.VL)), np.float32)
-        kernels.linear_int8(pack(kernels, w, scale, bias), stored, ranges, out)
+        kernels.linear_int8(pack_int8(kernels, w, scale, bias), stored, ranges, out)
         assert np.isnan(out[2]).all()
         assert np.isfinite(out[[0, 1, 3]]).all()
 
@@ -147,5 +131,4 @@ def test_a_row_does_not_depend_on_its_neighbours(kernels):
 @settings(max_examples=30, deadline=None)
 @given(M=st.integers(1, 30), N=st.integers(1, 150), K=st.integers(1, 200), name=st.sampled_from(available()))
 def test_any_size(M, N, K, name):
-    if load(name).DOT:
-        check(load(name), *problem(M * N * K, M, N, K))
+    check(load(name), *problem(M * N * K, M, N, K))

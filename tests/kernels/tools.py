@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.backends import numba_cpu
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.native import Kernels, PackedLinear
+from engine.backends.cython_cpu.native import Kernels, PackedInt8, PackedLinear
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
 """Names of the kernel tables: one per instruction set, and the one that Numba compiles."""
@@ -78,5 +78,15 @@ def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0)
     """The map w [N,K], bias [N], its columns padded with zeros."""
     N = round_up(len(w), kernels.VL)
     packed = PackedLinear(kernels, np.zeros(N * w.shape[1], np.float32), np.pad(bias, (0, N - len(bias))), activation)
+    packed.fill(w)
+    return packed
+
+
+def pack_int8(kernels: Kernels, w: np.ndarray, scale: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedInt8:
+    """The same of int8 w [N,K] and a scale [N]."""
+    N, K = round_up(len(w), kernels.VL), w.shape[1]
+    scale, bias = (np.pad(x, (0, N - len(x))) for x in (scale, bias))
+    panels = np.zeros(N * round_up(K, kernels.DOT), np.int8)
+    packed = PackedInt8(kernels, panels, K, scale, bias, np.zeros(N, np.float32), activation)
     packed.fill(w)
     return packed

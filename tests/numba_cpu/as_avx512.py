@@ -1,4 +1,7 @@
-"""A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors there are."""
+"""A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors there are.
+
+Its instructions for integers cannot be split, so these are multiplied in lanes.
+"""
 
 from numba.core.registry import cpu_target
 
@@ -12,3 +15,7 @@ def magic_tuple(self):
 
 
 CODEGEN.magic_tuple = magic_tuple
+
+from engine.backends.numba_cpu import target  # noqa: E402
+
+target.INTEGERS, target.DOT, target.CODE_BYTES = "lanes", 4, 1

@@ -13,7 +13,7 @@ from engine.errors import UnsupportedError
 
 from ..test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ..tiny_models import random_model
-from .test_table import PEERS, target
+from .test_table import PEER
 
 
 def prepare(config, weights, threads=1, precision="float32"):
@@ -29,13 +29,23 @@ def test_against_float64_and_the_compiled_kernels(shape):
     naive = ReferenceBackend(np.float32).prepare(config, weights, RunConfig()).forward(batch)
     allowed = 4 * np.abs(naive - exact).max() + 4 * np.finfo(np.float32).eps * np.abs(exact).max()
     assert np.abs(out - exact).max() <= allowed
-    if isa.why_not(PEERS[target.VL]) is None:
-        assert np.array_equal(out, make_plan(config, weights, 2, PEERS[target.VL]).forward(batch))
+    if isa.why_not(PEER) is None:
+        assert np.array_equal(out, make_plan(config, weights, 2, PEER).forward(batch))
 
 
-@pytest.fixture(scope="module")
-def plans():
-    return {threads: prepare(SMALL, WEIGHTS, threads) for threads in (1, 2, 4)}
+@pytest.mark.parametrize("shape", SHAPES)
+def test_int8_against_the_compiled_kernels(shape):
+    if reason := isa.why_not(PEER):
+        pytest.skip(reason)
+    config = SHAPES[shape]
+    weights, batch = make_weights(config), make_batch(config, [3, 64, 1, 130])
+    expected = make_plan(config, weights, 2, PEER, precision="int8").forward(batch)
+    assert np.array_equal(prepare(config, weights, 2, "int8").forward(batch), expected)
+
+
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def plans(request):
+    return {threads: prepare(SMALL, WEIGHTS, threads, request.param) for threads in (1, 2, 4)}
 
 
 @settings(max_examples=20, deadline=None)
@@ -55,6 +65,5 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    for precision in ("bfloat16", "int8"):
-        with pytest.raises(UnsupportedError, match=precision):
-            prepare(SMALL, WEIGHTS, precision=precision)
+    with pytest.raises(UnsupportedError, match="computes in float32 and int8; precision 'bfloat16' is not there"):
+        prepare(SMALL, WEIGHTS, precision="bfloat16")

@@ -15,24 +15,26 @@ from engine.backends.cython_cpu import isa, native
 from engine.backends.cython_cpu.ops import NativeOps
 from engine.backends.cython_cpu.pack import ACTIVATIONS
 
-from ..kernels.tools import pack
+from ..kernels.tools import pack, pack_int8, round_up
 
 WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
 table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
                           for name in ("table", "structs", "target"))
 
 KERNEL_TESTS = Path(__file__).parents[1] / "kernels"
-PEERS = {16: "avx512", 8: "avx2", 4: "portable"}
-"""The compiled kernels with the vector and the tiles of Numba's, by lanes."""
+PEERS = {
+    (16, "vpdpbusd"): "avx512vnni", (16, "vpmaddwd"): "avx512", (8, "vpdpbusd"): "avxvnni", (8, "vpmaddwd"): "avx2",
+    (4, "lanes"): "portable"}  # fmt: skip
+PEER = PEERS[target.VL, target.INTEGERS]
+"""The compiled kernels with the vector, the tiles and the products of integers of Numba's."""
 
 
 @pytest.fixture(scope="module")
 def both():
     """(Numba's table, the compiled one)"""
-    name = PEERS[target.VL]
-    if reason := isa.why_not(name):
+    if reason := isa.why_not(PEER):
         pytest.skip(reason)
-    return table.load(), isa.load(name)
+    return table.load(), isa.load(PEER)
 
 
 def test_structs_are_as_large_as_in_c():
@@ -41,9 +43,7 @@ def test_structs_are_as_large_as_in_c():
 
 def test_every_kernel_is_there():
     fields = [name for name, _ in structs.LAYOUTS["KernelTable"]._fields_]
-    integers = {"DOT", "code_bytes", "quantize", "pack_int8", "linear_int8", "dot_rounds"}
-    assert [name for name in fields if name not in integers] == ["isa", "VL", "NR", "MR", *table.KERNELS]
-    assert table.load().DOT == 0, "what the table lacks is refused, not called"
+    assert fields == ["isa", "VL", "NR", "MR", "DOT", "code_bytes", *table.KERNELS]
 
 
 def test_it_is_compiled_once():
@@ -54,6 +54,7 @@ def test_it_is_compiled_once():
 def test_shapes_agree(both):
     ours, theirs = both
     assert (ours.isa, ours.VL, ours.NR, ours.MR) == ("numba", theirs.VL, theirs.NR, theirs.MR)
+    assert (ours.DOT, ours.code_bytes) == (theirs.DOT, theirs.code_bytes)
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
@@ -68,6 +69,25 @@ def test_linear(both, activation):
             kernels.linear(packed, a, out, np.ones_like(out))
             results.append(out)
         assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_linear_int8(both, activation):
+    rng = np.random.default_rng(0)
+    for M, N, K in ((1, 5, 3), (13, 2 * both[0].NR + 3, 800), (6, 40, 1101)):
+        x, bias, scale = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), N, N))
+        x[:, 1:2], x[M // 2, 0] = x[:, :1], np.inf if M == 6 else 3
+        w = rng.integers(-127, 128, (N, K)).astype(np.int8)
+        results = []
+        for kernels in both:
+            codes, ranges = np.zeros((M, 8 * K + 64), np.int8), np.empty((M, 2), np.float32)
+            kernels.quantize(x, codes, ranges)
+            packed = pack_int8(kernels, w, scale, bias, ACTIVATIONS.get(activation, 0))
+            out = np.zeros((M, round_up(N, kernels.VL)), np.float32)
+            kernels.linear_int8(packed, codes, ranges, out, np.ones_like(out))
+            results.append((codes, ranges, out))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs, equal_nan=ours.dtype != np.int8)
 
 
 ATTENTION = {
@@ -125,6 +145,7 @@ def test_reading_and_peak(both):
     ours, theirs = both
     assert ours.read(x) == theirs.read(x)
     assert ours.fma_rounds(100, 2) == theirs.fma_rounds(100, 2)
+    assert ours.dot_rounds(100, 2) == theirs.dot_rounds(100, 2)
 
 
 def run_pytest(*arguments, **environment):
@@ -141,5 +162,5 @@ def test_on_a_cpu_without_avx():
 
 
 def test_in_the_shapes_of_a_cpu_with_avx512():
-    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "attention")]
+    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "int8", "attention")]
     run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files)

@@ -1,7 +1,7 @@
 # For whoever fills a kernel table without including table.pxd.
 
 from engine.backends.cython_cpu.table cimport (
-    Attention, Embedding, EmbeddingTable, KernelTable, Linear, LinearInt8, Norm, Output, Rotary, RowRange,
+    Attention, Embedding, EmbeddingTable, KernelTable, Linear, LinearInt8, Norm, Output, Rotary,
 )
 
 
@@ -10,7 +10,6 @@ def struct_sizes():
     return {
         "Linear": sizeof(Linear),
         "LinearInt8": sizeof(LinearInt8),
-        "RowRange": sizeof(RowRange),
         "Output": sizeof(Output),
         "Attention": sizeof(Attention),
         "Rotary": sizeof(Rotary),

@@ -3,8 +3,8 @@
     table.py      the kernel table, filled      target.py               the CPU, and the shapes for it
     compiling.py  annotations to C functions    pointers.py structs.py  C's, inside Numba functions
     cache.py      machine code on disk          vector.py emit.py       the vectors of simd.h there, and in LLVM's terms
-    tile.py       the generator of register tiles
-    linear.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
+    tile.py       the generator of register tiles           dot.py                  dot.h, likewise
+    linear.py int8.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
     roofline.py   the kernels, each told in the .pxi of the same name
 """
 
@@ -19,6 +19,8 @@ from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
 from .. import Plan
 from ..functional import Ops
+
+PRECISIONS = ("float32", "int8")
 
 
 class NumbaBackend:
@@ -53,8 +55,9 @@ class NumbaBackend:
         from ..cython_cpu.plan import CythonPlan
         from . import table
 
-        if run.precision != "float32":
-            raise UnsupportedError(f"the numba backend computes in float32; precision {run.precision!r} is not there")
+        if run.precision not in PRECISIONS:
+            raise UnsupportedError(f"the numba backend computes in {' and '.join(PRECISIONS)}; precision "
+                                   f"{run.precision!r} is not there")
         return CythonPlan(table.load(), config, weights, run)
 
     def ops(self, threads: int) -> Ops:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,27 +17,34 @@ from .target import AHEAD, MR, NV, VL
 from .vector import fetch_near, v_add, v_load, v_set1, v_sum, vector
 
 
+def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant],
+              step: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
+    """What n times `step` makes of each of the starting values, all of them in one loop; n is at least 1."""
+    before, loop, after = b.block, b.append_basic_block(), b.append_basic_block()
+    b.branch(loop)
+    b.position_at_end(loop)
+    left, *values = [b.phi(start.type) for start in (n, *starts)]
+    fewer = b.sub(left, SIZE(1))
+    results = [step(value) for value in values]
+    for phi, start, result in zip([left, *values], [n, *starts], [fewer, *results], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(result, loop)
+    b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
+    b.position_at_end(after)
+    return results
+
+
 @intrinsic
 def fma_loop(typing: Any, n: Any) -> Any:
     """n rounds of MR*NV independent FMAs, as many as a tile has; returns the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         factor, summand = (ir.Constant(VF, [float(np.float32(x))] * VL) for x in (0.999, 1e-3))
-        before, loop, after = b.block, b.append_basic_block(), b.append_basic_block()
-        b.branch(loop)
-        b.position_at_end(loop)
-        left, *sums = [b.phi(kind) for kind in [SIZE] + [VF] * (MR * NV)]
-        fewer = b.sub(left, SIZE(1))
-        results = [fma(b, x, factor, summand) for x in sums]
-        starts = [args[0], *(ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV))]
-        for phi, start, result in zip([left, *sums], starts, [fewer, *results], strict=True):
-            phi.add_incoming(start, before)
-            phi.add_incoming(result, loop)
-        b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
-        b.position_at_end(after)
-        total = results[0]
-        for result in results[1:]:
-            total = b.fadd(total, result)
+        starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
+        sums = in_rounds(b, args[0], starts, lambda x: fma(b, x, factor, summand))
+        total = sums[0]
+        for x in sums[1:]:
+            total = b.fadd(total, x)
         return total
 
     return vector(types.intp), build

@@ -68,12 +68,6 @@ class LinearInt8:
 
 
 @struct
-class RowRange:
-    low: Float
-    step: Float
-
-
-@struct
 class Output:
     data: Floats
     stride: Size

@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 from ..cython_cpu.native import Kernels
-from . import attention, elementwise, embed, linear, norm, roofline, rotary, softmax
+from . import attention, elementwise, embed, int8, linear, norm, roofline, rotary, softmax
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
-from .target import MR, NR, VL
+from .target import CODE_BYTES, DOT, MR, NR, VL
 
 KERNELS = {
     "pack": linear.pack,
@@ -25,6 +25,10 @@ KERNELS = {
     "embed": embed.embed,
     "activate": elementwise.activate,
     "gate": elementwise.gate,
+    "quantize": int8.quantize,
+    "pack_int8": int8.pack_int8,
+    "linear_int8": int8.linear_int8,
+    "dot_rounds": int8.dot_rounds,
     "fma_rounds": roofline.fma_rounds,
     "read": roofline.read,
 }
@@ -42,7 +46,7 @@ def load() -> Kernels:
     with _lock:
         if not _loaded:
             compiled = {name: compile_kernel(function, KernelCache(name)) for name, function in _progress(KERNELS)}
-            table = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
+            table = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, code_bytes=CODE_BYTES)
             table.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
             for name, kernel in compiled.items():
                 setattr(table, name, kernel.address)

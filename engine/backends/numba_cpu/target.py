@@ -16,7 +16,16 @@ def _shape() -> tuple[int, int, int, int]:
     return 4, 2, 6, 1024
 
 
+def _integers() -> str:
+    """The instruction for products of 8-bit integers, as dot.h chooses it; "lanes" where there is none."""
+    if "+avx512vnni" in FEATURES if VL == 16 else "+avxvnni" in FEATURES:
+        return "vpdpbusd"
+    return "vpmaddwd" if VL > 4 else "lanes"
+
+
 VL, NV, MR, KC = _shape()
+INTEGERS = _integers()
+DOT, CODE_BYTES = (2, 2) if INTEGERS == "vpmaddwd" else (4, 1)
 NR = NV * VL
 LINE, AHEAD = 16, 512
 """Floats in a cache line; floats that reading runs ahead of itself."""

@@ -7,28 +7,54 @@ Numba typing passes over, behind a switch. Each accumulator sees its products on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import alloca_once
 from numba.extending import intrinsic
 
+from . import dot
 from .emit import F32, VF, fetch, fma, greater, load, shift, splat
 from .pointers import BYTE, POINTER, SIZE, Pointer, store
-from .target import LINE, MR, NV, VL
+from .target import CODE_BYTES, DOT, LINE, MR, NV, VL
 from .vector import with_parameters
 
 Sums = list[list[ir.Value]]
 EMPTY = ir.Constant(POINTER, None)
 
 
+class Arithmetic(NamedTuple):
+    """What a tile multiplies, and how."""
+
+    a: ir.Type                          # what the strides of a count
+    w: ir.Type                          # likewise of w
+    vector: int                         # so many of w make a vector of columns
+    zero: ir.Constant                   # no sum yet
+    row: Callable[..., Any]             # (b, pointer into a): an operand alike in every lane
+    column: Callable[..., Any]          # (b, pointer into w): another for each lane
+    add: Callable[..., ir.Value]        # (b, row, column, sum): the sum with their product
+
+
+def _broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    return splat(b, b.load(pointer, typ=F32, align=4))
+
+
+FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), _broadcast, load, fma)
+INTEGERS = Arithmetic(ir.IntType(8 * CODE_BYTES), BYTE, VL * DOT, dot.NO_SUM, dot.load_codes, dot.load_weights, dot.dot)
+
+
 def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
-             w: ir.Value, w_step: ir.Value, ahead: ir.Value | None = None, ahead_step: ir.Value | None = None) -> Sums:
-    """sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*VL ...]; depth is at least 1.
+             w: ir.Value, w_step: ir.Value, ahead: ir.Value | None = None, ahead_step: ir.Value | None = None,
+             kind: Arithmetic = FLOATS) -> Sums:
+    """sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*vector ...]; depth is at least 1.
 
     Meanwhile `ahead` is fetched into the second-level cache, ahead_step bytes further at each step.
     """
+
+    def moved(pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
+        return b.gep(pointer, [by], source_etype=element)
+
     before, loop, after = b.block, b.append_basic_block("depth"), b.append_basic_block("after")
     rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
     b.branch(loop)
@@ -41,18 +67,17 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
     left, a_now, w_now = carried(depth), carried(a), carried(w)
     ahead_now = carried(ahead) if ahead is not None else None
-    zero = ir.Constant(VF, [0.0] * VL)
-    sums = [[carried(zero) for _ in range(nv)] for _ in range(mr)]
+    sums = [[carried(kind.zero) for _ in range(nv)] for _ in range(mr)]
     fewer = b.sub(left, SIZE(1))
-    following = [(left, fewer), (a_now, shift(b, a_now, a_step)), (w_now, shift(b, w_now, w_step))]
-    columns = [load(b, shift(b, w_now, j * VL)) for j in range(nv)]
+    following = [(left, fewer), (a_now, moved(a_now, a_step, kind.a)), (w_now, moved(w_now, w_step, kind.w))]
+    columns = [kind.column(b, moved(w_now, SIZE(j * kind.vector), kind.w)) for j in range(nv)]
     if ahead_now is not None:
         fetch(b, ahead_now, 2)
-        following.append((ahead_now, b.gep(ahead_now, [ahead_step], source_etype=BYTE)))
+        following.append((ahead_now, moved(ahead_now, ahead_step, BYTE)))
     results = []
     for row, offset in zip(sums, rows, strict=True):
-        x = splat(b, b.load(shift(b, a_now, offset), typ=F32, align=4))
-        results.append([fma(b, x, column, phi) for phi, column in zip(row, columns, strict=True)])
+        x = kind.row(b, moved(a_now, offset, kind.a))
+        results.append([kind.add(b, x, column, phi) for phi, column in zip(row, columns, strict=True)])
         following += zip(row, results[-1], strict=True)
     for phi, value in following:
         phi.add_incoming(value, loop)
@@ -101,6 +126,28 @@ def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
     for i in range(mr):
         for j in range(nv):
             store(b, shift(b, out, places[i][j]), sums[i][j], 4)
+
+
+def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+         out: ir.Value, out_stride: ir.Value, columns: ir.Value, ranges: ir.Value, scale: ir.Value, sums: ir.Value,
+         bias: ir.Value, residual: ir.Value, ahead: ir.Value, ahead_step: ir.Value) -> None:
+    """out = scale (step a w + low sums) + bias + residual, of codes a and integers w: see int8.pxi, and _linear."""
+    products = multiply(b, mr, nv, depth, a, a_stride, SIZE(DOT), w, SIZE(nv * INTEGERS.vector), ahead, ahead_step,
+                        INTEGERS)
+    offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
+    places = [[b.add(b.mul(out_stride, SIZE(i)), offset) for offset in offsets] for i in range(mr)]
+    results: Sums = []
+    for i, row in enumerate(products):
+        low, step = (_broadcast(b, shift(b, ranges, 2 * i + part)) for part in (0, 1))
+        results.append([])
+        for j, x in enumerate(row):
+            y = b.fmul(low, load(b, shift(b, sums, j * VL)))
+            y = fma(b, step, b.sitofp(x, VF), y)
+            results[-1].append(fma(b, y, load(b, shift(b, scale, j * VL)), load(b, shift(b, bias, j * VL))))
+    results = _if_set(b, residual, results, lambda i, j, x: b.fadd(x, load(b, shift(b, residual, places[i][j]))))
+    for i in range(mr):
+        for j in range(nv):
+            store(b, shift(b, out, places[i][j]), results[i][j], 4)
 
 
 def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
@@ -182,5 +229,6 @@ def columns(typing: Any) -> Any:
 
 
 linear_tile = _tile(_linear)
+dot_tile = _tile(_dot)
 scores_tile = _tile(_scores)
 context_tile = _tile(_context)

@@ -1,0 +1,134 @@
+"""The product in 8-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from . import dot
+from .compiling import inline
+from .elementwise import IDENTITY, activate_rows
+from .emit import VF, VI
+from .pointers import Pointer, null
+from .roofline import in_rounds
+from .structs import Code, Double, Floats, Integers8, LinearInt8, Output, Size, Vector
+from .target import CODE_BYTES, DOT, MR, NR, NV, VL
+from .tile import columns, dot_tile
+from .vector import (
+    v_fma,
+    v_iota,
+    v_largest,
+    v_less,
+    v_load,
+    v_loadn,
+    v_max,
+    v_min,
+    v_mul,
+    v_select,
+    v_set1,
+    v_sub,
+    v_sum,
+    vector,
+)
+
+
+@intrinsic
+def store_codes(typing: Any, p: Pointer, x: Any) -> Any:
+    """VL codes to p, the nearest integers to x."""
+    return types.void(p, x), lambda context, b, sig, args: dot.store_codes(b, *args)
+
+
+@inline
+def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
+    """VL entries of a row of K from i on, and beyond its end those of `rest`."""
+    if i + VL <= K:
+        return v_load(x + i)
+    return v_select(v_less(v_iota(), v_set1(K - i)), v_loadn(x + i, K - i), rest)
+
+
+def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, ranges: Floats) -> None:
+    """Codes of rows of x, each over its own range; `ranges` are (low, step). One that is not finite has the step NaN."""
+    for row in range(M):
+        least = v_set1(x[0])
+        most, probe = least, v_set1(0.0)
+        for i in range(0, K, VL):
+            value = row_part(x, i, K, least)
+            least, most = v_min(value, least), v_max(value, most)
+            probe = v_fma(value, v_set1(0.0), probe)
+        lowest = -v_largest(v_sub(v_set1(0.0), least))
+        step = (v_largest(most) - lowest) / np.float32(255)
+        ranges[2 * row], ranges[2 * row + 1] = lowest, step + v_sum(probe)
+        low = v_set1(lowest)
+        inverse = v_set1(np.float32(1) / step if step > np.float32(1e-30) else np.float32(0))
+        for i in range(0, K, VL):
+            value = v_mul(v_sub(row_part(x, i, K, v_set1(0.0)), low), inverse)
+            store_codes(codes + i * CODE_BYTES, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+        x += x_stride
+        codes += codes_stride * CODE_BYTES
+
+
+def linear_int8(y: LinearInt8, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                panel: Size, last: Size) -> None:
+    """Panels, outermost, then tiles of rows of nearly equal height; the depth is not cut."""
+    tiles, depth = (M + MR - 1) // MR, (y.K + DOT - 1) // DOT
+    offsets = columns()
+    ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)
+    for p in range(panel, last):
+        nv = min(y.N - p * NR, NR) // VL
+        for j in range(nv):
+            column = p * NR + j * VL
+            offsets[j] = column // out.width * out.block + column % out.width
+        w = y.panels + p * NR * depth * DOT
+        scale, sums, bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
+        row = 0
+        for i in range(tiles):
+            next_row = M * (i + 1) // tiles
+            extra = residual + row * out.stride if residual else null()
+            ahead = w + (depth * NR * DOT + depth * NR * DOT * i // tiles)
+            target = out.data + row * out.stride
+            dot_tile(next_row - row, nv, depth, codes + row * codes_stride * CODE_BYTES, codes_stride, w, target,
+                     out.stride, offsets, ranges + 2 * row, scale, sums, bias, extra, ahead, ahead_step)
+            if y.activation != IDENTITY:
+                activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
+            row = next_row
+
+
+def pack_int8(y: LinearInt8, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
+    """Columns [column, column + n) of the panels, from the rows of w[n,K], and their sums; both are zeros before."""
+    depth = (y.K + DOT - 1) // DOT
+    for i in range(n):
+        c = column + i
+        first = c // NR * NR
+        width = min(y.N - first, NR)
+        panel = panels + (first * depth + c - first) * DOT
+        total = 0
+        for k in range(y.K):
+            panel[k // DOT * width * DOT + k % DOT] = w[i * y.K + k]
+            total += w[i * y.K + k]
+        sums[c] = np.float32(total)
+
+
+@intrinsic
+def dot_loop(typing: Any, n: Any) -> Any:
+    """n rounds of MR*NV independent dot products, sums serving as weights; returns the sum of all."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        codes = dot.as_codes(b, ir.Constant(VI, [0x01010101] * VL))
+        starts = [ir.Constant(VI, [i] * VL) for i in range(MR * NV)]
+        sums = in_rounds(b, args[0], starts, lambda x: dot.dot(b, codes, dot.as_weights(b, x), x))
+        total = sums[0]
+        for x in sums[1:]:
+            total = b.add(total, x)
+        return b.sitofp(total, VF)
+
+    return vector(types.intp), build
+
+
+def dot_rounds(n: Size, sink: Floats) -> Double:
+    """n rounds of independent dot products; returns their integer operations."""
+    sink[0] = v_sum(dot_loop(n))
+    return 2.0 * DOT * VL * MR * NV * n
