@@ -108,7 +108,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -
         dtypes = ["int8"] if f"{name}_scale" in shapes else ["float32", "uint16", "int8"][: 3 if name in smaller else 1]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
-        elif array.dtype.name not in dtypes:
+        elif array.dtype not in dtypes:
             problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
         elif problem := _impossible(name, array):
             problems.append(f"{name} holds {problem}")

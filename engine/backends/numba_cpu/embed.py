@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiling import inline
+from .compiling import helper, inline
 from .pointers import as_bits, as_floats, as_integers8
 from .structs import Embedding, EmbeddingTable, Floats, Int, Size, Vector
 from .target import VL
@@ -33,7 +33,7 @@ def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: S
         v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
 
 
-@inline
+@helper
 def add_row(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
     """add_row_as, of the table's storage."""
     if table.storage == INT8:

@@ -51,7 +51,7 @@ def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
 
 
 def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, ranges: Floats) -> None:
-    """Codes of rows of x, each over its own range; `ranges` are (low, step). One that is not finite has the step NaN."""
+    """Codes of rows of x, each over its own range (low, step). A row that is not finite gets the step NaN."""
     for row in range(M):
         least = v_set1(x[0])
         most, probe = least, v_set1(0.0)

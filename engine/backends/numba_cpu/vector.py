@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from .emit import I32, VF, VI, call, fetch, first_lanes, fma, greater, load, shift, shuffle, splat
-from .pointers import BYTE, SIZE, Pointer, store
+from .pointers import SIZE, Pointer, store
 from .target import VL
 
 
@@ -94,43 +94,36 @@ v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
 v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
 
 
-@intrinsic
-def v_load_mask(typing: Any, p: Pointer, n: Any) -> Any:
-    """A mask: ones where a byte of the n at p is not zero, zeros past them."""
-
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        kind = ir.VectorType(BYTE, VL)
-        whole = b.icmp_signed(">=", args[1], SIZE(VL))
-        with b.if_else(whole, likely=True) as (then, otherwise):
-            with then:
-                all_bytes, at_once = b.load(args[0], typ=kind, align=1), b.block
-            with otherwise:
-                mask = first_lanes(b, args[1])
-                some = call(b, f"llvm.masked.load.v{VL}i8.p0", kind, args[0], I32(1), mask, kind(None))
-                in_part = b.block
-        lanes = b.phi(kind)
-        lanes.add_incoming(all_bytes, at_once)
-        lanes.add_incoming(some, in_part)
-        return _mask(b, b.icmp_unsigned("!=", lanes, kind(None)))
-
-    return vector(p, types.intp), build
-
-
 def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
-    """A function of a pointer and n that loads n numbers of so many bits, then zeros, widened to floats."""
+    """A function of a pointer and n: n integers of so many bits, then zeros, made a vector."""
     kind = ir.VectorType(ir.IntType(bits), VL)
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        name, mask = f"llvm.masked.load.v{VL}i{bits}.p0", first_lanes(b, args[1])
-        return widened(b, call(b, name, kind, args[0], I32(1), mask, kind(None)))
+        pointer, n = args
+        with b.if_else(b.icmp_signed(">=", n, SIZE(VL)), likely=True) as (then, otherwise):
+            with then:
+                whole, at_once = b.load(pointer, typ=kind, align=1), b.block
+            with otherwise:
+                name, mask = f"llvm.masked.load.v{VL}i{bits}.p0", first_lanes(b, n)
+                some = call(b, name, kind, pointer, I32(1), mask, kind(None))
+                in_part = b.block
+        lanes = b.phi(kind)
+        lanes.add_incoming(whole, at_once)
+        lanes.add_incoming(some, in_part)
+        return widened(b, lanes)
 
     return intrinsic(lambda typing, p, n: (vector(p, types.intp), build))
+
+
+def _not_zero(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return _mask(b, b.icmp_unsigned("!=", x, x.type(None)))
 
 
 def _upper_halves(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.bitcast(b.shl(b.zext(x, VI), ir.Constant(VI, [16] * VL)), VF)
 
 
+v_load_mask = _load_narrow(8, _not_zero)
 v_load_int8 = _load_narrow(8, lambda b, x: b.sitofp(x, VF))
 v_load_bfloat16 = _load_narrow(16, _upper_halves)
 
