@@ -1,7 +1,7 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo lint asan bench plot peers golden wheel clean
+.PHONY: help test demo lint asan emulate bench plot peers golden wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -42,6 +42,18 @@ asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 	rm -rf build/lib* build/temp*
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan \
 		$(BIN)/pytest --import-mode=append tests/kernels tests/test_pool.py tests/test_cython_plan.py
+
+# tests/emulated/README.md says which Bochs and which kernel.
+BOCHS := bochs
+KERNEL := $(lastword $(sort $(wildcard /boot/vmlinuz-*)))
+COMMAND := python -m pytest -v -p no:cacheprovider tests/kernels -k 'avx or any_'
+emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on every x86 instruction set, in Bochs (some minutes)
+	mkdir -p build
+	$(BIN)/python tests/emulated/make_disc.py "$(KERNEL)" build/emulated.iso "$(COMMAND)"
+	rm -f build/emulated.txt
+	-DISC=build/emulated.iso SERIAL=build/emulated.txt $(BOCHS) -q -f tests/emulated/bochsrc >build/bochs.log </dev/null
+	cat build/emulated.txt
+	grep -q '^status 0' build/emulated.txt
 
 bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
 	cd asv_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --python=same --quick --show-stderr --dry-run
