@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = "numpy", "pytest", "hypothesis"
 LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "config-*", "*.a", "*.c")
 INIT = """#!/bin/busybox sh
-export PATH=/bin HOME=/tmp PYTHONPATH={site}:{repository} OMP_NUM_THREADS=1
+export PATH=/bin HOME=/tmp PYTHONPATH={site}:{repository} OPENBLAS_CORETYPE=Haswell
 /bin/busybox --install -s /bin
 mount -t devtmpfs none /dev; mount -t proc none /proc; mount -t sysfs none /sys
 cd {repository}

@@ -4,10 +4,16 @@ cdef extern from *:
     """
     #include <string.h>
     #if defined(__x86_64__)
+    #include <cpuid.h>
+    /* clang 14's __builtin_cpu_supports does not know its name. */
+    static int has_avxvnni(void) {
+        unsigned eax, ebx, ecx, edx;
+        return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && eax & 1 << 4;
+    }
     static int cpu_has(const char *isa) {
         __builtin_cpu_init();
         if (strncmp(isa, "avx512", 6)) {
-            if (!strcmp(isa, "avxvnni") && !__builtin_cpu_supports("avxvnni")) return 0;
+            if (!strcmp(isa, "avxvnni") && !has_avxvnni()) return 0;
             return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
         }
         if (strcmp(isa, "avx512") && !__builtin_cpu_supports("avx512vnni")) return 0;
