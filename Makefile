@@ -46,12 +46,12 @@ asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 # tests/emulated/README.md says which Bochs and which kernel.
 BOCHS := bochs
 KERNEL := $(lastword $(sort $(wildcard /boot/vmlinuz-*)))
-COMMAND := python -m pytest -v -p no:cacheprovider tests/kernels -k 'avx or any_'
-emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on every x86 instruction set, in Bochs (some minutes)
+COMMAND := python -m pytest -v -p no:cacheprovider tests/kernels -k 'avx512 or avxvnni or any_'
+emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on AVX-512 and VNNI, in Bochs (a quarter of an hour)
 	mkdir -p build
 	$(BIN)/python tests/emulated/make_disc.py "$(KERNEL)" build/emulated.iso "$(COMMAND)"
 	rm -f build/emulated.txt
-	-DISC=build/emulated.iso SERIAL=build/emulated.txt $(BOCHS) -q -f tests/emulated/bochsrc >build/bochs.log </dev/null
+	-DISC=build/emulated.iso SERIAL=build/emulated.txt $(BOCHS) -q -f tests/emulated/bochsrc >build/bochs.log 2>&1 </dev/null
 	cat build/emulated.txt
 	grep -q '^status 0' build/emulated.txt
 

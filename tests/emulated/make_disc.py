@@ -21,6 +21,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = "numpy", "pytest", "hypothesis"
 LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "config-*", "*.a", "*.c")
+# OpenBLAS chooses by the CPU's model, and for Bochs's newest runs an instruction that is not there.
 INIT = """#!/bin/busybox sh
 export PATH=/bin HOME=/tmp PYTHONPATH={site}:{repository} OPENBLAS_CORETYPE=Haswell
 /bin/busybox --install -s /bin
