@@ -1,7 +1,7 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo lint asan emulate bench plot peers golden wheel clean
+.PHONY: help test test-cuda demo lint asan emulate bench plot peers golden wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -21,11 +21,18 @@ NPZ := models/all-MiniLM-L6-v2.npz
 CONVERTER := engine/model.py engine/config.py engine/parameters.py $(wildcard engine/weights/*.py engine/families/*.py)
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 test: $(INSTALLED)  ## Set everything up, then run the tests
 	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"
 	$(BIN)/python -m pytest
+
+# In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB. Nothing is
+# built: these kernels are Python.
+test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assembled by ptxas
+	$(PYTHON) -m venv build/cuda
+	build/cuda/bin/pip install -q -r tests/numba_cuda/requirements.txt
+	build/cuda/bin/python -m pytest -n 2 tests/numba_cuda
 
 demo: $(INSTALLED) $(NPZ)  ## Set everything up, then embed real sentences with all-MiniLM-L6-v2
 	$(BIN)/python examples/demo.py $(NPZ)

@@ -1,0 +1,86 @@
+"""Addresses, and copies from global to shared memory that run while a thread goes on (cp.async; PTX ISA 7.0, sm_80)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..toolchain import ir, types
+from . import emulate
+from .inline import Statement, function, i64, make, u32
+
+_ALIGN = 1024  # what the widest swizzle of TMA asks for
+
+
+def _address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, value=values[0]).data
+    return builder.ptrtoint(data, ir.IntType(64))
+
+
+address = make(i64, (types.Array,), _address, lambda array: np.int64(array.ctypes.data))
+"""The address of an array's first element, int64."""
+
+
+def _shared_base(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    kind = ir.ArrayType(ir.IntType(8), 0)
+    name = "dynamic_shared"
+    memory = builder.module.globals.get(name) or ir.GlobalVariable(builder.module, kind, name, addrspace=3)
+    memory.linkage, memory.align = "external", _ALIGN
+    return builder.ptrtoint(memory, ir.IntType(32))
+
+
+shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
+"""Where the block's dynamic shared memory begins, as a uint32 address; a multiple of 1024."""
+
+
+def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
+    thread = emulate.current()
+    block = thread.block
+
+    def land() -> None:
+        target = block.shared_bytes(int(to), 16, 16)
+        target[size:] = 0
+        if size:
+            target[:size] = block.global_bytes(int(source), int(size), 16)
+
+    if block.late:
+        thread.uncommitted.append(land)
+    else:
+        land()
+
+
+def _commit() -> None:
+    thread = emulate.current()
+    thread.copies.append(thread.uncommitted)
+    thread.uncommitted = []
+
+
+def _wait(pending: int) -> None:
+    thread = emulate.current()
+    while len(thread.copies) > pending:
+        for land in thread.copies.popleft():
+            land()
+
+
+def _store(to: np.int64, value: np.uint32) -> None:
+    emulate.current().block.global_bytes(int(to), 4, 4).view(np.uint32)[0] = value
+
+
+copy_async = function(Statement("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (u32, i64, u32), _copy,
+                                memory=True), alone=True)
+"""(to, source, size): begin to copy `size` bytes to 16 bytes of shared memory, of which the rest becomes 0.
+
+Both addresses are aligned to 16. With size 0 nothing is read. Goes past the first-level cache.
+"""
+copy_commit = function(Statement("cp.async.commit_group;", (), (), _commit, memory=True), alone=True)
+"""Close this thread's group of copies."""
+copy_wait = [function(Statement(f"cp.async.wait_group {pending};", (), (), partial(_wait, pending), memory=True),
+                      alone=True) for pending in range(5)]
+"""copy_wait[n]: a function that waits until at most the n latest groups of this thread are still under way.
+
+Others see what landed after `cuda.syncthreads()`.
+"""
+store_global = function(Statement("st.global.b32 [$0], $1;", (), (i64, u32), _store, memory=True), alone=True)
+"""(address, value): write a uint32."""

@@ -1,0 +1,286 @@
+"""Kernels run as Python: a block after the other, a block's threads in turn, PTX by what each instruction means.
+
+The body that is compiled is the body that runs: only its `cuda` and its PTX functions are exchanged (`in_python`). One
+thread runs at a time, and hands on when it waits, so results repeat and a wait that nobody ends is an error, not a
+hang. Addresses are checked: an access outside the arguments or the block's shared memory, or misaligned, raises
+`EmulationError`.
+
+Not modelled: time, bank conflicts, and any order of threads but one. Asynchronous copies land either as late as their
+waits allow or at once (`launch`), so that a missing wait and an early refill each show in one of the two.
+
+numba has a simulator of its own; it knows no warps and no PTX, takes seconds a block, and ends with numba-cuda.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import CellType, FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..toolchain import cuda, types
+
+WARP = 32
+
+
+class EmulationError(AssertionError):
+    """A kernel did what a GPU would punish, or not even notice."""
+
+
+def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: bool = True) -> None:
+    """Run a kernel on NumPy arrays, which it may change, and scalars.
+
+    grid: blocks along x, or (x, y, z)
+    late: asynchronous copies land when waited for, rather than at once
+    """
+    x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+    body = as_python(kernel.body)
+    for index in np.ndindex(z, y, x):
+        Block(kernel, body, (x, y, z), index[::-1], arguments, late).run()
+
+
+def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with what runs here in the place of `cuda`, of PTX functions and of device functions."""
+
+    def exchange(value: Any) -> Any:
+        if value is cuda:
+            return _CUDA
+        if hasattr(value, "py_func"):
+            return as_python(value.py_func)
+        return getattr(value, "in_python", value)
+
+    names = {name: exchange(function.__globals__[name]) for name in _names(function.__code__)
+             if name in function.__globals__}
+    cells = tuple(CellType(exchange(cell.cell_contents)) for cell in function.__closure__ or ())
+    return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
+                        function.__defaults__, cells)
+
+
+def _names(code: Any) -> set[str]:
+    """The global names that a code object and those within it use."""
+    return set(code.co_names).union(*(_names(c) for c in code.co_consts if hasattr(c, "co_names")))
+
+
+class Thread(threading.Thread):
+    """A thread of a block. It runs only between `go` and its next wait."""
+
+    def __init__(self, block: Block, number: int) -> None:
+        super().__init__(daemon=True)
+        self.block = block
+        self.number = number
+        self.go = threading.Semaphore(0)
+        self.result: Any = None
+        self.copies: deque[list[Callable[[], None]]] = deque()
+        """Committed groups of asynchronous copies that have not landed, oldest first."""
+        self.uncommitted: list[Callable[[], None]] = []
+
+    def run(self) -> None:
+        self.go.acquire()
+        try:
+            with np.errstate(all="ignore"):
+                if self.block.failure is None:
+                    self.block.body(*self.block.arguments)
+        except _Abandoned:
+            pass
+        except BaseException as error:
+            self.block.fail(error)
+        self.block.unfinished.discard(self)
+        self.block.hand_on()
+
+
+class _Abandoned(Exception):
+    """Raised in threads whose block has failed."""
+
+
+class Block:
+    """A block of threads, its shared memory, and who waits for what."""
+
+    def __init__(self, kernel: Kernel, body: Callable[..., Any], grid: tuple[int, ...], index: tuple[int, ...],
+                 arguments: Sequence[Any], late: bool) -> None:
+        self.kernel, self.body, self.arguments, self.late = kernel, body, arguments, late
+        self.grid, self.index = grid, index
+        self.shared = np.full(kernel.shared, 0xFF, np.uint8)
+        """Dynamic shared memory, at first full of NaN."""
+        self.arrays: dict[Any, np.ndarray] = {}
+        """Static shared memory, by the line that asked for it."""
+        self.spans = [_bytes(array) for array in arguments if isinstance(array, np.ndarray)]
+        self.threads = [Thread(self, number) for number in range(kernel.threads)]
+        self.unfinished = set(self.threads)
+        self.ready = deque(self.threads)
+        self.polling: list[tuple[Thread, Callable[[], bool]]] = []
+        self.meetings: dict[Any, list[tuple[Thread, Any]]] = {}
+        self.failure: BaseException | None = None
+        self.over = threading.Semaphore(0)
+
+    def run(self) -> None:
+        """Run all threads to their ends; raises what the first of them to fail raised."""
+        for thread in self.threads:
+            thread.start()
+        self.hand_on()
+        self.over.acquire()
+        for thread in self.threads:
+            thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def hand_on(self) -> None:
+        """Let the next thread run."""
+        if not self.ready:
+            for waiting in [w for w in self.polling if w[1]()]:
+                self.polling.remove(waiting)
+                self.ready.append(waiting[0])
+        if not self.ready and self.unfinished:
+            self.fail(EmulationError(f"{self.kernel.name}: {self._deadlock()}"))
+        if self.ready:
+            self.ready.popleft().go.release()
+        else:
+            self.over.release()
+
+    def fail(self, error: BaseException) -> None:
+        """Note the first error and wake all threads, so that they end."""
+        self.failure = self.failure or error
+        running = threading.current_thread()
+        self.ready = deque(thread for thread in self.threads if thread in self.unfinished and thread is not running)
+        self.polling.clear()
+
+    def _deadlock(self) -> str:
+        waiting = [f"{len(present)} threads from {present[0][0].number} at {key}"
+                   for key, present in self.meetings.items()]
+        return f"deadlock: {'; '.join(waiting)}; {len(self.polling)} threads poll"
+
+    def suspend(self) -> None:
+        """Hand on, and return when somebody has made this thread ready."""
+        thread = current()
+        self.hand_on()
+        thread.go.acquire()
+        if self.failure is not None:
+            raise _Abandoned
+
+    def meet(self, key: Any, size: int, argument: Any, action: Callable[[list[Any]], Sequence[Any]]) -> Any:
+        """Wait for `size` threads at this key; the last runs the action on all their arguments, in order of threads."""
+        thread = current()
+        present = self.meetings.setdefault(key, [])
+        present.append((thread, argument))
+        if len(present) < size:
+            self.suspend()
+            return thread.result
+        del self.meetings[key]
+        present.sort(key=lambda pair: pair[0].number)
+        results = action([argument for _, argument in present])
+        for (other, _), result in zip(present, results, strict=True):
+            other.result = result
+            if other is not thread:
+                self.ready.append(other)
+        return thread.result
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds that other threads bring about."""
+        while not condition():
+            self.polling.append((current(), condition))
+            self.suspend()
+
+    def shared_bytes(self, address: int, size: int, align: int) -> np.ndarray:
+        """A view of dynamic shared memory."""
+        if address % align or address < 0 or address + size > len(self.shared):
+            raise EmulationError(f"{self.kernel.name}: {size} bytes, aligned to {align}, expected within "
+                                 f"{len(self.shared)} of shared memory; got address {address}")
+        return self.shared[address:address + size]
+
+    def global_bytes(self, address: int, size: int, align: int) -> np.ndarray:
+        """A view of memory that belongs to one of the arguments."""
+        for start, span in self.spans:
+            if start <= address and address + size <= start + len(span):
+                if address % align:
+                    raise EmulationError(f"{self.kernel.name}: a global address is not a multiple of {align}")
+                return span[address - start:address - start + size]
+        raise EmulationError(f"{self.kernel.name}: {size} bytes outside all arguments")
+
+
+def _bytes(array: np.ndarray) -> tuple[int, np.ndarray]:
+    """The address of a contiguous array, and its bytes."""
+    if not array.flags.c_contiguous:
+        raise EmulationError(f"a kernel's arguments are contiguous; got strides {array.strides} of shape {array.shape}")
+    return array.ctypes.data, array.reshape(-1).view(np.uint8)
+
+
+def current() -> Thread:
+    """The thread that runs."""
+    thread = threading.current_thread()
+    assert isinstance(thread, Thread), "PTX functions run inside kernels"
+    return thread
+
+
+def together(action: Callable[..., Sequence[np.ndarray]], values: Sequence[Any]) -> list[Any]:
+    """What a lane gets of an action on its whole warp: `action(*columns)` gives arrays [32].
+
+    A column holds 32 lanes' scalars as an array, or their arrays as a list.
+    """
+
+    def on_columns(rows: list[Any]) -> list[Any]:
+        columns = [list(column) if isinstance(column[0], np.ndarray) else np.array(column)
+                   for column in zip(*rows, strict=True)]
+        outputs = action(*columns)
+        return [[output[lane] for output in outputs] for lane in range(WARP)]
+
+    thread = current()
+    return thread.block.meet((f"warp {thread.number // WARP}", action), WARP, values, on_columns)
+
+
+class _Cuda:
+    """`numba.cuda` as kernels see it."""
+
+    @property
+    def threadIdx(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(x=current().number, y=0, z=0)
+
+    @property
+    def blockIdx(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(**dict(zip("xyz", current().block.index, strict=True)))
+
+    @property
+    def blockDim(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(x=current().block.kernel.threads, y=1, z=1)
+
+    @property
+    def gridDim(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(**dict(zip("xyz", current().block.grid, strict=True)))
+
+    @staticmethod
+    def grid(dimensions: int) -> int:
+        if dimensions != 1:
+            raise EmulationError("blocks have one dimension here")
+        block = current().block
+        return block.index[0] * block.kernel.threads + current().number
+
+    @staticmethod
+    def syncthreads() -> None:
+        block = current().block
+        block.meet("syncthreads", block.kernel.threads, None, lambda present: present)
+
+    class local:  # noqa: N801
+        """Arrays of a thread."""
+
+        @staticmethod
+        def array(shape: Any, dtype: Any) -> np.ndarray:
+            return np.full(shape, 0xAB, _dtype(dtype))
+
+    class shared:  # noqa: N801
+        """Static arrays of a block, one for each line that asks."""
+
+        @staticmethod
+        def array(shape: Any, dtype: Any) -> np.ndarray:
+            asking = sys._getframe(1)
+            key = asking.f_code, asking.f_lineno
+            return current().block.arrays.setdefault(key, np.full(shape, 0xAB, _dtype(dtype)))
+
+
+def _dtype(kind: Any) -> np.dtype:
+    return np.dtype(str(kind)) if isinstance(kind, types.Type) else np.dtype(kind)
+
+
+_CUDA = _Cuda()

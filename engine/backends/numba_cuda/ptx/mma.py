@@ -1,0 +1,113 @@
+"""Tensor cores by mma.sync (sm_80): products of bfloat16, 16x16 by 16x8, with float32 sums; loads of their operands.
+
+Which lane holds what (PTX ISA, "Matrix Fragments for mma.m16n8k16"): with g = lane // 4 and t = lane % 4, a register
+holds two neighbours along the depth, the first at 2t or, high, at 2t + 8. A's four are of rows g, g + 8, then both
+again, high; B's two of column g, low and high. The four sums are (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+
+Operands lie in shared memory as rows of 16-byte chunks, permuted (`swizzle`) so that ldmatrix reads eight rows without
+a bank conflict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..toolchain import device_function
+from . import emulate
+from .inline import Registers, Statement, Writer, f32, function, straight, u32
+from .warp import bf16_of_bits
+
+_G, _T = np.arange(32) // 4, np.arange(32) % 4
+
+
+def _mma(*registers: np.ndarray) -> tuple[np.ndarray, ...]:
+    a, b = np.empty((16, 16), np.float32), np.empty((16, 8), np.float32)
+    for i in range(4):
+        _split(a, _G + 8 * (i % 2), 2 * _T + 8 * (i // 2), registers[i])
+    for i in range(2):
+        _split(b.T, _G, 2 * _T + 8 * i, registers[4 + i])
+    product = a @ b
+    return tuple(product[_G + 8 * (i // 2), 2 * _T + i % 2] + registers[6 + i] for i in range(4))
+
+
+def _split(matrix: np.ndarray, rows: np.ndarray, depth: np.ndarray, pairs: np.ndarray) -> None:
+    """Write each lane's two numbers into a matrix."""
+    matrix[rows, depth] = bf16_of_bits(pairs & np.uint32(0xFFFF))
+    matrix[rows, depth + 1] = bf16_of_bits(pairs >> np.uint32(16))
+
+
+def _ldmatrix(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
+    block = emulate.current().block
+    rows = np.stack([block.shared_bytes(int(a), 16, 16).view(np.uint32) for a in addresses])
+    return tuple(rows[8 * i:8 * i + 8][_G, _T] for i in range(4))
+
+
+def _ldmatrix_transposed(addresses: np.ndarray) -> tuple[np.ndarray, ...]:
+    block = emulate.current().block
+    rows = np.stack([block.shared_bytes(int(a), 16, 16).view(np.uint16) for a in addresses]).astype(np.uint32)
+    return tuple(m[2 * _T, _G] | m[2 * _T + 1, _G] << np.uint32(16) for m in rows.reshape(4, 8, 8))
+
+
+MMA = Statement("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};", (f32,) * 4, (u32,) * 6 + (f32,) * 4, _mma)
+LDMATRIX = Statement("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3}, [$4];",
+                     (u32,) * 4, (u32,), _ldmatrix, memory=True)
+LDMATRIX_TRANSPOSED = Statement("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0,$1,$2,$3}, [$4];",
+                                (u32,) * 4, (u32,), _ldmatrix_transposed, memory=True)
+
+mma = function(MMA)
+"""(a0..a3, b0, b1, c0..c3) -> four sums: c + a b, for one 16x8 tile."""
+ldmatrix = function(LDMATRIX)
+"""Four 8x8 matrices of 16-bit numbers, a register of each: lane i gives the address of row i % 8 of matrix i // 8."""
+ldmatrix_transposed = function(LDMATRIX_TRANSPOSED)
+"""The same, each matrix transposed."""
+
+
+@device_function
+def swizzle(row: Any, pitch: Any) -> Any:
+    """What a chunk's number is xored with in a row of shared memory; pitch: bytes of a row, a constant multiple of 64.
+
+    Eight rows, one chunk of each, then fall on all 32 banks.
+    """
+    return row % 8 if pitch % 128 == 0 else row // 2 % 4
+
+
+def warp_product(rows: int, columns: int, depth: int, *, pitch: int, transposed: bool = False, a_pitch: int = 0,
+                 start: bool = False) -> Any:
+    """A function for kernels: sums (+)= A [rows, depth] B [depth, columns] by a warp, unrolled.
+
+    It takes (sums, a, a_chunk, b, b_chunk).
+    sums: local float32 array [rows/16, columns/8, 4]; with `start` they begin at zero
+    a: local uint32 array [rows/16, depth/16, 4] of fragments; or, A's rows lying in shared memory a_pitch bytes apart,
+        the uint32 address of row lane % 16
+    a_chunk: byte offset in that row of its chunk lane // 16, permuted; without a_pitch anything
+    b: of B^T's rows [columns, depth], `pitch` bytes apart, the address of row lane // 16 * 8 + lane % 8, and in b_chunk
+        the offset of its chunk lane // 8 % 2; `transposed`, of B's rows [depth, columns], row lane % 16, chunk lane //
+        16
+    """
+
+    def body(writer: Writer, sums: list[Any], a: Any, a_chunk: Any, b: Any, b_chunk: Any) -> None:
+        if start:
+            sums[:] = [writer.constant(f32, 0.0)] * len(sums)
+        for k in range(depth // 16):
+            fragments = [_a_fragment(writer, a, a_chunk, m, k, depth // 16, a_pitch) for m in range(rows // 16)]
+            for pair in range(columns // 16):
+                along, across = (k, pair) if transposed else (pair, k)
+                place = writer.add(writer.add(b, writer.xor(b_chunk, 32 * across)), 16 * pitch * along)
+                loaded = writer(LDMATRIX_TRANSPOSED if transposed else LDMATRIX, place)
+                for m, fragment in enumerate(fragments):
+                    for half in range(2):
+                        i = (m * columns // 8 + 2 * pair + half) * 4
+                        sums[i:i + 4] = writer(MMA, *fragment, *loaded[2 * half:2 * half + 2], *sums[i:i + 4])
+
+    fragments = u32 if a_pitch else Registers(rows // 16 * depth // 16 * 4, u32)
+    return straight(body, Registers(rows // 16 * columns // 8 * 4), fragments, u32, u32, u32)
+
+
+def _a_fragment(writer: Writer, a: Any, chunk: Any, m: int, k: int, steps: int, pitch: int) -> list[Any]:
+    """The four registers of A's tile (m, k)."""
+    if not pitch:
+        return a[(m * steps + k) * 4:][:4]
+    return writer(LDMATRIX, writer.add(writer.add(a, writer.xor(chunk, 32 * k)), 16 * m * pitch))

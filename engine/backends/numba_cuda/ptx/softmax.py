@@ -1,0 +1,94 @@
+"""The middle of flash attention, on scores in registers as mma.sync leaves them: bias, mask, streaming softmax.
+
+A warp holds m_tiles tiles of 16 queries by `keys` keys. A lane has two lines, queries g and g + 8, of each tile, and
+of each line keys 2t and 2t + 1 of every eight (g, t: `mma.py`). All functions are straight runs over local arrays:
+
+    scores float32 [m_tiles, keys/8, 4]; weights, fragments, uint32 [m_tiles, keys/16, 4];
+    sums float32 [m_tiles, d/8, 4]; maxima, totals float32 and begins, counts uint32, for each line: [m_tiles, 2]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .inline import Registers, Writer, f32, i32, i64, straight, u32
+from .warp import ADD, EXP2, FMA, KEEP_BELOW, LOOK_UP, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
+
+LOG2_E = 1.4426950408889634
+_HUGE = 3e38  # for infinity, which times 0 or less itself would give NaN
+
+
+def soften(m_tiles: int, keys: int, d: int) -> Any:
+    """(scores, weights, sums, maxima, totals, factor): scores to weights exp2(factor (score - maximum)), in bfloat16.
+
+    Online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867): the running maxima take the new scores in, sums
+    and totals are scaled down to them, and the lane's own weights join the totals. A line that has seen nothing but
+    -inf keeps the maximum -inf and the total 0. factor > 0: of the scores, log2(e) included.
+    """
+
+    def body(writer: Writer, scores: list[Any], weights: list[Any], sums: list[Any], maxima: list[Any],
+             totals: list[Any], factor: Any) -> None:
+        (minus,) = writer(MULTIPLY, factor, writer.constant(f32, -1.0))
+        for line in range(2 * m_tiles):
+            m, h = divmod(line, 2)
+            mine = _line(m, h, keys)
+            top = maxima[line]
+            for i in mine:
+                (top,) = writer(MAXIMUM, top, scores[i])
+            for distance in (1, 2):
+                (top,) = writer(MAXIMUM, top, *writer(SHUFFLE_XOR, top, writer.constant(i32, distance)))
+            (shift,) = writer(MINIMUM, writer.constant(f32, _HUGE), *writer(MULTIPLY, top, minus))
+            (shrink,) = writer(EXP2, *writer(FMA, maxima[line], factor, shift))
+            (total,) = writer(MULTIPLY, totals[line], shrink)
+            for i in mine:
+                (scores[i],) = writer(EXP2, *writer(FMA, scores[i], factor, shift))
+                (total,) = writer(ADD, total, scores[i])
+            for pair in range(keys // 8):
+                (weight,) = writer(PACK, scores[mine[2 * pair]], scores[mine[2 * pair + 1]])
+                weights[(m * keys // 16 + pair // 2) * 4 + pair % 2 * 2 + h] = weight
+            for i in _line(m, h, d):
+                (sums[i],) = writer(MULTIPLY, sums[i], shrink)
+            maxima[line], totals[line] = top, total
+
+    lines = Registers(2 * m_tiles)
+    return straight(body, Registers(m_tiles * keys // 2), Registers(m_tiles * keys // 4, u32),
+                    Registers(m_tiles * d // 2), lines, lines, f32)
+
+
+def hide(m_tiles: int, keys: int) -> Any:
+    """(scores, begins, counts): -inf for each key but those whose number, less the first one seen, is below the count.
+
+    begins: the number of the lane's first key less that of the first one seen, modulo 2**32.
+    """
+
+    def body(writer: Writer, scores: list[Any], begins: list[Any], counts: list[Any]) -> None:
+        for line in range(2 * m_tiles):
+            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):
+                (scores[i],) = writer(KEEP_BELOW, scores[i], writer.add(begins[line], key), counts[line])
+
+    lines = Registers(2 * m_tiles, u32)
+    return straight(body, Registers(m_tiles * keys // 2), lines, lines)
+
+
+def look_up(m_tiles: int, keys: int) -> Any:
+    """(scores, begins, table, last, factor): scores become factor table[begin + key], for a product to be added to.
+
+    begins: the place in the table of the lane's first key; places are held within 0 .. last
+    table: address of float32
+    """
+
+    def body(writer: Writer, scores: list[Any], begins: list[Any], table: Any, last: Any, factor: Any) -> None:
+        for line in range(2 * m_tiles):
+            for i, key in zip(_line(*divmod(line, 2), keys), _KEYS, strict=False):
+                (scores[i],) = writer(MULTIPLY, *writer(LOOK_UP, table, writer.add(begins[line], key), last), factor)
+
+    return straight(body, Registers(m_tiles * keys // 2), Registers(2 * m_tiles, u32), i64, u32, f32)
+
+
+_KEYS = [8 * j + e for j in range(32) for e in range(2)]
+"""The keys of a line beyond the lane's first."""
+
+
+def _line(m: int, h: int, columns: int) -> list[int]:
+    """The registers of line h of tile m, of a local array [m_tiles, columns/8, 4], in order of columns."""
+    return [(m * columns // 8 + j) * 4 + 2 * h + e for j in range(columns // 8) for e in range(2)]

@@ -1,0 +1,78 @@
+"""numba-cuda, whose only importer this is, so that its peculiarities stay here.
+
+A module below `numba_cuda` takes `cuda`, `types`, `ir` and `intrinsic` from here. Nothing here needs a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import BackendUnavailable
+from .kernel import Arch, Kernel
+
+if not hasattr(np, "row_stack"):
+    np.row_stack = np.vstack  # numba-cuda 0.30 names it on import; NumPy 2.5 dropped it
+
+try:
+    from llvmlite import ir
+    from numba import cuda, types
+    from numba.cuda.extending import intrinsic
+except ImportError as error:
+    raise BackendUnavailable(f"numba-cuda not found ({error}); pip install 'encoder-engine[cuda]'") from error
+
+if getattr(cuda, "implementation", None) != "NVIDIA":
+    raise BackendUnavailable("numba's own CUDA target was found where NVIDIA's package numba-cuda was expected; "
+                             "pip install 'encoder-engine[cuda]'")
+
+DEFAULT_SHARED = 48 * 1024
+"""Bytes of dynamic shared memory that a kernel may have without asking."""
+
+__all__ = ["compile_for_device", "cuda", "device_function", "intrinsic", "ir", "lto_ir", "ptx", "types"]
+
+device_function = cuda.jit(device=True, inline="always")
+"""Decorates a function that kernels call: its body takes the call's place, before types are known.
+
+(Compiling it on its own would ask a device for its architecture.)
+"""
+
+
+def ptx(kernel: Kernel, arch: Arch) -> str:
+    """The kernel's PTX for an architecture such as (8, 0) or (9, 0, "a"); no device is asked.
+
+    Without fast-math, as everywhere in the project: masked scores are infinite, and what is approximate says so in PTX.
+    """
+    return _compile(kernel, arch, "ptx")
+
+
+def lto_ir(kernel: Kernel, arch: Arch) -> bytes:
+    """What numba-cuda gives to nvJitLink when it compiles the kernel for a device of that architecture."""
+    return _compile(kernel, arch, "ltoir")
+
+
+def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
+    code, _ = cuda.compile(kernel.body, kernel.signature, device=False, abi="numba", cc=arch, output=output,
+                           launch_bounds=launch_bounds(kernel))
+    return code
+
+
+def launch_bounds(kernel: Kernel) -> tuple[int, int]:
+    """What ptxas may rely on when it allots registers."""
+    return kernel.threads, kernel.blocks_per_sm
+
+
+def compile_for_device(kernel: Kernel) -> Any:
+    """The kernel as a dispatcher of numba-cuda, for the current device, allowed the shared memory that it needs.
+
+    numba-cuda itself cannot ask for more than 48 KB (https://github.com/NVIDIA/numba-cuda/issues/94).
+    """
+    compiled = cuda.jit(kernel.signature, launch_bounds=launch_bounds(kernel))(kernel.body)
+    if kernel.shared > DEFAULT_SHARED:
+        from cuda.bindings.driver import CUfunction_attribute
+        from numba.cuda.cudadrv.driver import driver
+
+        function = compiled.overloads[kernel.signature]._codelibrary.get_cufunc()
+        largest = CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver.cuKernelSetAttribute(largest, kernel.shared, function.handle, cuda.get_current_device().id)
+    return compiled

@@ -1,0 +1,10 @@
+"""Kernels for GPUs, tested without one: run as Python, and compiled. Skipped, all of them, without the extra [cuda]."""
+
+import pytest
+
+from engine import BackendUnavailable
+
+try:
+    import engine.backends.numba_cuda.toolchain  # noqa: F401
+except BackendUnavailable as error:
+    pytest.skip(str(error), allow_module_level=True)

@@ -1,0 +1,80 @@
+"""What CUDA's assembler makes of a kernel: the compile gate's report, made without a GPU."""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from cuda.core import Linker, LinkerOptions, ObjectCode
+
+from engine.backends.numba_cuda.toolchain import lto_ir, ptx
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a kernel uses on one architecture."""
+
+    registers: int
+    stack: int
+    """Bytes of local memory a thread, spills among them."""
+    spills: int
+    warnings: list[str]
+    instructions: Counter
+    """SASS instructions by their first word, such as HMMA; empty without nvdisasm."""
+
+
+def tool(name: str) -> str | None:
+    """An executable of CUDA's wheels (nvidia-cuda-nvcc, nvidia-cuda-nvdisasm), else of the system's toolkit."""
+    try:
+        import nvidia
+    except ImportError:
+        return shutil.which(name)
+    found = [path for place in nvidia.__path__ for path in Path(place).glob(f"cu*/bin/{name}")]
+    return str(found[0]) if found else shutil.which(name)
+
+
+def assembled(kernel, arch, folder: Path) -> Report:
+    """The kernel's PTX through ptxas, for (major, minor) or (major, minor, letter)."""
+    source, binary = folder / "kernel.ptx", folder / "kernel.cubin"
+    source.write_text(ptx(kernel, arch), encoding="utf-8")
+    command = [tool("ptxas"), "-v", f"-arch={_name(arch)}", source, "-o", binary]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return _report(done.stderr, binary)
+
+
+def linked(kernel, arch, folder: Path) -> Report:
+    """The kernel through nvJitLink, the way that numba-cuda goes on a device."""
+    options = LinkerOptions(arch=_name(arch), link_time_optimization=True, ptxas_options=["-v"])
+    linker = Linker(ObjectCode.from_ltoir(lto_ir(kernel, arch)), options=options)
+    binary = folder / "kernel.cubin"
+    binary.write_bytes(linker.link("cubin").code)
+    return _report(f"{linker.get_info_log()}\n{linker.get_error_log()}", binary)
+
+
+def _name(arch) -> str:
+    return "sm_" + "".join(map(str, arch))
+
+
+def _report(log: str, binary: Path) -> Report:
+    return Report(
+        registers=_number(r"Used (\d+) registers", log),
+        stack=_number(r"(\d+) bytes stack frame", log),
+        spills=_number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log),
+        warnings=re.findall(r"^.*\bC75\d\d\b.*$|^.*warning.*$", log, re.MULTILINE),
+        instructions=_instructions(binary),
+    )
+
+
+def _number(pattern: str, text: str) -> int:
+    """The largest number that the pattern finds: a kernel may come with functions of its own."""
+    return max(map(int, re.findall(pattern, text)))
+
+
+def _instructions(binary: Path) -> Counter:
+    if (nvdisasm := tool("nvdisasm")) is None:
+        return Counter()
+    text = subprocess.run([nvdisasm, "-c", binary], check=True, capture_output=True, text=True).stdout
+    return Counter(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_]+)", text, re.MULTILINE))
