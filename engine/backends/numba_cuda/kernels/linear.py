@@ -1,0 +1,149 @@
+"""A linear layer on tensor cores by mma.sync (sm_80 and later): out = act(x w^T + bias), or + residual.
+
+A block makes a tile of `rows` tokens by `columns` channels, its four warps a quarter each, 2 by 2. Steps of 32 along
+the depth go through a ring of `stages` slots of shared memory, filled by cp.async while older ones are multiplied. A
+slot's rows are 64 bytes, whose 16-byte chunks are swapped by (row / 2) % 4, so that ldmatrix meets every bank once.
+Rows, channels and depths outside read as zeros. Weights' rows are permuted on their way in (`ptx/epilogue.py`), so
+that lanes store neighbouring channels.
+
+    tile                shared    registers (ptxas)    blocks a multiprocessor
+    LARGE 128 x 128     64 KB     193 to 197           2: a warp's 64 x 64 uses every fragment four or eight times
+    SMALL  32 x  32     24 KB     56                   4 or more: for few tokens, when weights are all there is to read
+
+Expected bound: tensor cores by mma.sync, about 0.6 of what wgmma reaches on Hopper. Nothing here has run on a GPU
+yet. Every sum runs over the depth in steps of 16, in order, whatever the tile: a token's result does not depend on
+its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..kernel import Kernel
+from ..ptx.copy import address, copy_async, copy_commit, copy_wait, shared_base
+from ..ptx.epilogue import ACTIVATIONS, epilogue
+from ..ptx.mma import swizzle, warp_product
+from ..toolchain import cuda, device_function, types
+
+DEPTH = 32
+"""Of a step, in elements."""
+LINE = 2 * DEPTH
+"""Bytes of a row in a slot."""
+THREADS = 128
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block makes, and how far it loads ahead."""
+
+    rows: int
+    columns: int
+    stages: int
+    registers: int = 255
+    blocks_per_sm: int = 2
+    unrolled: int = 1
+    """How many slots ptxas works off in a turn of its loop."""
+
+    @property
+    def slot(self) -> int:
+        """Bytes."""
+        return (self.rows + self.columns) * LINE
+
+
+LARGE = Tile(128, 128, 4, registers=200)
+SMALL = Tile(32, 32, 6, registers=64, blocks_per_sm=4, unrolled=3)
+
+
+def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
+    """The kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)).
+
+        kernel(x, w, bias, residual, out)
+
+    x: uint16 (bfloat16) [N, K]    w: uint16 [M, K]    bias: float32 [M]    M and K multiples of 8
+    residual: float32 [N, M], which may be `out`; unused without one, when any float32 matrix will do
+    out: [N, M]: float32 with a residual, bfloat16 without
+    activation: of `ptx.epilogue.ACTIVATIONS`
+    """
+    rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
+    ahead = (tile.stages - 1) * DEPTH
+    size = 4 if residual else 2
+    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4  # a warp's fragments
+    fetch = _fetch(tile)
+    multiply = warp_product(rows // 2, columns // 2, DEPTH, pitch=LINE, a_pitch=LINE)
+    finish = epilogue(row_tiles, 16, column_tiles, activation, residual)
+    wait = copy_wait[tile.stages - 2]
+
+    def kernel(x: Any, w: Any, bias: Any, res: Any, out: Any) -> None:
+        thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
+        top, first = types.int64(cuda.blockIdx.y) * rows, types.int64(cuda.blockIdx.x) * columns
+        N, K, M = x.shape[0], x.shape[1], w.shape[0]
+        slots = shared_base()
+
+        # Where ldmatrix reads: rows and chunks of this lane, as warp_product wants them, in its warp's quarter.
+        upper, left = thread // 64 * (rows // 2), thread // 32 % 2 * (columns // 2)
+        x_row = types.uint32(slots + (upper + lane % 16) * LINE)
+        x_chunk = types.uint32((lane // 16 ^ swizzle(lane % 16, LINE)) * 16)
+        w_row = types.uint32(slots + (rows + left + lane // 16 * 8 + lane % 8) * LINE)
+        w_chunk = types.uint32((lane // 8 % 2 ^ swizzle(lane % 8, LINE)) * 16)
+
+        sums = cuda.local.array(shape, types.float32)
+        for i in range(row_tiles):
+            for j in range(column_tiles):
+                for e in range(4):
+                    sums[i, j, e] = types.float32(0)
+        reading, writing = types.uint32(0), types.uint32(0)
+        for k in range(-ahead, K, DEPTH):
+            if k >= 0:
+                wait()
+                cuda.syncthreads()
+            if k + ahead < K:
+                fetch(x, w, top, first, types.int64(k + ahead), types.uint32(slots + writing), thread)
+            copy_commit()
+            writing = types.uint32(writing + slot) if writing + slot < ring else types.uint32(0)
+            if k >= 0:
+                multiply(sums, types.uint32(x_row + reading), x_chunk, types.uint32(w_row + reading), w_chunk)
+                reading = types.uint32(reading + slot) if reading + slot < ring else types.uint32(0)
+
+        row, column = top + types.int64(upper + lane // 4), first + types.int64(left + lane % 4 * 4)
+        place = row * M + column
+        finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size, M,
+               types.int32(N - row), types.int32(M - column))
+
+    halves, floats = types.uint16[:, ::1], types.float32[:, ::1]
+    return Kernel(
+        name=f"linear {rows}x{columns} {'residual' if residual else activation}", body=kernel,
+        signature=(halves, halves, types.float32[::1], floats, floats if residual else halves),
+        threads=THREADS, shared=ring, registers=tile.registers, blocks_per_sm=tile.blocks_per_sm,
+        instructions={"HMMA": tile.unrolled * row_tiles * column_tiles * DEPTH // 16})
+
+
+def _fetch(tile: Tile) -> Any:
+    """A device function: begin to copy a thread's chunks of tokens from `top`, channels from `first`, depths from k."""
+    lines = THREADS // 4  # rows that all threads copy at once, four chunks each
+    x_turns, w_turns, w_begin = tile.rows // lines, tile.columns // lines, tile.rows * LINE
+
+    @device_function
+    def fetch(x: Any, w: Any, top: Any, first: Any, k: Any, slot: Any, thread: Any) -> None:
+        line, chunk = thread // 4, thread % 4
+        to = types.uint32(slot + line * LINE + (chunk ^ swizzle(line, LINE)) * 16)
+        depth = k + types.int64(chunk * 8)
+        row = top + types.int64(line)
+        column = first + types.int64(line // 16 * 16 + line % 8 // 2 * 4 + line // 8 % 2 * 2 + line % 2)
+        inside, pitch = depth < x.shape[1], x.shape[1] * 2
+        x_from, w_from = address(x) + row * pitch + depth * 2, address(w) + column * pitch + depth * 2
+        for i in range(x_turns):
+            size = types.uint32(16 if inside and row + i * lines < x.shape[0] else 0)
+            copy_async(types.uint32(to + i * lines * LINE), x_from + i * lines * pitch, size)
+        for i in range(w_turns):
+            size = types.uint32(16 if inside and column + i * lines < w.shape[0] else 0)
+            copy_async(types.uint32(to + w_begin + i * lines * LINE), w_from + i * lines * pitch, size)
+
+    return fetch
+
+
+def catalogue() -> list[Kernel]:
+    """Every tile and every epilogue, for the compile gate."""
+    large = [linear_kernel("gelu"), linear_kernel(residual=True)]
+    small = [linear_kernel(name, tile=SMALL) for name in ACTIVATIONS if name not in ("identity", "gelu")]
+    return [*large, *small, linear_kernel(residual=True, tile=SMALL)]

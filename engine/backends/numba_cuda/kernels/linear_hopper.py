@@ -1,0 +1,223 @@
+"""A linear layer on Hopper's tensor cores by wgmma and TMA (sm_90a): out = act(x w^T + bias), or + residual.
+
+A block stays on its multiprocessor and makes one tile after the other. Its first warpgroup, the producer, gives most
+of its registers away and has one thread ask TMA for boxes of 64 along the depth, `stages` slots ahead, past the end
+of a tile into the next; one or two further warpgroups, the consumers, multiply. mbarriers say when a slot is full and
+when it is empty again.
+
+    tile                        shared    registers    a consumer's sums
+    LARGE      128 x 256        192 KB    168          64 x 256: the two share a tile
+    ALTERNATE  128 x 128        192 KB    168          128 x 128: each its own tile; one stores while one multiplies
+    SMALL       64 x  64        128 KB    109          64 x  64, one consumer: for few tokens
+
+LARGE reads least, ALTERNATE hides its epilogue, worth most when the depth is short (768: 12 slots a tile). Expected
+bound: tensor cores; which tile is faster, and by how much, only a device can tell: nothing here has run on a GPU yet.
+Every sum runs over the depth in steps of 16, in order, whatever the tile: a token's result does not depend on its
+batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..ptx.copy import address, shared_base
+from ..ptx.epilogue import PERMUTED, epilogue
+from ..ptx.hopper import (
+    BY_ROWS,
+    barrier_arrive,
+    barrier_expect,
+    barrier_init,
+    barrier_wait,
+    copy_box,
+    fence_barriers,
+    fence_tensor_map,
+    set_registers,
+    wgmma,
+    wgmma_wait,
+)
+from ..toolchain import cuda, device_function, types
+
+DEPTH = 64
+"""Of a slot, in elements."""
+LINE = 2 * DEPTH
+"""Bytes of a row in a slot."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block makes at a time, and how far it loads ahead."""
+
+    rows: int
+    columns: int
+    stages: int
+    consumers: int = 2
+    unrolled: int = 7
+    """How many slots ptxas works off in the turns of its loops."""
+    alternate: bool = False
+    """Two consumers make tiles of their own in turns, rather than all of them one together.
+
+    One begins when the other has seen its last slot: a wait knows a phase from the next, but not from the one after.
+    """
+
+    @property
+    def slot(self) -> int:
+        """Bytes; x's box, then w's."""
+        return (self.rows + self.columns) * LINE
+
+    @property
+    def row_tiles(self) -> int:
+        """Of 64 rows, of a consumer."""
+        return self.rows // 64 // (self.consumers // self.teams)
+
+    @property
+    def teams(self) -> int:
+        """How many tiles are under way."""
+        return self.consumers if self.alternate else 1
+
+
+LARGE = Tile(128, 256, 4)
+ALTERNATE = Tile(128, 128, 6, unrolled=3, alternate=True)
+SMALL = Tile(64, 64, 8, consumers=1)
+
+
+def lay_out(w: np.ndarray) -> np.ndarray:
+    """Weights as the kernel reads them: [M, K] to [M rounded up to 16, K], rows permuted within 16, zeros below."""
+    padded = np.concatenate([w, np.zeros((-len(w) % 16, w.shape[1]), w.dtype)])
+    return np.ascontiguousarray(padded.reshape(-1, 16, w.shape[1])[:, PERMUTED]).reshape(padded.shape)
+
+
+def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
+    """The kernel for one epilogue and tile; grid: one block a multiprocessor, or a block a tile if these are fewer.
+
+        kernel(x_map, w_map, bias, residual, out, K)
+
+    x_map: tensor map (`tensor_map.encode`) of x, bfloat16 [at least N, K], boxes of tile.rows
+    w_map: of `lay_out(w)`, boxes of tile.columns    bias: float32 [M]    K, int32, and M multiples of 8
+    residual: float32 [N, M], which may be `out`; unused without one, when any float32 matrix will do
+    out: [N, M]: float32 with a residual, bfloat16 without
+    activation: of `ptx.epilogue.ACTIVATIONS`
+    """
+    rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
+    row_tiles, consumers, sharers = tile.row_tiles, tile.consumers, tile.consumers // teams
+    shape = row_tiles, columns // 8, 4
+    size = 4 if residual else 2
+    produce, consume = _producer(tile), _consumer(tile)
+    finish = epilogue(row_tiles, 64, columns // 8, activation, residual)
+    shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
+
+    def kernel(x_map: Any, w_map: Any, bias: Any, res: Any, out: Any, K: Any) -> None:
+        thread, lane = types.uint32(cuda.threadIdx.x), types.uint32(cuda.threadIdx.x % 32)
+        N, M = types.int32(out.shape[0]), types.int32(out.shape[1])
+        across = types.int32((M + columns - 1) // columns)
+        tiles = types.int32((N + rows - 1) // rows * across)
+        steps = types.uint32((K + DEPTH - 1) // DEPTH)
+        full = types.uint32(shared_base() + stages * slot)
+        empty, order = types.uint32(full + 8 * stages), types.uint32(full + 16 * stages)
+        if thread == 0:
+            for stage in range(stages):
+                barrier_init(full + 8 * stage, 1)
+                barrier_init(empty + 8 * stage, sharers)
+            for team in range(teams):
+                barrier_init(order + 8 * team, 1)
+            fence_barriers()
+        cuda.syncthreads()
+        if thread < 128:
+            if consumers > 1:
+                shrink()
+            if thread == 0:
+                fence_tensor_map(address(x_map))
+                fence_tensor_map(address(w_map))
+                turn = types.uint32(0)
+                for number in range(cuda.blockIdx.x, tiles, cuda.gridDim.x):
+                    produce(x_map, w_map, types.int32(number // across * rows), types.int32(number % across * columns),
+                            steps, turn, full, empty)
+                    turn = types.uint32(turn + steps)
+        else:
+            if consumers > 1:
+                grow()
+            consumer = types.uint32(thread // 128 - 1)
+            team = types.uint32(consumer if teams > 1 else 0)
+            own_row = types.uint32(0 if teams > 1 else consumer * 64)
+            sums = cuda.local.array(shape, types.float32)
+            turn, made = types.uint32(team * steps), types.uint32(0)
+            for number in range(cuda.blockIdx.x + team * cuda.gridDim.x, tiles, teams * cuda.gridDim.x):
+                if teams > 1:
+                    barrier_wait(order + 8 * team, (made + 1 - team) % 2)
+                consume(sums, own_row, steps, turn, full, empty, order + 8 * (1 - team), thread % 128 == 0)
+                turn, made = types.uint32(turn + teams * steps), types.uint32(made + 1)
+                row = types.int64(number // across * rows) + types.int64(own_row + thread % 128 // 32 * 16 + lane // 4)
+                column = types.int64(number % across * columns) + types.int64(lane % 4 * 4)
+                place = row * M + column
+                finish(sums, address(bias) + column * 4, address(res) + place * 4, address(out) + place * size, M,
+                       types.int32(N - row), types.int32(M - column))
+
+    floats, map_kind = types.float32[:, ::1], types.uint8[::1]
+    out_kind = floats if residual else types.uint16[:, ::1]
+    return Kernel(
+        name=f"linear wgmma {rows}x{columns}{' alternate' * tile.alternate} {'residual' if residual else activation}",
+        body=kernel, threads=128 * (1 + tile.consumers), shared=stages * (slot + 16) + 8 * teams,
+        signature=(map_kind, map_kind, types.float32[::1], floats, out_kind, types.int32),
+        arch=(9, 0, "a"), registers=168,
+        instructions={"HGMMA": tile.unrolled * row_tiles * DEPTH // 16, "UTMALDG": 14})
+
+
+def _producer(tile: Tile) -> Any:
+    """A device function of one thread: ask for the boxes of a tile at [row, column], from slot `turn` of all on."""
+    stages, slot, half = tile.stages, tile.slot, tile.rows * LINE
+
+    @device_function
+    def produce(x_map: Any, w_map: Any, row: Any, column: Any, steps: Any, turn: Any, full: Any, empty: Any) -> None:
+        for step in range(steps):
+            number = types.uint32(turn + step)
+            at = types.uint32(number % stages)
+            barrier_wait(empty + 8 * at, (number // stages + 1) % 2)
+            barrier_expect(full + 8 * at, slot)
+            to = types.uint32(shared_base() + at * slot)
+            copy_box(to, address(x_map), step * DEPTH, row, full + 8 * at)
+            copy_box(types.uint32(to + half), address(w_map), step * DEPTH, column, full + 8 * at)
+
+    return produce
+
+
+def _consumer(tile: Tile) -> Any:
+    """A device function of a warpgroup: the sums of a tile, from slot `turn` on, and when it is done with each.
+
+    elected: whether this thread speaks for its warpgroup; next_team: the barrier that lets the other begin
+    """
+    stages, slot, half, teams = tile.stages, tile.slot, tile.rows * LINE, tile.teams
+    count = tile.row_tiles * tile.columns // 2
+    multiply = wgmma(tile.columns, DEPTH // 16, row_tiles=tile.row_tiles)
+    wait_for_older, wait_for_all = wgmma_wait(count, 1), wgmma_wait(count, 0)
+
+    @device_function
+    def consume(sums: Any, own_row: Any, steps: Any, turn: Any, full: Any, empty: Any, next_team: Any,
+                elected: Any) -> None:
+        before = types.uint32(0)
+        for step in range(steps):
+            number = types.uint32(turn + step)
+            at = types.uint32(number % stages)
+            barrier_wait(full + 8 * at, number // stages % 2)
+            begin = types.uint32(shared_base() + at * slot)
+            x, w = types.int64((begin + own_row * LINE) // 16) | BY_ROWS, types.int64((begin + half) // 16) | BY_ROWS
+            multiply(sums, x, w, step)
+            wait_for_older(sums)
+            if elected and step > 0:
+                barrier_arrive(empty + 8 * before)
+            before = at
+        if elected and teams > 1:
+            barrier_arrive(next_team)
+        wait_for_all(sums)
+        if elected:
+            barrier_arrive(empty + 8 * before)
+
+    return consume
+
+
+def catalogue() -> list[Kernel]:
+    """Every tile and both kinds of epilogue, for the compile gate."""
+    return [linear_kernel("gelu"), linear_kernel(residual=True), linear_kernel("gelu", tile=ALTERNATE),
+            linear_kernel(residual=True, tile=SMALL)]

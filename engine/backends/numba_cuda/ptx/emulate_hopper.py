@@ -1,0 +1,207 @@
+"""What Hopper's asynchronous units do, for the emulator: mbarriers, TMA copies, products of a warpgroup.
+
+Descriptors are decoded as the hardware does (PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Shared Memory
+Layout"), and the 128-byte swizzle is an exclusive or of address bits: a wrong offset, stride or alignment gives wrong
+numbers here too. A copy lands, and a product happens, as late as the waits allow or at once, as `emulate.launch` was
+told. Fences do nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from .emulate import Block, EmulationError, current
+from .warp import bf16_of_bits
+
+WARPGROUP = 128
+SWIZZLED = 64
+"""Elements of a row of 128 bytes, the width of every box and panel here."""
+
+
+@dataclass
+class Barrier:
+    """An mbarrier: its phase ends when `pending` arrivals and all announced bytes have come."""
+
+    arrivals: int
+    pending: int
+    bytes: int = 0
+    phase: int = 0
+    flying: list[Callable[[], None]] = field(default_factory=list)
+    """Copies that have not landed."""
+
+    def arrive(self) -> None:
+        if self.pending == 0:
+            raise EmulationError("more threads arrive at an mbarrier than it was made for")
+        self.pending -= 1
+        self.settle()
+
+    def settle(self) -> None:
+        if self.pending == 0 and self.bytes == 0:
+            self.phase, self.pending = self.phase ^ 1, self.arrivals
+
+    def passed(self, parity: int) -> bool:
+        """Whether the phase of this parity has ended."""
+        while self.flying:
+            self.flying.pop(0)()
+        return self.phase != parity
+
+
+@dataclass
+class _State:
+    """Of a block: barriers by address, products under way by warpgroup (groups, the oldest first)."""
+
+    barriers: dict[int, Barrier] = field(default_factory=dict)
+    products: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
+
+
+_STATES: WeakKeyDictionary[Block, _State] = WeakKeyDictionary()
+
+
+def _state() -> _State:
+    return _STATES.setdefault(current().block, _State())
+
+
+def barrier(address: int) -> Barrier:
+    """The mbarrier that was made at an address of shared memory."""
+    if address not in _state().barriers:
+        raise EmulationError(f"no mbarrier was made at {address}")
+    return _state().barriers[address]
+
+
+def make_barrier(address: int, arrivals: int) -> None:
+    """mbarrier.init"""
+    current().block.shared_bytes(address, 8, 8)
+    _state().barriers[address] = Barrier(arrivals, arrivals)
+
+
+def expect(address: int, size: int) -> None:
+    """mbarrier.arrive.expect_tx"""
+    barrier(address).bytes += size
+    barrier(address).arrive()
+
+
+class TensorMap(np.ndarray):
+    """Stands for the 128 bytes of a tensor map, as an argument of an emulated kernel: `tensor_map` makes it."""
+
+    matrix: np.ndarray
+    box_rows: int
+
+
+def tensor_map(matrix: np.ndarray, box_rows: int) -> TensorMap:
+    """As `numba_cuda.tensor_map.encode`: boxes of box_rows by 64 of a uint16 matrix, zeros outside, swizzled."""
+    made = np.zeros(128, np.uint8).view(TensorMap)
+    made.matrix, made.box_rows = matrix, box_rows
+    return made
+
+
+def copy_box(to: int, map_address: int, column: int, row: int, signal: int) -> None:
+    """cp.async.bulk.tensor.2d: the box that begins at [row, column], to `to`; its bytes count at mbarrier `signal`."""
+    block, arrived = current().block, barrier(signal)
+    made = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
+    if made is None:
+        raise EmulationError("a TMA copy was given an address that is no tensor map's")
+    target = block.shared_bytes(to, made.box_rows * 128, 1024)
+
+    def land() -> None:
+        box = np.zeros((made.box_rows, SWIZZLED), np.uint16)
+        inside = made.matrix[row:row + made.box_rows, column:column + SWIZZLED]
+        box[:inside.shape[0], :inside.shape[1]] = inside
+        target.view(np.uint16)[_swizzle(2 * np.arange(box.size)) // 2] = box.ravel()
+        arrived.bytes -= target.size
+        arrived.settle()
+
+    if block.late:
+        arrived.flying.append(land)
+    else:
+        land()
+
+
+def _swizzle(address: np.ndarray) -> np.ndarray:
+    return address ^ ((address >> 7 & 7) << 4)
+
+
+def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
+    """The matrix [rows, 16] that a descriptor tells of, as float32; `transposed`: rows lie along memory's lines."""
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    if descriptor >> 62 & 3 != 1 or descriptor >> 49 & 7:
+        raise EmulationError("a matrix descriptor asks for other than the 128-byte swizzle at 1024-byte atoms: "
+                             f"{descriptor:#x}")
+    row, k = np.arange(rows)[:, None], np.arange(16)
+    if transposed:
+        at = start + row // SWIZZLED * leading + row % SWIZZLED * 2 + k // 8 * stride + k % 8 * 128
+    else:
+        at = start + row // 8 * stride + row % 8 * 128 + k * 2
+    shared = current().block.shared
+    if at.max() >= shared.size:
+        raise EmulationError(f"a matrix descriptor reaches byte {at.max()} of {shared.size} of shared memory")
+    return bf16_of_bits(shared.view(np.uint16)[_swizzle(at) // 2])
+
+
+_LANE = np.arange(WARPGROUP)
+_ROW, _PAIR = _LANE // 32 * 16 + _LANE % 32 // 4, _LANE % 4 * 2
+
+
+def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
+    """The matrix [64, 16] of a step whose bfloat16 pairs lie in four registers a thread."""
+    matrix = np.empty((64, 16), np.float32)
+    quads = np.stack([array.ravel()[4 * step:4 * step + 4] for array in registers])
+    for i in range(4):
+        for odd in range(2):
+            halves = quads[:, i] >> np.uint32(16 * odd) & np.uint32(0xFFFF)
+            matrix[_ROW + 8 * (i % 2), _PAIR + 8 * (i // 2) + odd] = bf16_of_bits(halves)
+    return matrix
+
+
+def _accumulate(sums: list[np.ndarray], first: int, product: np.ndarray, keep: bool) -> None:
+    """Add a product [64, n] to the threads' registers from `first` on."""
+    register = np.arange(product.shape[1] // 2)
+    mine = product[_ROW[:, None] + register % 4 // 2 * 8, _PAIR[:, None] + register // 4 * 8 + register % 2]
+    for array, values in zip(sums, mine, strict=True):
+        own = array.reshape(-1)[first:first + len(register)]
+        own[:] = own + values if keep else values
+
+
+def warpgroup(what: str, argument: tuple[Any, ...], action: Callable[[list[Any]], None]) -> None:
+    """Let the 128 threads of a warpgroup meet, and run the action once on all their arguments."""
+    thread = current()
+    number = thread.number // WARPGROUP
+
+    def once(arguments: list[Any]) -> list[None]:
+        action(arguments)
+        return [None] * WARPGROUP
+
+    thread.block.meet((f"warpgroup {number}", what), WARPGROUP, argument, once)
+
+
+def multiply(arguments: list[Any], row_tiles: int, n: int, steps: int, advance: tuple[int, int], left_tile: int,
+             transposed: bool, rows_in_registers: bool) -> None:
+    """A group of products, as `hopper.wgmma` describes it; arguments of 128 threads (sums, left, right, keep)."""
+    sums, lefts, rights, keeps = (list(column) for column in zip(*arguments, strict=True))
+    if len({int(r) for r in rights}) > 1 or len({bool(k) for k in keeps}) > 1:
+        raise EmulationError("the threads of a warpgroup disagree about a product's operands")
+
+    def run() -> None:
+        for step in range(steps):
+            right = operand(int(rights[0]) + step * advance[1], n, transposed)
+            for tile in range(row_tiles):
+                left = (_left(lefts, step) if rows_in_registers
+                        else operand(int(lefts[0]) + step * advance[0] + tile * left_tile, 64, False))
+                _accumulate(sums, tile * n // 2, left @ right.T, bool(keeps[0]) or step > 0)
+
+    if current().block.late:
+        _state().products[current().number // WARPGROUP].append(run)
+    else:
+        run()
+
+
+def settle_products(pending: int) -> None:
+    """wgmma.wait_group, for the warpgroup of the thread that runs."""
+    groups = _state().products[current().number // WARPGROUP]
+    while len(groups) > pending:
+        groups.pop(0)()

@@ -1,0 +1,154 @@
+"""The end of a linear layer, on sums that lie in registers as tensor cores leave them: bias, activation or residual,
+store.
+
+Weights' rows come permuted within each 16 (`PERMUTED`), so that of every two neighbouring tiles of 8 channels a lane
+holds four channels in a row: bfloat16 leaves in 8 bytes a lane and float32 in 16, whole sectors of 32 bytes among
+four lanes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import emulate
+from .inline import Registers, Statement, Writer, f32, i32, i64, straight, u32
+from .warp import ADD, PACK
+
+PERMUTED = (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
+"""The channel, of 16, whose weights stand in row i of shared memory."""
+
+_BATCH = 4  # quads of a row whose residuals are asked for before the first is used
+
+
+def _hex(x: float) -> str:
+    """A float32 as PTX writes it."""
+    return f"0f{np.float32(x).view(np.uint32):08X}"
+
+
+# log2 of the normal distribution function at -a, 0 <= a <= 5.5: the least largest error of a Phi(-a) among degree 6.
+_LOG2_PHI = (-1.0000052, -1.1510798, -0.45904842, -0.053178005, 0.0080011738, -0.00076105498, 3.3456985e-5)
+_A = 5.5
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    a = np.minimum(np.abs(x), np.float32(_A))
+    p = np.float32(_LOG2_PHI[-1])
+    for coefficient in _LOG2_PHI[-2::-1]:
+        p = p * a + np.float32(coefficient)
+    return np.maximum(x, np.float32(0)) - a * np.exp2(p)
+
+
+def _swish(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x * (1 / (1 + np.exp2(y)))
+
+
+_SWISH = "ex2.approx.ftz.f32 y, y; add.rn.f32 y, y, 0f3F800000; rcp.approx.ftz.f32 y, y; mul.rn.f32 $0, $1, y; }"
+
+ACTIVATIONS = {
+    "identity": None,
+    "gelu": Statement(
+        f"{{ .reg .f32 a, p; abs.f32 a, $1; min.NaN.f32 a, a, {_hex(_A)}; mov.f32 p, {_hex(_LOG2_PHI[-1])}; "
+        + "".join(f"fma.rn.f32 p, p, a, {_hex(c)}; " for c in _LOG2_PHI[-2::-1])
+        + "ex2.approx.ftz.f32 p, p; neg.f32 a, a; max.NaN.f32 $0, $1, 0f00000000; fma.rn.f32 $0, a, p, $0; }",
+        (f32,), (f32,), _gelu),
+    "gelu_tanh": Statement(
+        f"{{ .reg .f32 y; mul.rn.f32 y, $1, $1; mul.rn.f32 y, y, $1; fma.rn.f32 y, y, {_hex(0.044715)}, $1; "
+        f"mul.rn.f32 y, y, {_hex(-2.3022082)}; " + _SWISH,
+        (f32,), (f32,), lambda x: _swish(x, (x * x * x * np.float32(0.044715) + x) * np.float32(-2.3022082))),
+    "relu": Statement("max.NaN.f32 $0, $1, 0f00000000;", (f32,), (f32,), lambda x: np.maximum(x, np.float32(0))),
+    "silu": Statement(f"{{ .reg .f32 y; mul.rn.f32 y, $1, {_hex(-1.442695)}; " + _SWISH,
+                      (f32,), (f32,), lambda x: _swish(x, x * np.float32(-1.442695))),
+}
+"""By name, a function of one float32; None for none.
+
+gelu is x Phi(x) = max(x, 0) - a Phi(-a), a = |x|: within 6.3e-7 of the exact one, and for x > -4 within 5.2e-6 of its
+size (bfloat16 rounds by 4e-3), the 2 ulp of ex2.approx aside.
+gelu_tanh is x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+"""
+
+_SHIFT = Statement("add.s64 $0, $1, $2;", (i64,), (i64, i64), np.add)
+_LINE = Statement("mad.lo.s64 $0, $1, $2, $3;", (i64,), (i64, i64, i64), lambda x, y, z: x * y + z)
+
+
+def _load(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, row: int, column: int) -> tuple[np.ndarray, ...]:
+    block = emulate.current().block
+    quads = np.zeros((emulate.WARP, 4), np.float32)
+    for lane in np.flatnonzero((rows > row) & (columns > column)):
+        quads[lane] = block.global_bytes(int(address[lane]), 16, 16).view(np.float32)
+    return tuple(quads.T)
+
+
+def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: np.ndarray, row: int,
+           column: int) -> None:
+    block = emulate.current().block
+    quads = np.stack(values, axis=1).view(np.uint8)
+    for lane in np.flatnonzero((rows > row) & (columns > column)):
+        block.global_bytes(int(address[lane]), quads.shape[1], quads.shape[1])[:] = quads[lane]
+
+
+def _load_quad(row: int, column: int, constant: bool = False) -> Statement:
+    """(address, rows, columns): four float32 if rows > row and columns > column, else 0; `constant`: never written."""
+    return Statement(f"{{ .reg .pred p; setp.gt.s32 p, $5, {row}; setp.gt.and.s32 p, $6, {column}, p; "
+                     + "".join(f"mov.f32 ${i}, 0f00000000; " for i in range(4))
+                     + f"@p ld.global{'.nc' * constant}.v4.f32 {{$0,$1,$2,$3}}, [$4]; }}",
+                     (f32,) * 4, (i64, i32, i32),
+                     partial(_load, row=row, column=column), memory=not constant)
+
+
+def _store_quad(row: int, column: int, wide: bool) -> Statement:
+    """(address, rows, columns, values): four float32, or two pairs of bfloat16, if rows > row and columns > column."""
+    kinds = (f32,) * 4 if wide else (u32,) * 2
+    values = ",".join(f"${3 + i}" for i in range(len(kinds)))
+    return Statement(f"{{ .reg .pred p; setp.gt.s32 p, $1, {row}; setp.gt.and.s32 p, $2, {column}, p; "
+                     f"@p st.global.v{len(kinds)}.b32 [$0], {{{values}}}; }}", (), (i64, i32, i32, *kinds),
+                     partial(_store, row=row, column=column), memory=True)
+
+
+def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, residual: bool) -> Any:
+    """A function for kernels that finishes and stores a lane's sums.
+
+        finish(sums, bias, residual, out, pitch, rows, columns)
+
+    sums: `cuda.local.array` float32 [row_tiles, column_tiles, 4], fragments of 16 or 64 rows by 8 channels
+    bias: address of the bias of the lane's first channel
+    residual, out: addresses of the lane's first row and channel, in matrices of `pitch` elements a row, which may be
+        the same; residual float32, unused without one; out float32 with a residual and bfloat16 without
+    rows, columns: how many rows and channels there are from the lane's first on; the rest is neither read nor written
+    row_step: rows from a row tile to the next
+    activation: of `ACTIVATIONS`; with a residual, identity
+    """
+    if residual and activation != "identity":
+        raise ValueError(f"a residual is added to what no activation follows; got activation {activation!r}")
+    act = ACTIVATIONS[activation]
+    size = 4 if residual else 2
+
+    def body(write: Writer, sums: list[Any], bias: Any, res: Any, out: Any, pitch: Any, rows: Any,
+             columns: Any) -> None:
+        def address(base: Any, row: int, j: int) -> Any:
+            (line,) = write(_LINE, pitch, write.constant(i64, size * row), base)
+            return write(_SHIFT, line, write.constant(i64, 16 * size * j))[0]
+
+        for start in range(0, column_tiles // 2, _BATCH):
+            quads = range(start, min(start + _BATCH, column_tiles // 2))
+            biases = {j: write(_load_quad(16 * j, 16 * j, constant=True),
+                               *write(_SHIFT, bias, write.constant(i64, 64 * j)), columns, columns) for j in quads}
+            for tile in range(row_tiles):
+                spots = [(half, tile * row_step + 8 * half, j) for half in range(2) for j in quads]
+                old = [write(_load_quad(row, 16 * j), address(res, row, j), rows, columns)
+                       for _, row, j in spots] if residual else [None] * len(spots)
+                for (half, row, j), before in zip(spots, old, strict=True):
+                    first = 4 * (tile * column_tiles + 2 * j) + 2 * half
+                    values = [sums[first], sums[first + 1], sums[first + 4], sums[first + 5]]
+                    values = [write(ADD, x, y)[0] for x, y in zip(values, biases[j], strict=True)]
+                    if act:
+                        values = [write(act, x)[0] for x in values]
+                    if before:
+                        values = [write(ADD, x, y)[0] for x, y in zip(values, before, strict=True)]
+                    else:
+                        values = [write(PACK, values[i], values[i + 1])[0] for i in (0, 2)]
+                    write(_store_quad(row, 16 * j, residual), address(out, row, j), rows, columns, *values)
+
+    return straight(body, Registers(4 * row_tiles * column_tiles), i64, i64, i64, i64, i32, i32)

@@ -1,0 +1,63 @@
+"""Attention by wgmma, emulated, against float64: lengths around a step, grouped heads, neighbours that hold NaN."""
+
+import numpy as np
+import pytest
+
+from engine.backends.numba_cuda.kernels.attention import tiles
+from engine.backends.numba_cuda.kernels.attention_hopper import KEYS, attention_kernel
+from engine.backends.numba_cuda.ptx import emulate
+from engine.backends.numba_cuda.ptx.emulate_hopper import tensor_map
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+NAN = 0x7FC0
+
+
+def run(qkv, lengths, H, G, d, rows, late=True):
+    cu_seqlens = np.cumsum([0, *lengths]).astype(np.int32)
+    work = tiles(cu_seqlens, rows)
+    out = np.full((len(qkv), H * d), NAN, np.uint16)
+    kernel = attention_kernel(d, rows)
+    emulate.launch(kernel, (len(work), H), tensor_map(qkv, KEYS), out, cu_seqlens, work, np.int32(G),
+                   np.float32(d**-0.5), late=late)
+    return out
+
+
+def exact(qkv, lengths, H, G, d):
+    parts = []
+    for part in np.split(from_bfloat16(qkv).astype(float).reshape(-1, H + 2 * G, d), np.cumsum(lengths)[:-1]):
+        q, k, v = part[:, :H], part[:, H:H + G].repeat(H // G, 1), part[:, H + G:].repeat(H // G, 1)
+        scores = np.einsum("thd,shd->hts", q, k) * d**-0.5
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        parts.append(np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), v))
+    return np.concatenate(parts).reshape(-1, H * d)
+
+
+def random_qkv(tokens, H, G, d):
+    return to_bfloat16(np.random.default_rng(tokens).standard_normal((tokens, (H + 2 * G) * d), np.float32))
+
+
+@pytest.mark.parametrize(("lengths", "H", "G", "d", "rows", "late"), [
+    ([129, 1], 2, 1, 64, 128, True),
+    ([127, 128], 1, 1, 64, 128, False),
+    ([300], 1, 1, 128, 64, True),
+], ids=str)
+def test_attention(lengths, H, G, d, rows, late):
+    qkv = random_qkv(sum(lengths), H, G, d)
+    expected = exact(qkv, lengths, H, G, d)
+    error = from_bfloat16(run(qkv, lengths, H, G, d, rows, late)) - expected
+    assert np.linalg.norm(error) <= 3e-3 * np.linalg.norm(expected)
+
+
+def test_a_sequence_has_the_same_bits_alone_and_beside_nan():
+    d, length = 64, 20
+    qkv = random_qkv(length, 1, 1, d)
+    neighbour = np.full((30, 3 * d), NAN, np.uint16)
+    alone = run(qkv, [length], 1, 1, d, 64)
+    together = run(np.concatenate([qkv, neighbour]), [length, 30], 1, 1, d, 64)
+    np.testing.assert_array_equal(together[:length], alone)
+
+
+@pytest.mark.parametrize(("d", "rows"), [(96, 128), (64, 32)])
+def test_other_widths_and_tiles_are_refused(d, rows):
+    with pytest.raises(ValueError, match=f"got d={d}, rows={rows}"):
+        attention_kernel(d, rows)

@@ -1,0 +1,130 @@
+"""Linear layers on tensor cores, emulated: against float64, and the same bits whatever the tile."""
+
+import math
+
+import numpy as np
+import pytest
+
+from engine.backends.numba_cuda.kernels import linear, linear_hopper
+from engine.backends.numba_cuda.ptx import emulate
+from engine.backends.numba_cuda.ptx.emulate_hopper import tensor_map
+from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+HOPPER = {
+    "one": linear_hopper.Tile(64, 32, 2, consumers=1),
+    "shared": linear_hopper.Tile(128, 32, 2),
+    "alternate": linear_hopper.Tile(128, 32, 2, alternate=True),
+}
+"""The ways of LARGE, ALTERNATE and SMALL on narrow tiles."""
+
+EXACT = {
+    "identity": lambda x: x,
+    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+class Problem:
+    """Random operands, as bfloat16, and what comes of them in float64."""
+
+    def __init__(self, N, M, K, seed=0):
+        rng = np.random.default_rng(seed)
+        self.x = to_bfloat16(rng.standard_normal((N, K), np.float32))
+        self.w = to_bfloat16(rng.standard_normal((M, K), np.float32) / np.float32(math.sqrt(K)))
+        self.bias = rng.standard_normal(M, np.float32)
+        self.residual = rng.standard_normal((N, M), np.float32)
+
+    def exact(self, activation, residual):
+        sums = from_bfloat16(self.x).astype(float) @ from_bfloat16(self.w).astype(float).T + self.bias
+        return EXACT[activation](sums) + (self.residual if residual else 0)
+
+    def run(self, tile, activation="identity", residual=False, late=True, grid=1):
+        (N, K), M = self.x.shape, len(self.w)
+        # With a residual the sum takes its place, as in an encoder; without one, what is not written stays NaN.
+        out = self.residual.copy() if residual else np.full((N, M), 0x7FFF, np.uint16)
+        addend = out if residual else np.zeros((1, 1), np.float32)
+        if isinstance(tile, linear.Tile):
+            kernel = linear.linear_kernel(activation, residual, tile)
+            grid = -(-M // tile.columns), -(-N // tile.rows)
+            emulate.launch(kernel, grid, self.x, self.w, self.bias, addend, out, late=late)
+        else:
+            kernel = linear_hopper.linear_kernel(activation, residual, tile)
+            maps = tensor_map(self.x, tile.rows), tensor_map(linear_hopper.lay_out(self.w), tile.columns)
+            emulate.launch(kernel, grid, *maps, self.bias, addend, out, np.int32(K), late=late)
+        return out if residual else from_bfloat16(out)
+
+
+def assert_close(out, exact, rounding):
+    assert np.all(np.abs(out - exact) <= rounding * np.abs(exact) + 4e-6)
+
+
+BFLOAT16 = 2**-8 * 1.001
+"""Half a unit in the last place, and a little."""
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "early"])
+@pytest.mark.parametrize(("N", "M", "K"), [(33, 40, 104), (1, 8, 8), (32, 32, 232)])
+def test_small_tiles(N, M, K, late):
+    problem = Problem(N, M, K)
+    assert_close(problem.run(linear.SMALL, late=late), problem.exact("identity", False), BFLOAT16)
+
+
+def test_large_tiles_with_a_residual_in_place():
+    problem = Problem(70, 136, 104)
+    assert_close(problem.run(linear.LARGE, residual=True), problem.exact("identity", True), 1e-6)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations(activation):
+    problem = Problem(9, 40, 64)
+    assert_close(problem.run(linear.SMALL, activation), problem.exact(activation, False), BFLOAT16)
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "early"])
+@pytest.mark.parametrize(("way", "N", "grid"),
+                         [("one", 70, 1), ("shared", 150, 2), ("alternate", 150, 1), ("alternate", 20, 3)])
+def test_hopper(way, N, grid, late):
+    problem = Problem(N, 72, 200)
+    assert_close(problem.run(HOPPER[way], residual=True, late=late, grid=grid), problem.exact("identity", True), 1e-6)
+
+
+@pytest.mark.parametrize("way", HOPPER)
+def test_hopper_with_an_activation_and_a_short_depth(way):
+    problem = Problem(5, 40, 8)
+    assert_close(problem.run(HOPPER[way], "gelu"), problem.exact("gelu", False), BFLOAT16)
+
+
+@pytest.mark.parametrize("tiles", [(linear.SMALL, linear.LARGE), tuple(HOPPER.values())], ids=["mma", "wgmma"])
+def test_a_token_alone_has_the_bits_it_has_among_others(tiles):
+    problem = Problem(70, 40, 136)
+    together = [problem.run(tile, residual=True) for tile in tiles]
+    problem.x, problem.residual = problem.x[67:68].copy(), problem.residual[67:68].copy()
+    alone = [problem.run(tile, residual=True) for tile in tiles]
+    for out in [*alone, *(out[67:68] for out in together)]:
+        np.testing.assert_array_equal(out, alone[0])
+
+
+@pytest.mark.parametrize("rows", [16, 24])
+def test_lay_out_permutes_whole_sixteens(rows):
+    w = np.arange(1, rows + 1, dtype=np.uint16)[:, None] * np.ones(8, np.uint16)
+    laid = linear_hopper.lay_out(w)
+    assert laid.shape == (rows + rows % 16, 8)
+    assert laid[:16, 0].tolist() == [1, 2, 5, 6, 9, 10, 13, 14, 3, 4, 7, 8, 11, 12, 15, 16]
+    assert sorted(laid[:, 0]) == [0] * (rows % 16) + list(range(1, rows + 1))
+
+
+def test_gelu_keeps_its_bounds():
+    x = np.linspace(-12, 12, 100001, dtype=np.float32)
+    (got,) = ACTIVATIONS["gelu"](x)
+    error = np.abs(got - EXACT["gelu"](x.astype(float)))
+    assert error.max() <= 7e-7
+    near = (x > -4) & (x != 0)
+    assert np.max(error[near] / np.abs(EXACT["gelu"](x[near].astype(float)))) <= 6e-6
+
+
+def test_a_residual_follows_no_activation():
+    with pytest.raises(ValueError, match="got activation 'gelu'"):
+        linear.linear_kernel("gelu", residual=True)
