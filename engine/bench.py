@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .engine import Engine
+from .errors import UnsupportedError
 from .peak import Peak, forward_flops, measure_peak, weight_bytes
 
 SHAPES = ((1, 16), (1, 128), (1, 512), (8, 128), (32, 128))
@@ -50,7 +51,10 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
     """Time forward passes of each shape that the model's length limit allows, with random inputs.
 
     The limits are measured anew beside each shape, and the highest so far are used: a busy neighbour only lowers them.
+    Raises `UnsupportedError` for an engine on a GPU, whose limits are not these.
     """
+    if engine.backend == "cuda":
+        raise UnsupportedError("engine bench measures CPUs; for a GPU run python -m asv_bench.gpu in the repository")
     peak = measure_peak(engine.threads, precision=engine.precision)
     limit = min(engine.max_tokens, engine.config.max_tokens or engine.max_tokens)
     for B, T in shapes:

@@ -48,6 +48,7 @@ class Backend(Protocol):
 BACKENDS = {
     "cython": "engine.backends.cython_cpu",
     "numba": "engine.backends.numba_cpu",
+    "cuda": "engine.backends.numba_cuda",
     "reference": "engine.backends.reference",
 }
 """Name -> module whose `BACKEND` it is."""
@@ -55,7 +56,8 @@ BACKENDS = {
 AUTO = ("cython", "numba")
 """What `auto` tries: it takes the first that is tuned to this CPU, else the first that runs here.
 
-Never the reference: being slow without a word would be a silent fallback.
+Never the reference: being slow without a word would be a silent fallback. Nor cuda: a GPU is fast in bfloat16 only, is
+often there for somebody else, and taking its memory, like changing the bits of results, shall be asked for by name.
 """
 
 

@@ -169,6 +169,11 @@ def test_a_barrier_that_not_all_reach_is_a_deadlock():
         launch(kernel(half_waits, types.int32[::1]), 1, np.zeros(1, np.int32))
 
 
+def test_the_only_thread_may_be_the_one_that_finds_the_deadlock():
+    with pytest.raises(EmulationError, match="deadlock: 1 threads from 0"):
+        launch(kernel(diverges, types.float32[::1], threads=1), 1, np.zeros(1, np.float32))
+
+
 def diverges(out):
     if cuda.threadIdx.x < 16:
         sync_warp()

@@ -59,7 +59,8 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
 
     qkv_map: tensor map of qkv, bfloat16 [N, (H+2G)d], boxes of KEYS rows: queries, keys, values
     out: u16 [N, H d], bfloat16
-    cu_seqlens, tiles: i32 [B+1], and what `attention.tiles` makes of it for so many rows; no sequence is empty
+    cu_seqlens, tiles: i32 [B+1], and what `attention.tiles` makes of it for so many rows; a tile of an empty sequence
+        writes nothing
     key_heads: i32, G; query head h reads key head h // (H/G)
     scale: f32 > 0
     """

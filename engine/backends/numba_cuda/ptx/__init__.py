@@ -3,5 +3,6 @@
     inline.py    how an instruction becomes a function that kernels call
     emulate.py   runs kernels as Python, thread by thread
     warp.py copy.py mma.py    arithmetic and shuffles; addresses and asynchronous copies; matrices
-    softmax.py   the middle of flash attention
+    hopper.py, emulate_hopper.py       mbarriers, TMA, products of a warpgroup
+    softmax.py   the middle of flash attention; epilogue.py the end of a linear layer
 """

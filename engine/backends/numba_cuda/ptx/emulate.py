@@ -157,7 +157,8 @@ class Block:
         """Hand on, and return when somebody has made this thread ready."""
         thread = current()
         self.hand_on()
-        thread.go.acquire()
+        if self.failure is None:        # else there may be nobody left to wake this thread
+            thread.go.acquire()
         if self.failure is not None:
             raise _Abandoned
 

@@ -1,0 +1,246 @@
+"""Every kernel, and whole models, against NumPy in float64, by the plan's own ways of launching them.
+
+    python -m asv_bench.gpu.checks GROUP [--small]      on a GPU: prints its rows as JSON
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from engine.backends.numba_cuda.bucket import groups, largest_shape, stage
+from engine.backends.numba_cuda.device import Device, upload
+from engine.backends.numba_cuda.kernels import (
+    activation,
+    attention,
+    attention_hopper,
+    embedding,
+    linear,
+    linear_hopper,
+    norm,
+    pooling,
+)
+from engine.backends.numba_cuda.plan import CudaPlan
+from engine.backends.numba_cuda.products import BFloat16Products, Float32Products, HopperProducts, choose_products
+from engine.backends.numba_cuda.weights import Linear
+from engine.backends.reference import ReferenceBackend, ops
+from engine.config import ModelConfig, RunConfig
+from engine.pooling import pool
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from .data import config_of, model_weights, normal, packed
+
+BFLOAT16, FLOAT32, MODEL = 3e-3, 2e-5, 1.5e-2
+"""Largest relative errors, in the norm of all results: of one kernel, and of a bfloat16 model of a few layers."""
+
+
+EPILOGUES = ("bias", "gelu", "gelu_tanh", "relu", "silu", "residual")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kernel in one case; `run` gives what the device made and what float64 makes of the same operands."""
+
+    name: str
+    bound: float
+    run: Callable[[Device], tuple[np.ndarray, np.ndarray]]
+
+    def row(self, device: Device) -> dict[str, Any]:
+        """name, bound, ok, and the relative error, or why there is none."""
+        row: dict[str, Any] = {"name": self.name, "bound": self.bound, "ok": False}
+        try:
+            out, exact = self.run(device)
+        except Exception as error:  # whatever one kernel does, the others are to be heard
+            return row | {"why": f"{type(error).__name__}: {error}"[:300]}
+        if not np.isfinite(out).all():
+            return row | {"why": "results are not finite"}
+        error = float(np.linalg.norm(out - exact) / np.linalg.norm(exact))
+        return row | {"error": error, "ok": error <= self.bound}
+
+
+def linear_checks(ways: list[Callable], bound: float, small: bool) -> Iterator[Check]:
+    """Every epilogue with the first way of making products, two with the others."""
+    N, M, K = (21, 48, 40) if small else (3001, 1000, 776)
+    for i, make in enumerate(ways):
+        tile = make.keywords.get("tile") if isinstance(make, partial) else None
+        name = f"linear {tile.rows}x{tile.columns}" if tile else "linear"
+        for epilogue in EPILOGUES if i == 0 and not small else ("gelu", "residual"):
+            yield Check(f"{name} {epilogue}", bound, partial(run_linear, make, N, M, K, epilogue))
+
+
+def attention_checks(make: Callable, bound: float, small: bool) -> Iterator[Check]:
+    """Every head width, with the tiles for short sequences and for long ones."""
+    lengths = [9, 1, 70] if small else [1, 63, 64, 65, 127, 128, 129, 512, 1000]
+    widths = attention_hopper.WIDTHS if make is HopperProducts else attention.WIDTHS
+    for d in widths[-1:] if small else widths:
+        for longest in (64, 65):
+            yield Check(f"attention d={d}, tiles for {longest} tokens", bound,
+                        partial(run_attention, make, lengths, 2, d, longest))
+
+
+def row_checks(small: bool) -> Iterator[Check]:
+    """All that is done row by row."""
+    N, D = (21, 40) if small else (3001, 776)
+    for make in (norm.layer_norm_kernel, norm.rms_norm_kernel):
+        yield Check(make.__name__.removesuffix("_kernel"), FLOAT32, partial(run_norm, make, N, D))
+    yield Check("embedding", FLOAT32, partial(run_embedding, N, D))
+    for name in ("gelu", "gelu_tanh", "relu", "silu"):
+        yield Check(f"gate {name}", BFLOAT16, partial(run_gate, name, N, D))
+    for mode in pooling.MODES:
+        yield Check(f"pooling {mode}", FLOAT32, partial(run_pooling, mode, [9, 1, 11], D))
+
+
+def model_checks(small: bool) -> Iterator[Check]:
+    """Whole models."""
+    lengths = [3, 1] if small else [1, 63, 64, 65, 127, 128, 129, 512, 1000]
+    for precision, bound in (("bfloat16", MODEL), ("float32", FLOAT32)):
+        yield Check(f"model {precision}", bound, partial(run_model, precision, lengths, small))
+
+
+_MMA = [partial(BFloat16Products, tile=tile) for tile in (linear.LARGE, linear.SMALL)]
+_WGMMA = [partial(HopperProducts, tile=tile)
+          for tile in (linear_hopper.LARGE, linear_hopper.ALTERNATE, linear_hopper.SMALL)]
+
+GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
+    "mma linear": partial(linear_checks, _MMA, BFLOAT16),
+    "mma attention": partial(attention_checks, BFloat16Products, BFLOAT16),
+    "float32 linear": partial(linear_checks, [Float32Products], FLOAT32),
+    "float32 attention": partial(attention_checks, Float32Products, FLOAT32),
+    "rows": row_checks,
+    "model": model_checks,
+    "wgmma linear": partial(linear_checks, _WGMMA, BFLOAT16),
+    "wgmma attention": partial(attention_checks, HopperProducts, BFLOAT16),
+}
+"""Name -> its checks, tiny ones with True: for the sanitizer and the emulator."""
+
+ONLY_HOPPER = ("wgmma linear", "wgmma attention")
+"""Groups for compute capability 9.0 alone."""
+
+
+def download(device: Device, array: Any) -> np.ndarray:
+    """What lies on the device, bfloat16 widened."""
+    host = np.empty(array.shape, array.dtype)
+    device.copy(host, array)
+    device.mark()()
+    return from_bfloat16(host) if host.dtype == np.uint16 else host
+
+
+def widened(operand: np.ndarray) -> np.ndarray:
+    return (from_bfloat16(operand) if operand.dtype == np.uint16 else operand).astype(np.float64)
+
+
+def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """One linear map."""
+    products = make(device, config_of(1, 32))
+    half = products.dtype == np.uint16
+    x, weight = ((to_bfloat16(a) if half else a) for a in (normal(0, N, K), normal(1, M, K) / np.float32(K**0.5)))
+    bias, residual = normal(2, M), normal(3, N, M)
+    plain = from_bfloat16(weight) if half else weight
+    weights = Linear(upload(device, products.convert(plain)), upload(device, bias))
+    exact = widened(x) @ widened(weight).T + bias
+    if epilogue == "residual":
+        out = device.allocate((N, M), np.float32)
+        products.linear(upload(device, x), weights, out, residual=upload(device, residual))
+        return download(device, out), exact + residual
+    out = device.allocate((N, M), products.dtype)
+    name = None if epilogue == "bias" else epilogue
+    products.linear(upload(device, x), weights, out, activation=name)
+    return download(device, out), exact if name is None else ops.ACTIVATIONS[name](exact)
+
+
+def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: int,
+                  device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """All sequences of a batch, by tiles for sequences of up to `longest`."""
+    products = make(device, config_of(H, d))
+    batch = packed(lengths)
+    group, = groups(batch, batch.tokens)
+    staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
+    shape = stage(batch, group, products.tile_rows(longest), staging)
+    _, _, _, cu_seqlens, tiles = shape.views(upload(device, staging))
+    qkv = normal(4, shape.tokens, 3 * H * d)
+    qkv = to_bfloat16(qkv) if products.dtype == np.uint16 else qkv
+    out = device.allocate((shape.tokens, H * d), products.dtype)
+    products.attention(upload(device, qkv), out, cu_seqlens, tiles, shape.tile_rows)
+    exact = []
+    for start, end in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
+        heads = widened(qkv[start:end]).reshape(end - start, 3, H, d).transpose(1, 2, 0, 3)
+        exact.append(ops.attention(*heads).transpose(1, 0, 2).reshape(end - start, H * d))
+    return download(device, out)[: batch.tokens], np.concatenate(exact)
+
+
+def run_norm(make: Callable, N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a large mean; the bfloat16 copy is held against the float32 one."""
+    x, weight, bias = normal(6, N, D) * 3 + 2, normal(7, D), normal(8, D)
+    out, half = device.allocate((N, D), np.float32), device.allocate((N, D), np.uint16)
+    device.launch(make(D), norm.norm_grid(N), *(upload(device, a) for a in (x, weight, bias)), np.float32(1e-12), out,
+                  half)
+    result = download(device, out)
+    if not np.array_equal(download(device, half), from_bfloat16(to_bfloat16(result))):
+        result[:] = np.nan
+    wide = [a.astype(np.float64) for a in (x, weight, bias)]
+    return result, ops.layer_norm(*wide, 1e-12) if make is norm.layer_norm_kernel else ops.rms_norm(*wide[:2], 1e-12)
+
+
+def run_embedding(N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """Three tables and a norm."""
+    rng = np.random.default_rng(9)
+    tables = [normal(10 + i, rows, D) for i, rows in enumerate((100, 50, 2))]
+    ids = [rng.integers(0, len(table), N, np.int32) for table in tables]
+    weight, bias = normal(13, D), normal(14, D)
+    out, half = device.allocate((N, D), np.float32), device.allocate((N, D), np.uint16)
+    device.launch(embedding.embedding_kernel(D), embedding.embedding_grid(N),
+                  *(upload(device, a) for a in (*ids, *tables, weight, bias)), np.float32(1e-12), out, half)
+    rows = sum(table[i].astype(np.float64) for table, i in zip(tables, ids, strict=True))
+    return download(device, out), ops.layer_norm(rows, weight, bias, 1e-12)
+
+
+def run_gate(name: str, N: int, F: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """activation(x) y of bfloat16 pairs."""
+    x = to_bfloat16(normal(15, N, 2 * F))
+    out = device.allocate((N, F), np.uint16)
+    device.launch(activation.gate_kernel(name), activation.gate_grid(N, F), upload(device, x), out)
+    wide = widened(x)
+    return download(device, out), ops.ACTIVATIONS[name](wide[:, :F]) * wide[:, F:]
+
+
+def run_pooling(mode: str, lengths: list[int], D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """All sequences but for their first token."""
+    batch = packed(lengths)
+    x = normal(16, batch.tokens, D)
+    out = device.allocate((batch.sequences, D), np.float32)
+    device.launch(pooling.pooling_kernel(mode), pooling.pooling_grid(batch.sequences, D), upload(device, x),
+                  upload(device, batch.cu_seqlens), np.int32(1), out)
+    return download(device, out), pool(x.astype(np.float64), batch.cu_seqlens, [mode], 1)
+
+
+def run_model(precision: str, lengths: list[int], small: bool, device: Device) -> tuple[np.ndarray, np.ndarray]:
+    """A whole model, twice, so that the second pass replays what the first recorded."""
+    D, L, F = (32, 1, 40) if small else (256, 3, 1024)
+    config = ModelConfig("check", hidden_size=D, num_layers=L, num_heads=D // 32, head_width=32, ffn_size=F,
+                         vocab_size=100, max_positions=max(lengths), token_types=2)
+    weights = model_weights(config)
+    plan = CudaPlan(device, config, weights, RunConfig(1, precision, 2048), choose_products)
+    batch = packed(lengths, config)
+    plan.forward(batch)
+    exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
+    return plan.forward(batch), exact
+
+
+def main() -> None:
+    """Run a group on the GPU."""
+    from engine.backends.numba_cuda.device import Gpu
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("group", choices=GROUPS)
+    parser.add_argument("--small", action="store_true")
+    args = parser.parse_args()
+    device = Gpu()
+    print(json.dumps([check.row(device) for check in GROUPS[args.group](args.small)]))
+
+
+if __name__ == "__main__":
+    main()

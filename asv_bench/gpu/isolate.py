@@ -1,0 +1,67 @@
+"""Groups of checks in processes of their own, so that a kernel that hangs or faults takes nothing else with it.
+
+They run side by side, which spares time, as most of it goes into compiling; some of them under compute-sanitizer.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+TOOLS = ("memcheck", "racecheck")
+FOUND = 86
+"""Exit status for a finding of the sanitizer."""
+AT_ONCE = 12
+
+
+def run_all(groups: list[str], seconds: float) -> tuple[dict[str, list[dict]], dict[str, str]]:
+    """Rows by group, and the sanitizer's verdicts by "tool group"; each process has so many seconds."""
+    program = sanitizer()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        checks = {group: pool.submit(run_group, group, seconds) for group in groups}
+        verdicts = {f"{tool} {group}": pool.submit(sanitize, program, tool, group, seconds)
+                    for tool in TOOLS for group in groups} if program else {}
+        told = {name: future.result() for name, future in verdicts.items()}
+        return ({group: future.result() for group, future in checks.items()},
+                told or {"compute-sanitizer": "not installed"})
+
+
+def run_group(group: str, seconds: float) -> list[dict]:
+    """The rows of a group, or one row that says why there are none."""
+    status, out, error = _run([sys.executable, "-m", "asv_bench.gpu.checks", group], seconds)
+    if status == 0:
+        return json.loads(out.splitlines()[-1])
+    return [{"name": group, "ok": False, "why": _ended(status, seconds, error)}]
+
+
+def sanitizer() -> str | None:
+    """compute-sanitizer, on PATH or where CUDA's installer puts it."""
+    return shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+
+
+def sanitize(program: str, tool: str, group: str, seconds: float) -> str:
+    """"clean", or what a tool found in a group's small checks, or why it did not end."""
+    checks = [sys.executable, "-m", "asv_bench.gpu.checks", group, "--small"]
+    status, out, error = _run([program, "--tool", tool, "--error-exitcode", str(FOUND), *checks], seconds)
+    if status == 0:
+        return "clean"
+    told = [line for line in (out + error).splitlines() if line.startswith("=========")]
+    return "found: " + " / ".join(told[:6]) if status == FOUND else _ended(status, seconds, error)
+
+
+def _run(command: list[str], seconds: float) -> tuple[int | None, str, str]:
+    """Exit status, None when time ran out, and both outputs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=Path(__file__).parents[2])
+    except subprocess.TimeoutExpired:
+        return None, "", ""
+    return done.returncode, done.stdout, done.stderr
+
+
+def _ended(status: int | None, seconds: float, error: str) -> str:
+    if status is None:
+        return f"not done after {seconds:.0f} s"
+    last = error.strip().splitlines()[-1:] or ["no message"]
+    return f"ended with status {status}: {last[0]}"

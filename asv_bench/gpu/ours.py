@@ -1,0 +1,92 @@
+"""The engine's side: single kernels as the plan launches them, and the plan."""
+
+from collections.abc import Callable
+from functools import cache, partial
+
+import numpy as np
+
+from engine.backends.numba_cuda.bucket import groups, largest_shape, stage
+from engine.backends.numba_cuda.device import Device, upload
+from engine.backends.numba_cuda.kernels import attention_hopper, linear, linear_hopper
+from engine.backends.numba_cuda.plan import CudaPlan
+from engine.backends.numba_cuda.products import BFloat16Products, HopperProducts, Products, choose_products
+from engine.backends.numba_cuda.weights import Linear as Weights
+from engine.config import ModelConfig, RunConfig
+from engine.weights.bfloat16 import to_bfloat16
+
+from .cases import MODELS, Attention, Encoder, Linear
+from .data import config_of, model_weights, normal, packed
+from .timing import timed
+
+REPEATS = 10
+"""Launches in one recording, so that the host's share of the time is small."""
+
+Contenders = dict[str, Callable[[int], float]]
+
+
+def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
+    """Packed sequences of one length, by each kernel."""
+    config = config_of(case.H, case.d)
+    ways: dict[str, Products] = {"engine mma": BFloat16Products(device, config)}
+    if wgmma and case.d in attention_hopper.WIDTHS:
+        ways["engine wgmma"] = HopperProducts(device, config)
+    batch = packed([case.T] * case.B)
+    group, = groups(batch, batch.tokens)
+    staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
+    shape = stage(batch, group, ways["engine mma"].tile_rows(case.T), staging)
+    _, _, _, cu_seqlens, tiles = shape.views(upload(device, staging))
+    qkv = upload(device, to_bfloat16(normal(0, shape.tokens, 3 * case.width)))
+    out = device.allocate((shape.tokens, case.width), np.uint16)
+    return {name: _recorded(device, partial(products.attention, qkv, out, cu_seqlens, tiles, shape.tile_rows))
+            for name, products in ways.items()}
+
+
+def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
+    """Each kernel and tile by itself."""
+    config = config_of(1, 32)
+    ways: dict[str, Products] = {f"mma {tile.rows}x{tile.columns}": BFloat16Products(device, config, tile)
+                                 for tile in (linear.LARGE, linear.SMALL)}
+    if wgmma:
+        ways |= {f"wgmma {tile.rows}x{tile.columns}": HopperProducts(device, config, tile)
+                 for tile in (linear_hopper.LARGE, linear_hopper.ALTERNATE, linear_hopper.SMALL)}
+    x = upload(device, to_bfloat16(normal(1, case.N, case.K)))
+    w, bias = normal(2, case.M, case.K), upload(device, normal(3, case.M))
+    residual = device.allocate((case.N, case.M), np.float32) if case.epilogue == "residual" else None
+    out = device.allocate((case.N, case.M), np.uint16 if residual is None else np.float32)
+    activation = "gelu" if case.epilogue == "gelu" else None
+    found = {}
+    for name, products in ways.items():
+        weights = Weights(upload(device, products.convert(w)), bias)
+        found[f"engine {name}"] = _recorded(device, partial(products.linear, x, weights, out, activation, residual))
+    return found
+
+
+def encoder(device: Device, wgmma: bool, case: Encoder) -> Contenders:
+    """Token ids on the host to token vectors on the device, complete."""
+    plan = make_plan(device, wgmma, case.model)
+    batch = packed([case.T] * case.B, MODELS[case.model])
+    return {"engine": timed(lambda: plan.forward_on_device(batch), lambda: device.mark()())}
+
+
+@cache
+def make_plan(device: Device, wgmma: bool, model: str) -> CudaPlan:
+    """A model ready to run, made once for all its cases."""
+    config = MODELS[model]
+    run = RunConfig(1, "bfloat16", max_tokens=65_536)
+    return CudaPlan(device, config, model_weights(config), run, choose_products if wgmma else _without_wgmma)
+
+
+def _without_wgmma(device: Device, config: ModelConfig, precision: str) -> Products:
+    return BFloat16Products(device, config)
+
+
+def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float]:
+    """`REPEATS` launches as one recording, timed as that many calls."""
+
+    def several() -> None:
+        for _ in range(REPEATS):
+            work()
+
+    replay = device.record(several)
+    run = timed(replay, lambda: device.mark()())
+    return lambda calls: run(-(-calls // REPEATS)) * calls / (-(-calls // REPEATS) * REPEATS)

@@ -1,0 +1,72 @@
+"""A device that is the kernels' emulator: the plan as it is, without a GPU, some million times slower."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .kernel import Kernel
+from .ptx import emulate, emulate_hopper
+
+
+class EmulatedDevice:
+    """See `device.Device`. Its arrays are NumPy's, at first full of NaN or 0xFF, and everything is done at once."""
+
+    multiprocessors = 1
+
+    def __init__(self, capability: tuple[int, int] = (8, 0)):
+        self.capability = capability
+        self.turn = threading.Lock()
+        self._recording: list[tuple[Any, ...]] | None = None
+
+    def activate(self) -> None:
+        """Any thread may."""
+
+    def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        array = np.empty(shape, dtype)
+        array.reshape(-1).view(np.uint8)[:] = 0xFF
+        return array
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return self.allocate(shape, dtype)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        if target.shape != source.shape or target.dtype != source.dtype:
+            raise emulate.EmulationError(f"a copy to {target.dtype} {target.shape} from {source.dtype} {source.shape}")
+        target[...] = source
+
+    def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
+        if 0 in grid:
+            raise emulate.EmulationError(f"{kernel.name}: a launch needs blocks, not {grid}")
+        for kind, value in zip(kernel.signature, arguments, strict=True):
+            dtype, rank = getattr(kind, "dtype", kind), getattr(kind, "ndim", 0)
+            if (str(dtype), rank) != (value.dtype.name, value.ndim):
+                raise emulate.EmulationError(f"{kernel.name} takes {kind}, not {value.dtype} of shape {value.shape}")
+        if self._recording is not None:
+            self._recording.append((kernel, grid, *arguments))
+        emulate.launch(kernel, grid, *arguments)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        launches = self._recording = []
+        try:
+            work()
+        finally:
+            self._recording = None
+
+        def replay() -> None:
+            for kernel, grid, *arguments in launches:
+                emulate.launch(kernel, grid, *arguments)
+
+        return replay
+
+    def mark(self) -> Callable[[], None]:
+        return lambda: None
+
+    def tensor_map(self, matrix: np.ndarray, box_rows: int) -> np.ndarray:
+        return emulate_hopper.tensor_map(matrix, box_rows)
+
+    def share(self, array: np.ndarray) -> np.ndarray:
+        return array

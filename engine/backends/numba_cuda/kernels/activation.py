@@ -1,0 +1,95 @@
+"""Activations, as functions for other kernels' epilogues, and gated ones as a kernel of their own.
+
+The formulas are those of `backends/reference/ops.py`, in float32 with libdevice's erfc, tanh and exp (2 ulp and less).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..ptx.warp import pack_bf16, widen_bf16
+from ..toolchain import cuda, device_function, types
+
+THREADS = 256
+
+_HALF, _ONE, _ZERO = np.float32(0.5), np.float32(1.0), np.float32(0.0)
+_SQRT_HALF = np.float32(math.sqrt(0.5))
+_SQRT_2_OVER_PI, _CUBE = np.float32(math.sqrt(2.0 / math.pi)), np.float32(0.044715)
+
+
+@device_function
+def gelu(x: Any) -> Any:
+    """x Phi(x), by erfc, which loses no digits where x is far below zero."""
+    return _HALF * x * np.float32(math.erfc(-x * _SQRT_HALF))
+
+
+@device_function
+def gelu_tanh(x: Any) -> Any:
+    """The tanh approximation of GELU."""
+    return _HALF * x * (_ONE + np.float32(math.tanh(_SQRT_2_OVER_PI * (x + _CUBE * x * x * x))))
+
+
+@device_function
+def relu(x: Any) -> Any:
+    """max(x, 0), NaN kept."""
+    return _ZERO if x < _ZERO else x
+
+
+@device_function
+def silu(x: Any) -> Any:
+    """x / (1 + e^-x), written with e^-|x|, which does not overflow."""
+    decay = np.float32(math.exp(-abs(x)))
+    return x * (decay if x < _ZERO else _ONE) / (_ONE + decay)
+
+
+@device_function
+def identity(x: Any) -> Any:
+    """x."""
+    return x
+
+
+ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
+    None: identity,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": relu,
+    "silu": silu,
+}
+"""By the names of `engine.config.ACTIVATIONS`; None leaves a number as it is."""
+
+
+def gate_kernel(activation: str) -> Kernel:
+    """activation(x[:, :F]) * x[:, F:] of bfloat16 rows: (x u16 [N,2F], out u16 [N,F]); a thread for each pair.
+
+    Shazeer, "GLU Variants Improve Transformer" (2020), section 2. F is even; the launch is `gate_grid`.
+    """
+    activate = ACTIVATIONS[activation]
+
+    def gate(x: Any, out: Any) -> None:
+        F = out.shape[1]
+        i = cuda.blockIdx.x * THREADS + cuda.threadIdx.x
+        row, column = i // (F // 2), i % (F // 2) * 2
+        if row < out.shape[0]:
+            low = activate(widen_bf16(x[row, column])) * widen_bf16(x[row, F + column])
+            high = activate(widen_bf16(x[row, column + 1])) * widen_bf16(x[row, F + column + 1])
+            both = pack_bf16(low, high)
+            out[row, column] = both & 0xFFFF
+            out[row, column + 1] = both >> 16
+
+    u16 = types.uint16[:, ::1]
+    return Kernel(f"gate {activation}", gate, (u16, u16), THREADS, registers=40)
+
+
+def gate_grid(rows: int, F: int) -> tuple[int]:
+    """Blocks for `rows` rows of F results."""
+    return (-(-rows * (F // 2) // THREADS),)
+
+
+def catalogue() -> list[Kernel]:
+    """The largest and the oddest, for the compile gate."""
+    return [gate_kernel(name) for name in ("gelu", "silu")]

@@ -1,0 +1,77 @@
+"""The embeddings of packed tokens, added up and normed in one pass: a warp for each token, as in norm.py.
+
+Reads a float32 row of each table and writes the row twice, float32 and bfloat16; the bound is the memory. The rows of a
+table are gathered, each whole: 3 KB runs at D = 768. Nothing here has run on a GPU
+yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..ptx.warp import round_bf16
+from ..toolchain import cuda, types
+from .norm import ROWS, norm_function, norm_grid
+
+embedding_grid = norm_grid
+"""Blocks for so many tokens."""
+
+_ZERO = np.float32(0.0)
+
+
+def embedding_kernel(
+    D: int, *, words: bool = True, positions: bool = True, token_types: bool = True, norm: bool = True,
+    bfloat16: bool = True,
+) -> Kernel:
+    """norm(word row + position row + type row) of each token.
+
+    Arguments: (ids, position_ids, type_ids i32 [N], word f32 [V,D], position f32 [P,D], token_type f32 [Y,D], weight,
+    bias f32 [D], eps f32, out32 f32 [N,D], out16 u16 [N,D]). Ids are below the sizes of their tables.
+    words: whether `word` is a table; else it is the rows themselves, f32 [N,D], and `ids` a dummy.
+    positions, token_types, norm, bfloat16: whether the model has these; else their arguments are dummies.
+    """
+    per_lane = -(-D // 32)
+    normed = norm_function(D, centred=True)
+
+    def embed(ids: Any, position_ids: Any, type_ids: Any, word: Any, position: Any, token_type: Any, weight: Any,
+              bias: Any, eps: Any, out32: Any, out16: Any) -> None:
+        lane = cuda.threadIdx.x % 32
+        row = cuda.blockIdx.x * ROWS + cuda.threadIdx.x // 32
+        if row >= out32.shape[0]:
+            return
+        values = cuda.local.array(per_lane, np.float32)
+        for i in range(per_lane):
+            column = lane + 32 * i
+            value = _ZERO
+            if column < D:
+                value = word[ids[row] if words else row, column]
+                if positions:
+                    value += position[position_ids[row], column]
+                if token_types:
+                    value += token_type[type_ids[row], column]
+            values[i] = value
+        if norm:
+            normed(values, lane, eps)
+        for i in range(per_lane):
+            column = lane + 32 * i
+            if column < D:
+                value = values[i]
+                if norm:
+                    value = value * weight[column] + bias[column]
+                out32[row, column] = value
+                if bfloat16:
+                    out16[row, column] = round_bf16(value)
+
+    i32, f32, f32_rows = types.int32[::1], types.float32[::1], types.float32[:, ::1]
+    signature = (i32, i32, i32, f32_rows, f32_rows, f32_rows, f32, f32, types.float32, f32_rows, types.uint16[:, ::1])
+    parts = [name for name, there in (("words", words), ("positions", positions), ("types", token_types),
+                                      ("norm", norm), ("bf16", bfloat16)) if there]
+    return Kernel(f"embedding D={D} {' '.join(parts)}", embed, signature, 32 * ROWS, registers=48 + 2 * per_lane)
+
+
+def catalogue() -> list[Kernel]:
+    """The largest and the oddest, for the compile gate."""
+    return [embedding_kernel(1024), embedding_kernel(100, words=False, norm=False, bfloat16=False)]

@@ -1,0 +1,121 @@
+"""Linear maps and attention in float32, without tensor cores: plain, slow, and what the fast kernels are held against.
+
+They take what their namesakes take, with float32 in place of bfloat16, so that one plan runs on either.
+linear: a block of 16x16 threads makes 16x16 results from tiles of both operands in 2 KB of shared memory.
+attention: a warp for each query and head goes down the keys; softmax statistics and the weighted sum of values stay in
+registers (Milakov and Gimelshein, "Online normalizer calculation for softmax" (arXiv 1805.02867)).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..toolchain import cuda, types
+from .activation import ACTIVATIONS
+from .norm import warp_sum
+
+TILE = 16
+"""Rows and columns of a block's results, and the depth of one step."""
+_PITCH = TILE + 1  # so that a column's elements lie in different banks of shared memory
+TILE_ROWS = 4
+"""Queries of one entry of attention's work list, a warp for each."""
+
+_ZERO, _LOWEST = np.float32(0.0), np.float32(-math.inf)
+
+
+def linear_kernel(activation: str | None = None, residual: bool = False) -> Kernel:
+    """activation(x W^T + bias) + residual: (x f32 [N,K], w f32 [M,K], bias f32 [M], residual f32 [N,M], out f32 [N,M]).
+
+    residual: whether it is added; else the argument is a dummy. The launch is `linear_grid`.
+    """
+    activate = ACTIVATIONS[activation]
+
+    def linear(x: Any, w: Any, bias: Any, addend: Any, out: Any) -> None:
+        own, across = cuda.threadIdx.x // TILE, cuda.threadIdx.x % TILE
+        row, column = cuda.blockIdx.y * TILE + own, cuda.blockIdx.x * TILE + across
+        K = x.shape[1]
+        rows = cuda.shared.array((TILE, TILE), np.float32)
+        columns = cuda.shared.array((TILE, _PITCH), np.float32)
+        weight = cuda.blockIdx.x * TILE + own
+        total = _ZERO
+        for depth in range(0, K, TILE):
+            inside = depth + across < K
+            rows[own, across] = x[row, depth + across] if inside and row < x.shape[0] else _ZERO
+            columns[own, across] = w[weight, depth + across] if inside and weight < w.shape[0] else _ZERO
+            cuda.syncthreads()
+            for k in range(TILE):
+                total += rows[own, k] * columns[across, k]
+            cuda.syncthreads()
+        if row < x.shape[0] and column < w.shape[0]:
+            value = activate(total + bias[column])
+            if residual:
+                value += addend[row, column]
+            out[row, column] = value
+
+    f32 = types.float32[:, ::1]
+    name = f"float32 linear{f' {activation}' if activation else ''}{' residual' if residual else ''}"
+    return Kernel(name, linear, (f32, f32, types.float32[::1], f32, f32), TILE * TILE, registers=64)
+
+
+def linear_grid(rows: int, M: int) -> tuple[int, int]:
+    """Blocks for so many rows of M results."""
+    return (-(-M // TILE), -(-rows // TILE))
+
+
+def attention_kernel(d: int) -> Kernel:
+    """softmax(scale q k^T) v over packed sequences, every token of a sequence seen by all of its tokens.
+
+    Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,2], H i32, G i32, scale f32).
+    An entry of `tiles` is a sequence and the first of TILE_ROWS queries; those beyond its end do not exist. Query
+    head h reads key head h // (H/G). The launch is `attention_grid`.
+    """
+    per_lane, exact = -(-d // 32), d % 32 == 0
+
+    def attention(qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, H: Any, G: Any, scale: Any) -> None:
+        lane = cuda.threadIdx.x % 32
+        sequence, head = tiles[cuda.blockIdx.x, 0], cuda.blockIdx.y
+        start, end = cu_seqlens[sequence], cu_seqlens[sequence + 1]
+        row = start + tiles[cuda.blockIdx.x, 1] + cuda.threadIdx.x // 32
+        if row >= end:
+            return
+        key, value = (H + head // (H // G)) * d + lane, (H + G + head // (H // G)) * d + lane
+        q, total = cuda.local.array(per_lane, np.float32), cuda.local.array(per_lane, np.float32)
+        for i in range(per_lane):
+            inside = exact or lane + 32 * i < d
+            q[i] = qkv[row, head * d + lane + 32 * i] * scale if inside else _ZERO
+            total[i] = _ZERO
+        largest, normalizer = _LOWEST, _ZERO
+        for s in range(start, end):
+            product = _ZERO
+            for i in range(per_lane):
+                if exact or lane + 32 * i < d:
+                    product += q[i] * qkv[s, key + 32 * i]
+            score = warp_sum(product)
+            previous, largest = largest, max(largest, score)
+            shrink = np.float32(math.exp(previous - largest))
+            weight = np.float32(math.exp(score - largest))
+            normalizer = normalizer * shrink + weight
+            for i in range(per_lane):
+                if exact or lane + 32 * i < d:
+                    total[i] = total[i] * shrink + weight * qkv[s, value + 32 * i]
+        for i in range(per_lane):
+            if exact or lane + 32 * i < d:
+                out[row, head * d + lane + 32 * i] = total[i] / normalizer
+
+    f32, i32 = types.float32[:, ::1], types.int32
+    signature = (f32, f32, i32[::1], i32[:, ::1], i32, i32, types.float32)
+    return Kernel(f"float32 attention d={d}", attention, signature, 32 * TILE_ROWS, registers=64 + 6 * per_lane)
+
+
+def attention_grid(tiles: int, H: int) -> tuple[int, int]:
+    """Blocks for so many entries of the work list and H heads."""
+    return (tiles, H)
+
+
+def catalogue() -> list[Kernel]:
+    """The largest and the oddest, for the compile gate."""
+    return [linear_kernel("gelu"), linear_kernel(residual=True), attention_kernel(20), attention_kernel(128)]

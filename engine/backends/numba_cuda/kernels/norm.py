@@ -1,0 +1,112 @@
+"""LayerNorm and RMSNorm: a warp for each row, the row in its registers between the one read and the one write.
+
+A row of D float32 is read once, 128 bytes by a warp at a time, and written as float32, for the residual stream, and as
+bfloat16, for the next product: 10 D bytes a row, which at D = 768 and 4 TB/s bounds it at 0.5 G rows/s. A lane keeps
+D/32 numbers: ptxas gives 40 registers for D = 384, 54 for 768, 62 for 1024 (sm_90a); beyond about 2048 they spill.
+Nothing here has run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..ptx.warp import round_bf16, shuffle_xor
+from ..toolchain import cuda, device_function, types
+
+ROWS = 4
+"""Warps, and so rows, of a block."""
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+
+
+@device_function
+def warp_sum(x: Any) -> Any:
+    """The sum over the 32 lanes of a warp, the same bits in each."""
+    for step in (16, 8, 4, 2, 1):
+        x += shuffle_xor(x, step)
+    return x
+
+
+def norm_function(D: int, centred: bool) -> Any:
+    """A device function: the 32 lanes' `values` of a row of D, lane + 32 i in place i, normed where they lie.
+
+    centred: LayerNorm, with the variance taken about the mean; else RMSNorm. Places beyond D must hold 0, and still do.
+    """
+    per_lane, exact = -(-D // 32), D % 32 == 0
+    share = np.float32(1.0 / D)
+
+    @device_function
+    def norm(values: Any, lane: Any, eps: Any) -> None:
+        if centred:
+            total = _ZERO
+            for i in range(per_lane):
+                total += values[i]
+            mean = warp_sum(total) * share
+            for i in range(per_lane):
+                if exact or lane + 32 * i < D:
+                    values[i] -= mean
+        squares = _ZERO
+        for i in range(per_lane):
+            squares += values[i] * values[i]
+        factor = _ONE / np.float32(math.sqrt(warp_sum(squares) * share + eps))
+        for i in range(per_lane):
+            values[i] *= factor
+
+    return norm
+
+
+def layer_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
+    """LayerNorm of rows: (x f32 [N,D], weight, bias f32 [D], eps f32, out32 f32 [N,D], out16 u16 [N,D]).
+
+    bfloat16: whether out16 is written; else it is a dummy. Ba, Kiros and Hinton (2016), section 3.
+    """
+    return _kernel(D, centred=True, bfloat16=bfloat16)
+
+
+def rms_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
+    """RMSNorm of rows, with the arguments of LayerNorm; `bias` is a dummy. Zhang and Sennrich (2019), equation 4."""
+    return _kernel(D, centred=False, bfloat16=bfloat16)
+
+
+def norm_grid(rows: int) -> tuple[int]:
+    """Blocks for so many rows."""
+    return (-(-rows // ROWS),)
+
+
+def _kernel(D: int, *, centred: bool, bfloat16: bool) -> Kernel:
+    per_lane = -(-D // 32)
+    norm = norm_function(D, centred)
+
+    def norm_rows(x: Any, weight: Any, bias: Any, eps: Any, out32: Any, out16: Any) -> None:
+        lane = cuda.threadIdx.x % 32
+        row = cuda.blockIdx.x * ROWS + cuda.threadIdx.x // 32
+        if row >= x.shape[0]:
+            return
+        values = cuda.local.array(per_lane, np.float32)
+        for i in range(per_lane):
+            column = lane + 32 * i
+            values[i] = x[row, column] if column < D else _ZERO
+        norm(values, lane, eps)
+        for i in range(per_lane):
+            column = lane + 32 * i
+            if column < D:
+                value = values[i] * weight[column]
+                if centred:
+                    value += bias[column]
+                out32[row, column] = value
+                if bfloat16:
+                    out16[row, column] = round_bf16(value)
+
+    f32, f32_rows = types.float32[::1], types.float32[:, ::1]
+    signature = (f32_rows, f32, f32, types.float32, f32_rows, types.uint16[:, ::1])
+    name = f"{'layer' if centred else 'rms'}_norm D={D}{'' if bfloat16 else ' float32'}"
+    return Kernel(name, norm_rows, signature, 32 * ROWS, registers=32 + 2 * per_lane)
+
+
+def catalogue() -> list[Kernel]:
+    """The largest and the oddest, for the compile gate."""
+    return [layer_norm_kernel(1024), layer_norm_kernel(100, bfloat16=False), rms_norm_kernel(1024)]

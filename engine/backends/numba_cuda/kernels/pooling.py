@@ -1,0 +1,80 @@
+"""One vector for each sequence from the vectors of its tokens, as `engine/pooling.py` defines it.
+
+A thread for each column of each sequence, which goes down the tokens in order: the warps of a block read whole lines of
+memory, and the order of the sum, so its bits, depend on the sequence alone. The bound is the memory, from which every
+token is read once. Nothing here has run
+on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Kernel
+from ..toolchain import cuda, types
+
+THREADS = 128
+
+MODES = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
+"""Those of `engine.config.POOLINGS`, in the words of sentence-transformers."""
+
+_ZERO = np.float32(0.0)
+
+
+def pooling_kernel(mode: str) -> Kernel:
+    """Pool each sequence: (x f32 [N,D], cu_seqlens i32 [B+1], skip i32, out f32 [B,D]).
+
+    skip: tokens at the start of every sequence that take no part. A sequence without others gives zeros, but for cls,
+    which then takes its first token. The launch is `pooling_grid`.
+    """
+    first_only, last_only, largest = (mode == name for name in ("cls", "lasttoken", "max"))
+    weighted, by_root = mode == "weightedmean", mode == "mean_sqrt_len_tokens"
+
+    def pool(x: Any, cu_seqlens: Any, skip: Any, out: Any) -> None:
+        column = cuda.blockIdx.y * THREADS + cuda.threadIdx.x
+        sequence = cuda.blockIdx.x
+        if column >= out.shape[1]:
+            return
+        start, end = cu_seqlens[sequence], cu_seqlens[sequence + 1]
+        result = _ZERO
+        if first_only:
+            if start < end:
+                result = x[start + skip if start + skip < end else start, column]
+        elif start + skip < end:
+            if last_only:
+                result = x[end - 1, column]
+            else:
+                result = x[start + skip, column] * np.float32(skip + 1 if weighted else 1)
+                weights = skip + 1
+                for token in range(start + skip + 1, end):
+                    value = x[token, column]
+                    if largest:
+                        # NaN is kept: it is not smaller than anything, and nothing is larger than it.
+                        result = result if result >= value or result != result else value
+                    elif weighted:
+                        result += value * np.float32(token - start + 1)
+                        weights += token - start + 1
+                    else:
+                        result += value
+                count = np.float32(weights if weighted else end - start - skip)
+                if by_root:
+                    result /= np.float32(math.sqrt(count))
+                elif not largest:
+                    result /= count
+        out[sequence, column] = result
+
+    f32 = types.float32[:, ::1]
+    return Kernel(f"pooling {mode}", pool, (f32, types.int32[::1], types.int32, f32), THREADS, registers=48)
+
+
+def pooling_grid(sequences: int, D: int) -> tuple[int, int]:
+    """Blocks for so many sequences of width D."""
+    return (sequences, -(-D // THREADS))
+
+
+def catalogue() -> list[Kernel]:
+    """The largest and the oddest, for the compile gate."""
+    return [pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")]

@@ -1,0 +1,59 @@
+"""The kernels without tensor cores, emulated, against the reference in float64."""
+
+import numpy as np
+import pytest
+
+from engine.backends.numba_cuda.kernels import float32
+from engine.backends.numba_cuda.ptx.emulate import launch
+from engine.backends.reference import ops
+
+EPS = np.finfo(np.float32).eps
+DUMMY = np.zeros((1, 1), np.float32)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize(("activation", "residual"), [
+    (None, False), ("gelu", False), ("gelu_tanh", False), ("relu", False), ("silu", False), (None, True)])
+@pytest.mark.parametrize(("N", "M", "K"), [(1, 1, 1), (17, 20, 33)])
+def test_linear(N, M, K, activation, residual):
+    x, w, bias, addend = normal(0, N, K), normal(1, M, K), normal(2, M), normal(3, N, M)
+    out = np.full((N + 1, M), 12345, np.float32)
+    launch(float32.linear_kernel(activation, residual), float32.linear_grid(N, M), x, w, bias,
+           addend if residual else DUMMY, out[:N])
+    exact = ops.linear(*(a.astype(np.float64) for a in (x, w, bias)))
+    exact = ops.ACTIVATIONS[activation](exact) if activation else exact
+    exact = exact + addend if residual else exact
+    scale = (np.abs(x) @ np.abs(w).T).max() + 4
+    assert np.abs(out[:N] - exact).max() <= K * EPS * scale
+    assert (out[N] == 12345).all()
+
+
+@pytest.mark.parametrize(("d", "H", "G"), [(1, 1, 1), (20, 2, 1), (40, 1, 1)])
+def test_attention(d, H, G):
+    lengths = [1, 5, 3]
+    cu_seqlens = np.array([0, 1, 6, 9, 9, 9], np.int32)
+    qkv = normal(4, 10, (H + 2 * G) * d)
+    out = np.full((10, H * d), 12345, np.float32)
+    tiles = np.array([(1, 0), (1, 4), (0, 0), (2, 0), (4, 0)], np.int32)
+    launch(float32.attention_kernel(d), float32.attention_grid(len(tiles), H), qkv, out, cu_seqlens, tiles, H, G,
+           np.float32(1 / np.sqrt(d)))
+    q, k, v = np.split(qkv.astype(np.float64), [H * d, (H + G) * d], axis=1)
+    for b in range(len(lengths)):
+        rows = slice(*cu_seqlens[b:b + 2])
+        query, key, value = (a[rows].reshape(lengths[b], -1, d).transpose(1, 0, 2) for a in (q, k, v))
+        exact = ops.attention(query, key.repeat(H // G, 0), value.repeat(H // G, 0))
+        assert np.abs(out[rows].reshape(-1, H, d).transpose(1, 0, 2) - exact).max() <= 40 * EPS
+    assert (out[9] == 12345).all()
+
+
+def test_attention_of_large_scores():
+    """The maximum is subtracted: e^200 would overflow."""
+    qkv = np.stack([np.full(3, 20), np.array([-10, 10, 9.5]), normal(5, 3)], axis=1).astype(np.float32)
+    out = np.empty((3, 1), np.float32)
+    launch(float32.attention_kernel(1), (1, 1), qkv, out, np.array([0, 3], np.int32), np.zeros((1, 2), np.int32), 1, 1,
+           np.float32(1))
+    exact = ops.attention(*(qkv[None, :, i:i + 1].astype(np.float64) for i in range(3)))[0]
+    assert np.abs(out - exact).max() <= 1e-5

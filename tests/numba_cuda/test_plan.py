@@ -1,0 +1,159 @@
+"""Whole forward passes on the emulated device, by the code that runs on a GPU."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from engine.backends.numba_cuda.emulated import EmulatedDevice
+from engine.backends.numba_cuda.kernels.activation import ACTIVATIONS
+from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
+from engine.backends.numba_cuda.plan import CudaPlan
+from engine.backends.numba_cuda.ptx.emulate import EmulationError
+from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS as EPILOGUES
+from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.encoder import ReferencePlan
+from engine.batch import Batch
+from engine.config import ACTIVATIONS as NAMES
+from engine.config import ModelConfig, RunConfig
+from engine.errors import InputError, UnsupportedError
+from engine.families import FAMILIES
+from engine.parameters import expected_shapes
+from engine.pooling import pool
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+
+from ..tiny_models import CONFIGS
+
+SMALL = ModelConfig("test", hidden_size=32, num_layers=1, num_heads=1, head_width=32, ffn_size=40, vocab_size=30,
+                    max_positions=20, token_types=2)
+BARE = ModelConfig("test", hidden_size=8, num_layers=1, num_heads=1, head_width=5, ffn_size=12, embedding_norm=False,
+                   activation="relu")
+
+
+def make_weights(config):
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(shape, np.float32) * np.float32(0.3) + np.float32(name.endswith("norm.weight"))
+            for name, shape in expected_shapes(config).items()}
+
+
+def make_batch(config, lengths, embeds=False):
+    rng = np.random.default_rng(sum(lengths))
+    N = sum(lengths)
+    return Batch(
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        input_ids=None if embeds else rng.integers(0, config.vocab_size, N, np.int32),
+        inputs_embeds=rng.standard_normal((N, config.hidden_size), np.float32) if embeds else None,
+        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32) + config.position_offset,
+        token_type_ids=rng.integers(0, max(1, config.token_types), N, np.int32))
+
+
+def make_plan(config, precision="float32", max_tokens=16, capability=(8, 0)):
+    return CudaPlan(EmulatedDevice(capability), config, make_weights(config), RunConfig(1, precision, max_tokens))
+
+
+def exact(config, batch):
+    return ReferenceBackend(np.float64).prepare(config, make_weights(config), RunConfig()).forward_unrounded(batch)
+
+
+def relative(out, expected):
+    return np.linalg.norm(out - expected) / np.linalg.norm(expected)
+
+
+class Rounded(ReferencePlan):
+    """The reference with the operands of linear maps and attention rounded to bfloat16; softmax's weights are not."""
+
+    def linear(self, x, name):
+        x, weight = (from_bfloat16(to_bfloat16(a)).astype(self.dtype) for a in (x, self.weights[name + ".weight"]))
+        y = x @ weight.T + self.weights[name + ".bias"]
+        return from_bfloat16(to_bfloat16(y)) if name.endswith(("query", "key", "value")) else y
+
+
+@pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 32), ((9, 0), 64)], ids=str)
+def test_bfloat16(capability, d):
+    """mma.sync throughout; wgmma for linear maps; and for attention, where the heads suit it."""
+    config = replace(SMALL, head_width=d)
+    batch = make_batch(config, [3, 0, 9])
+    out = make_plan(config, "bfloat16", capability=capability).forward(batch)
+    assert relative(out, Rounded(config, make_weights(config), np.float64).forward_unrounded(batch)) <= 3e-3
+    assert relative(out, exact(config, batch)) <= 1.5e-2
+
+
+def test_neighbours_do_not_matter():
+    """Alone and between others. On a GPU to the last bit; NumPy, which multiplies here, has its own order of sums."""
+    plan = make_plan(SMALL, "bfloat16")
+    batch = make_batch(SMALL, [3, 12, 1])
+    rows = slice(3, 15)
+    alone = Batch(np.array([0, 12], np.int32), batch.input_ids[rows], None, batch.position_ids[rows],
+                  batch.token_type_ids[rows])
+    assert np.abs(plan.forward(alone) - plan.forward(batch)[rows]).max() <= 1e-5
+
+
+def test_groups_share_the_memory_and_keep_apart():
+    """Three groups in two slots, of which the last has the first one's shape and replays its launches."""
+    plan = make_plan(BARE, max_tokens=3)
+    batch = make_batch(BARE, [3, 0, 2, 1, 1], embeds=True)
+    out = plan.forward(batch)
+    assert relative(out, exact(BARE, batch)) <= 1e-5
+    some = Batch(batch.cu_seqlens[:5], None, batch.inputs_embeds[:6], batch.position_ids[:6], batch.token_type_ids[:6])
+    assert np.array_equal(plan.forward_on_device(some), out[:6])
+    assert np.array_equal(plan.pool(some, "mean", skip=1), pool(out, some.cu_seqlens, ["mean"], 1))
+
+
+def test_no_tokens():
+    plan = make_plan(BARE)
+    for lengths in ([], [0, 0]):
+        batch = make_batch(BARE, lengths, embeds=True)
+        assert plan.forward(batch).shape == (0, 8)
+        assert plan.forward_on_device(batch).shape == (0, 8)
+        assert np.array_equal(plan.pool(batch, "cls"), np.zeros((len(lengths), 8)))
+
+
+def test_what_is_refused():
+    plan = make_plan(BARE, max_tokens=5)
+    with pytest.raises(InputError, match="6 tokens exceeds max_tokens=5"):
+        plan.forward(make_batch(BARE, [6], embeds=True))
+    with pytest.raises(InputError, match="mode must be one of cls, mean"):
+        plan.pool(make_batch(BARE, [2], embeds=True), "median")
+    with pytest.raises(UnsupportedError, match=r"width 32, 64, 96, 128, .* of 5; ffn_size a multiple of 8"):
+        make_plan(BARE, "bfloat16")
+
+
+@pytest.mark.parametrize(("grid", "arguments", "told"), [
+    ((0,), {}, "a launch needs blocks"),
+    ((1,), {"x": np.zeros((2, 8))}, "float64 of shape"),
+    ((1,), {"weight": np.zeros((1, 8), np.float32)}, r"not float32 of shape \(1, 8\)"),
+    ((1,), {"eps": np.float64(1)}, "takes float32, not float64")])
+def test_the_emulated_device_takes_no_launch_that_a_gpu_would_not(grid, arguments, told):
+    given = {"x": np.zeros((2, 8), np.float32), "weight": np.zeros(8, np.float32), "bias": np.zeros(8, np.float32),
+             "eps": np.float32(1), "out32": np.zeros((2, 8), np.float32), "out16": np.zeros((2, 8), np.uint16)}
+    with pytest.raises(EmulationError, match=told):
+        EmulatedDevice().launch(layer_norm_kernel(8), grid, *(given | arguments).values())
+
+
+def test_activations():
+    """Every one that a model's configuration may name has a kernel in both precisions."""
+    assert set(NAMES) <= set(ACTIVATIONS)
+    assert set(NAMES) <= set(EPILOGUES)
+
+
+RUN = {"bert", "camembert", "distilbert", "roberta", "xlm-roberta"}
+"""The families that run; none is refused."""
+
+
+def test_every_family_is_listed():
+    assert set(FAMILIES) == RUN
+
+
+@pytest.mark.parametrize("family", sorted(RUN))
+def test_families(family):
+    values = CONFIGS[family if family in CONFIGS else "roberta"] | {"model_type": family}
+    config = FAMILIES[family].read_config(values | {"num_hidden_layers": 1, "n_layers": 1})
+    batch = make_batch(config, [2, 1])
+    assert relative(make_plan(config).forward(batch), exact(config, batch)) <= 1e-5
+
+
+def test_all_of_a_configuration_is_heeded():
+    """A new entry of ModelConfig has to be followed by the plan, or refused by name; then add it here."""
+    assert {field.name for field in fields(ModelConfig)} == {
+        "family", "hidden_size", "num_layers", "num_heads", "head_width", "ffn_size", "vocab_size", "max_positions",
+        "token_types", "embedding_norm", "position_offset", "pad_token_id", "norm_eps", "activation"}
