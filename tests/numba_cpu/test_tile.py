@@ -13,14 +13,16 @@ pytest.importorskip("numba", reason="needs numba: pip install 'encoder-engine[nu
 AVX512 = "".join(f",+avx512{part}" for part in ("f", "bw", "dq", "vl"))
 
 PRINT_THE_LARGEST_TILE = """
+import sys
 from llvmlite import binding, ir
 from engine.backends.numba_cpu import target, tile
 from engine.backends.numba_cpu.pointers import POINTER, SIZE
 sizes = {"depth", "a_stride", "out_stride", "ahead_step"}
-names = [name for name in tile._dot.__annotations__ if name not in ("b", "mr", "nv", "return")]
+body = getattr(tile, sys.argv[1])
+names = [name for name in body.__annotations__ if name not in ("b", "mr", "nv", "return")]
 module = ir.Module()
 kinds = [SIZE if name in sizes else POINTER for name in names]
-tile._function(module, tile._dot, target.MR, target.NV, kinds).linkage = "external"
+tile._function(module, body, target.MR, target.NV, kinds).linkage = "external"
 machine = binding.Target.from_triple(target.TRIPLE).create_target_machine(target.CPU, target.FEATURES, opt=3)
 print(target.MR * target.NV, machine.emit_assembly(binding.parse_assembly(str(module))))
 """

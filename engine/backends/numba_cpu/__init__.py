@@ -3,8 +3,8 @@
     table.py      the kernel table, filled      target.py               the CPU, and the shapes for it
     compiling.py  annotations to C functions    pointers.py structs.py  C's, inside Numba functions
     cache.py      machine code on disk          vector.py emit.py       the vectors of simd.h there, and in LLVM's terms
-    tile.py       the generator of register tiles           dot.py                  dot.h, likewise
-    linear.py int8.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
+    tile.py       the generator of register tiles           dot.py pairs.py         dot.h, bfloat16.h, likewise
+    linear.py bfloat16.py int8.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
     roofline.py   the kernels, each told in the .pxi of the same name
 """
 
@@ -19,8 +19,6 @@ from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
 from .. import Plan
 from ..functional import Ops
-
-PRECISIONS = ("float32", "int8")
 
 
 class NumbaBackend:
@@ -52,11 +50,11 @@ class NumbaBackend:
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Compile the kernels, or load them from the cache, and pack the weights for them."""
-        from ..cython_cpu.plan import CythonPlan
+        from ..cython_cpu.plan import PRECISIONS, CythonPlan
         from . import table
 
         if run.precision not in PRECISIONS:
-            raise UnsupportedError(f"the numba backend computes in {' and '.join(PRECISIONS)}; precision "
+            raise UnsupportedError(f"the numba backend computes in {', '.join(PRECISIONS)}; precision "
                                    f"{run.precision!r} is not there")
         return CythonPlan(table.load(), config, weights, run)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from .compiling import inline
 from .elementwise import IDENTITY, activate_rows
 from .pointers import null
 from .structs import Floats, Linear, Output, Size
@@ -9,35 +12,51 @@ from .target import KC, MR, NR, VL
 from .tile import columns, linear_tile
 
 
+def product(step: int, tile: Any) -> Any:
+    """The loops around a tile that takes `step` steps of depth at a time: of weights at `panels`, and rows a that fit."""
+    deepest = step * KC
+
+    @inline
+    def multiply_panels(y: Linear, panels: Any, a: Any, a_stride: Size, M: Size, residual: Floats, out: Output,
+                        panel: Size, last: Size) -> None:
+        K = (y.K + step - 1) // step * step
+        slices = (K + deepest - 1) // deepest
+        tiles = (M + MR - 1) // MR
+        offsets = columns()
+        ahead_step = (NR * 4 + tiles - 1) // max(tiles, 1)
+        for s in range(slices):
+            final = s == slices - 1
+            k = K // step * s // slices * step
+            depth = (y.K if final else K // step * (s + 1) // slices * step) - k
+            for p in range(panel, last):
+                nv = min(y.N - p * NR, NR) // VL
+                for j in range(nv):
+                    column = p * NR + j * VL
+                    offsets[j] = column // out.width * out.block + column % out.width
+                w = panels + (p * NR * K + k * nv * VL)
+                bias = y.bias + p * NR if s == 0 else null()
+                row = 0
+                for i in range(tiles):
+                    next_row = M * (i + 1) // tiles
+                    extra = residual + row * out.stride if final and residual else null()
+                    ahead = w + NR * (K + depth * i // tiles)
+                    target = out.data + row * out.stride
+                    tile(next_row - row, nv, depth, a + (row * a_stride + k), a_stride, w, target, out.stride,
+                         offsets, bias, extra, ahead, ahead_step)
+                    if final and y.activation != IDENTITY:
+                        activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
+                    row = next_row
+
+    return multiply_panels
+
+
+multiply_floats = product(1, linear_tile)
+
+
 def linear(y: Linear, a: Floats, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
            last: Size) -> None:
     """Loops, outermost first: slices of K; panels, whose slice stays in cache; tiles of rows of nearly equal height."""
-    slices = (y.K + KC - 1) // KC
-    tiles = (M + MR - 1) // MR
-    offsets = columns()
-    ahead_step = (NR * 4 + tiles - 1) // max(tiles, 1)
-    for s in range(slices):
-        k = y.K * s // slices
-        depth = y.K * (s + 1) // slices - k
-        final = s == slices - 1
-        for p in range(panel, last):
-            nv = min(y.N - p * NR, NR) // VL
-            for j in range(nv):
-                column = p * NR + j * VL
-                offsets[j] = column // out.width * out.block + column % out.width
-            w = y.panels + p * NR * y.K + k * nv * VL
-            bias = y.bias + p * NR if s == 0 else null()
-            row = 0
-            for i in range(tiles):
-                next_row = M * (i + 1) // tiles
-                extra = residual + row * out.stride if final and residual else null()
-                ahead = w + NR * y.K + depth * NR * i // tiles
-                target = out.data + row * out.stride
-                linear_tile(next_row - row, nv, depth, a + row * a_stride + k, a_stride, w, target, out.stride,
-                            offsets, bias, extra, ahead, ahead_step)
-                if final and y.activation != IDENTITY:
-                    activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
-                row = next_row
+    multiply_floats(y, y.panels, a, a_stride, M, residual, out, panel, last)
 
 
 def pack(y: Linear, panels: Floats, column: Size, w: Floats, n: Size) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from numba import types
 
 from .pointers import Pointer, Struct
+from .target import HALVES
 
 # What annotations of kernels and of the fields below may say. To the type checker pointers and vectors are anything.
 Floats: TypeAlias = Any
@@ -15,6 +16,7 @@ Bytes: TypeAlias = Any
 Ints: TypeAlias = Any
 Integers8: TypeAlias = Any
 Bits: TypeAlias = Any
+Operands: TypeAlias = Any
 Code: TypeAlias = Any
 Vector: TypeAlias = Any
 Size: TypeAlias = int
@@ -25,6 +27,7 @@ Double: TypeAlias = float
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
     "Integers8": Pointer(types.int8), "Bits": Pointer(types.uint16),
+    "Operands": Pointer(types.uint16 if HALVES == 1 else types.float32),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "Double": types.float64, "None": types.void,
 }

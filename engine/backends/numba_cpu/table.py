@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 from ..cython_cpu.native import Kernels
-from . import attention, elementwise, embed, int8, linear, norm, roofline, rotary, softmax
+from . import attention, bfloat16, elementwise, embed, int8, linear, norm, roofline, rotary, softmax
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
-from .target import CODE_BYTES, DOT, MR, NR, VL
+from .target import CODE_BYTES, DOT, MR, NR, OPERAND_BYTES, VL
 
 KERNELS = {
     "pack": linear.pack,
@@ -29,6 +29,11 @@ KERNELS = {
     "pack_int8": int8.pack_int8,
     "linear_int8": int8.linear_int8,
     "dot_rounds": int8.dot_rounds,
+    # No attention_bfloat16: where it is NULL, attention is in float32.
+    "to_operands": bfloat16.to_operands,
+    "pack_bfloat16": bfloat16.pack_bfloat16,
+    "linear_bfloat16": bfloat16.linear_bfloat16,
+    "pair_rounds": bfloat16.pair_rounds,
     "fma_rounds": roofline.fma_rounds,
     "read": roofline.read,
 }
@@ -46,7 +51,8 @@ def load() -> Kernels:
     with _lock:
         if not _loaded:
             compiled = {name: compile_kernel(function, KernelCache(name)) for name, function in _progress(KERNELS)}
-            table = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, code_bytes=CODE_BYTES)
+            table = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, code_bytes=CODE_BYTES,
+                                           operand_bytes=OPERAND_BYTES)
             table.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
             for name, kernel in compiled.items():
                 setattr(table, name, kernel.address)

@@ -26,6 +26,10 @@ def _integers() -> str:
 VL, NV, MR, KC = _shape()
 INTEGERS = _integers()
 DOT, CODE_BYTES = (2, 2) if INTEGERS == "vpmaddwd" else (4, 1)
+HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES else 2
+"""1 where one instruction multiplies pairs of bfloat16; 2 where their halves are widened one after the other."""
+
+OPERAND_BYTES = 2 * HALVES
 NR = NV * VL
 LINE, AHEAD = 16, 512
 """Floats in a cache line; floats that reading runs ahead of itself."""

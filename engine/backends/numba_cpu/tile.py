@@ -14,10 +14,10 @@ from numba import types
 from numba.core.cgutils import alloca_once
 from numba.extending import intrinsic
 
-from . import dot
+from . import dot, pairs
 from .emit import F32, VF, fetch, fma, greater, load, shift, splat
 from .pointers import BYTE, POINTER, SIZE, Pointer, store
-from .target import CODE_BYTES, DOT, LINE, MR, NV, VL
+from .target import CODE_BYTES, DOT, HALVES, LINE, MR, NV, OPERAND_BYTES, VL
 from .vector import with_parameters
 
 Sums = list[list[ir.Value]]
@@ -32,16 +32,36 @@ class Arithmetic(NamedTuple):
     vector: int                         # so many of w make a vector of columns
     zero: ir.Constant                   # no sum yet
     row: Callable[..., Any]             # (b, pointer into a): an operand alike in every lane
-    column: Callable[..., Any]          # (b, pointer into w): another for each lane
+    column: Callable[..., Any]          # (b, pointer into w, half): another for each lane
     add: Callable[..., ir.Value]        # (b, row, column, sum): the sum with their product
+    halves: int = 1                     # products in a step, of successive elements of a
 
 
 def _broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     return splat(b, b.load(pointer, typ=F32, align=4))
 
 
-FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), _broadcast, load, fma)
-INTEGERS = Arithmetic(ir.IntType(8 * CODE_BYTES), BYTE, VL * DOT, dot.NO_SUM, dot.load_codes, dot.load_weights, dot.dot)
+FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), _broadcast, lambda b, p, half: load(b, p), fma)
+INTEGERS = Arithmetic(ir.IntType(8 * CODE_BYTES), BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
+                      lambda b, p, half: dot.load_weights(b, p), dot.dot)
+PAIRS = Arithmetic(ir.IntType(8 * OPERAND_BYTES), ir.IntType(16), VL * 2, FLOATS.zero, pairs.load_operand,
+                   pairs.load_weights, pairs.dot, HALVES)
+
+
+def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
+    return b.gep(pointer, [by], source_etype=element)
+
+
+def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, rows: list[ir.Value], w: ir.Value,
+                  sums: Sums) -> Sums:
+    """The sums with the products of one step of depth, or of one half of it; rows: where in a each row is."""
+    columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
+    a = _moved(b, a, SIZE(half), kind.a)
+    results = []
+    for row, offset in zip(sums, rows, strict=True):
+        x = kind.row(b, _moved(b, a, offset, kind.a))
+        results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
+    return results
 
 
 def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
@@ -51,10 +71,6 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
     Meanwhile `ahead` is fetched into the second-level cache, ahead_step bytes further at each step.
     """
-
-    def moved(pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
-        return b.gep(pointer, [by], source_etype=element)
-
     before, loop, after = b.block, b.append_basic_block("depth"), b.append_basic_block("after")
     rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
     b.branch(loop)
@@ -69,16 +85,16 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
     ahead_now = carried(ahead) if ahead is not None else None
     sums = [[carried(kind.zero) for _ in range(nv)] for _ in range(mr)]
     fewer = b.sub(left, SIZE(1))
-    following = [(left, fewer), (a_now, moved(a_now, a_step, kind.a)), (w_now, moved(w_now, w_step, kind.w))]
-    columns = [kind.column(b, moved(w_now, SIZE(j * kind.vector), kind.w)) for j in range(nv)]
+    following = [(left, fewer), (a_now, _moved(b, a_now, a_step, kind.a)), (w_now, _moved(b, w_now, w_step, kind.w))]
+    results = _add_products(b, kind, 0, a_now, rows, w_now, sums)
     if ahead_now is not None:
+        # Between the halves: for all that LLVM knows it writes, so the weights are not kept, for which registers lack.
         fetch(b, ahead_now, 2)
-        following.append((ahead_now, moved(ahead_now, ahead_step, BYTE)))
-    results = []
-    for row, offset in zip(sums, rows, strict=True):
-        x = kind.row(b, moved(a_now, offset, kind.a))
-        results.append([kind.add(b, x, column, phi) for phi, column in zip(row, columns, strict=True)])
-        following += zip(row, results[-1], strict=True)
+        following.append((ahead_now, _moved(b, ahead_now, ahead_step, BYTE)))
+    for half in range(1, kind.halves):
+        results = _add_products(b, kind, half, a_now, rows, w_now, results)
+    for row, totals in zip(sums, results, strict=True):
+        following += zip(row, totals, strict=True)
     for phi, value in following:
         phi.add_incoming(value, loop)
     b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
@@ -86,23 +102,53 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
     return results
 
 
-def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
-            otherwise: Callable[[int, int, ir.Value], ir.Value] | None = None) -> Sums:
-    """The sums changed by one function where the pointer is set, by the other, if any, where it is null."""
+def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+                   ahead: ir.Value, ahead_step: ir.Value) -> Sums:
+    """The same of pairs of steps. Operands are padded to whole pairs where HALVES is 1, else not read there."""
+    width = nv * PAIRS.vector
+
+    def whole(pairs_of_steps: ir.Value) -> Sums:
+        return multiply(b, mr, nv, pairs_of_steps, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, PAIRS)
+
+    def last(sums: Sums) -> Sums:
+        k = b.sub(depth, SIZE(1))
+        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), PAIRS.w)
+        rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
+        return _add_products(b, PAIRS, 0, _moved(b, a, k, PAIRS.a), rows, w_last, sums)
+
+    if HALVES == 1:
+        return whole(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
+    none: Sums = [[PAIRS.zero] * nv for _ in range(mr)]
+    sums = _either(b, b.icmp_signed(">", depth, SIZE(1)), lambda: whole(b.lshr(depth, SIZE(1))), lambda: none)
+    return _either(b, b.trunc(depth, ir.IntType(1)), lambda: last(sums), lambda: sums)
+
+
+def _either(b: ir.IRBuilder, condition: ir.Value, then: Callable[[], Sums], otherwise: Callable[[], Sums]) -> Sums:
+    """The sums of one function where the condition holds, else of the other."""
     ways = []
-    then, other, after = (b.append_basic_block() for _ in range(3))
-    b.cbranch(b.icmp_unsigned("!=", pointer, EMPTY), then, other)
-    for block, function in ((then, change), (other, otherwise)):
+    blocks, after = [b.append_basic_block(), b.append_basic_block()], b.append_basic_block()
+    b.cbranch(condition, *blocks)
+    for block, function in zip(blocks, (then, otherwise), strict=True):
         b.position_at_end(block)
-        ways.append([[function(i, j, x) if function else x for j, x in enumerate(row)] for i, row in enumerate(sums)])
+        ways.append((function(), b.block))
         b.branch(after)
     b.position_at_end(after)
-    merged = [[b.phi(VF) for _ in row] for row in sums]
-    for block, values in zip((then, other), ways, strict=True):
+    merged = [[b.phi(VF) for _ in row] for row in ways[0][0]]
+    for values, block in ways:
         for phis, row in zip(merged, values, strict=True):
             for phi, value in zip(phis, row, strict=True):
                 phi.add_incoming(value, block)
     return merged
+
+
+def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
+            otherwise: Callable[[int, int, ir.Value], ir.Value] = lambda i, j, x: x) -> Sums:
+    """The sums changed by one function where the pointer is set, by the other, if any, where it is null."""
+
+    def changed(function: Callable[[int, int, ir.Value], ir.Value]) -> Callable[[], Sums]:
+        return lambda: [[function(i, j, x) for j, x in enumerate(row)] for i, row in enumerate(sums)]
+
+    return _either(b, b.icmp_unsigned("!=", pointer, EMPTY), changed(change), changed(otherwise))
 
 
 def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
@@ -113,12 +159,32 @@ def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
     a [mr][depth] tokens, w [depth][nv*VL] a panel slice; columns: offset in out, and in the residual, of each vector
     of columns; bias: null after the first slice of depth, then out is added to; residual: null before the last one.
     """
+
+    def product() -> Sums:
+        return multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL), ahead, ahead_step)
+
+    _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
+
+
+def _pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+           out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value, ahead: ir.Value,
+           ahead_step: ir.Value) -> None:
+    """Likewise of bfloat16, two steps of depth side by side: w [depth/2][nv*VL][2]."""
+
+    def product() -> Sums:
+        return multiply_pairs(b, mr, nv, depth, a, a_stride, w, ahead, ahead_step)
+
+    _write(b, mr, nv, product, out, out_stride, columns, bias, residual)
+
+
+def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: ir.Value, out_stride: ir.Value,
+           columns: ir.Value, bias: ir.Value, residual: ir.Value) -> None:
     offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
     places = [[b.add(b.mul(out_stride, SIZE(i)), offset) for offset in offsets] for i in range(mr)]
     for row in places:
         for j in range(0, nv, LINE // VL):
             fetch(b, shift(b, out, row[j]), 3)
-    sums = multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL), ahead, ahead_step)
+    sums = product()
     biases = [lambda i, j, x: b.fadd(x, load(b, shift(b, bias, j * VL))),
               lambda i, j, x: b.fadd(x, load(b, shift(b, out, places[i][j])))]
     sums = _if_set(b, bias, sums, *biases)
@@ -229,6 +295,7 @@ def columns(typing: Any) -> Any:
 
 
 linear_tile = _tile(_linear)
+pairs_tile = _tile(_pairs)
 dot_tile = _tile(_dot)
 scores_tile = _tile(_scores)
 context_tile = _tile(_context)

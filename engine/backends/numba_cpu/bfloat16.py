@@ -1,0 +1,79 @@
+"""The product with bfloat16 weights, its operands and its panels: see bfloat16.pxi, and linear.pxi for the loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from . import pairs
+from .emit import VF
+from .linear import product
+from .pointers import Pointer, as_bits
+from .roofline import in_rounds
+from .structs import Bits, Double, Floats, Linear, Operands, Output, Size
+from .target import HALVES, MR, NR, NV, VL
+from .tile import pairs_tile
+from .vector import v_load, v_loadn, v_sum, vector
+
+multiply_pairs = product(2, pairs_tile)
+
+
+def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
+                    last: Size) -> None:
+    """As linear, of bfloat16 weights and rows by to_operands."""
+    multiply_pairs(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
+
+
+@intrinsic
+def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
+    """VL operands to p, of the lanes of x."""
+    return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
+
+
+def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size) -> None:
+    """Rows of x as linear_bfloat16 takes them, padded to VL with zeros."""
+    whole = K // VL * VL
+    for _ in range(M):
+        for i in range(0, whole, VL):
+            store_operands(operands + i, v_load(x + i))
+        if whole < K:
+            store_operands(operands + whole, v_loadn(x + whole, K - whole))
+        x += x_stride
+        operands += operands_stride
+
+
+def pack_bfloat16(y: Linear, panels: Bits, column: Size, w: Bits, n: Size) -> None:
+    """Columns [column, column + n) of the panels, from the rows of w[n,K]; the panels are zeros before."""
+    K = (y.K + 1) // 2 * 2
+    for i in range(n):
+        c = column + i
+        first = c // NR * NR
+        width = min(y.N - first, NR)
+        panel = panels + (first * K + (c - first) * 2)
+        for k in range(y.K):
+            panel[k // 2 * width * 2 + k % 2] = w[i * y.K + k]
+
+
+@intrinsic
+def pair_loop(typing: Any, n: Any) -> Any:
+    """n rounds of MR*NV independent products, sums serving as weights; returns the sum of all."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        x = pairs.VP(None)
+        starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
+        sums = in_rounds(b, args[0], starts, lambda total: pairs.dot(b, x, pairs.as_weights(b, total), total))
+        total = sums[0]
+        for more in sums[1:]:
+            total = b.fadd(total, more)
+        return total
+
+    return vector(types.intp), build
+
+
+def pair_rounds(n: Size, sink: Floats) -> Double:
+    """n rounds of independent products of bfloat16, or of FMAs; returns their floating-point operations."""
+    sink[0] = v_sum(pair_loop(n))
+    return 4.0 / HALVES * VL * MR * NV * n
