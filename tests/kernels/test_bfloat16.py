@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu.native import PackedBFloat16
 from engine.backends.cython_cpu.pack import ACTIVATIONS
 from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from .tools import assert_guards, available, guarded, load, round_up
+from .tools import assert_guards, available, guarded, load, pack_bfloat16, round_up
 
 EPS = np.finfo(np.float32).eps
 GUARD = 77
@@ -36,14 +35,6 @@ def operands(kernels, x):
     return (from_bfloat16(stored[:, :K]) if size == 2 else stored[:, :K]), out[:M]
 
 
-def pack(kernels, w, bias, activation=0):
-    N, K = round_up(len(w), kernels.VL), w.shape[1]
-    panels = np.zeros(N * round_up(K, 2), np.uint16)
-    packed = PackedBFloat16(kernels, panels, K, np.pad(bias, (0, N - len(w))), activation)
-    packed.fill(to_bfloat16(w))
-    return packed
-
-
 def problem(seed, M, N, K):
     rng = np.random.default_rng(seed)
     x, w, bias = (rng.standard_normal(shape, np.float32) for shape in ((M, K), (N, K), N))
@@ -57,7 +48,7 @@ def check(kernels, x, w, bias, activation=None, residual=None):
     if residual is not None:    # it has the strides of the output
         extra = guarded(len(x), N)
         extra[:] = np.pad(residual, ((0, 0), (0, N - len(w))))
-    kernels.linear_bfloat16(pack(kernels, w, bias, ACTIVATIONS.get(activation, 0)), stored, out, extra)
+    kernels.linear_bfloat16(pack_bfloat16(kernels, w, bias, ACTIVATIONS.get(activation, 0)), stored, out, extra)
     assert_guards(out)
     assert not out[:, len(w) :].any(), "padding must stay zero"
     numbers, wide = numbers.astype(np.float64), w.astype(np.float64)
@@ -84,7 +75,7 @@ def test_what_is_not_finite_stays_in_its_row(kernels, bad):
         spoilt = x.copy()
         spoilt[2, column] = bad
         out = np.empty((4, round_up(16, kernels.VL)), np.float32)
-        kernels.linear_bfloat16(pack(kernels, w, bias), operands(kernels, spoilt)[1], out)
+        kernels.linear_bfloat16(pack_bfloat16(kernels, w, bias), operands(kernels, spoilt)[1], out)
         assert not np.isfinite(out[2, :16]).any()
         assert np.isfinite(out[[0, 1, 3]]).all()
 
@@ -123,7 +114,7 @@ def test_a_row_does_not_depend_on_its_neighbours(kernels):
 
 
 def test_fill_refuses_what_does_not_fit(kernels):
-    packed = pack(kernels, np.ones((3, 4), np.float32), np.ones(3, np.float32))
+    packed = pack_bfloat16(kernels, np.ones((3, 4), np.float32), np.ones(3, np.float32))
     for shape, column in (((3, 5), 0), ((kernels.VL, 4), 1), ((1, 4), -1)):
         with pytest.raises(ValueError, match="outside"):
             packed.fill(np.ones(shape, np.uint16), column)

@@ -6,7 +6,8 @@ import numpy as np
 
 from engine.backends import numba_cpu
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.native import Kernels, PackedInt8, PackedLinear
+from engine.backends.cython_cpu.native import Kernels, PackedBFloat16, PackedInt8, PackedLinear
+from engine.weights.bfloat16 import to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
 """Names of the kernel tables: one per instruction set, and the one that Numba compiles."""
@@ -79,6 +80,15 @@ def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0)
     N = round_up(len(w), kernels.VL)
     packed = PackedLinear(kernels, np.zeros(N * w.shape[1], np.float32), np.pad(bias, (0, N - len(bias))), activation)
     packed.fill(w)
+    return packed
+
+
+def pack_bfloat16(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedBFloat16:
+    """The same of w rounded to bfloat16."""
+    N, K = round_up(len(w), kernels.VL), w.shape[1]
+    panels = np.zeros(N * round_up(K, 2), np.uint16)
+    packed = PackedBFloat16(kernels, panels, K, np.pad(bias, (0, N - len(w))), activation)
+    packed.fill(to_bfloat16(w))
     return packed
 
 

@@ -1,8 +1,12 @@
 """A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors there are.
 
-Its instructions for integers cannot be split, so these are multiplied in lanes.
+Its instructions for integers cannot be split, so these are multiplied in lanes. With NUMBA_PAIRS set, bfloat16 lies as
+AVX512-BF16 wants it, and its two instructions are emulated.
 """
 
+import os
+
+from llvmlite import ir
 from numba.core.registry import cpu_target
 
 CODEGEN = type(cpu_target.target_context.codegen())
@@ -19,3 +23,26 @@ CODEGEN.magic_tuple = magic_tuple
 from engine.backends.numba_cpu import target  # noqa: E402
 
 target.INTEGERS, target.DOT, target.CODE_BYTES = "lanes", 4, 1
+
+if os.environ.get("NUMBA_PAIRS"):
+    target.HALVES, target.OPERAND_BYTES = 1, 2
+
+    from engine.backends.numba_cpu import pairs
+    from engine.backends.numba_cpu.emit import VF, VI, fma
+
+    def both(x):
+        return ir.Constant(VI, [x] * target.VL)
+
+    def dot(b, x, weights, total):
+        low = [b.bitcast(b.shl(pair, both(16)), VF) for pair in (x, weights)]
+        high = [b.bitcast(b.and_(pair, both(0xFFFF0000)), VF) for pair in (x, weights)]
+        return fma(b, *high, fma(b, *low, total))
+
+    def rounded(b, x):
+        bits = b.bitcast(x, VI)
+        odd = b.and_(b.lshr(bits, both(16)), both(1))
+        nearest = b.add(b.add(bits, both(0x7FFF)), odd)
+        quiet = b.or_(bits, both(0x400000))
+        return b.trunc(b.lshr(b.select(b.fcmp_unordered("uno", x, x), quiet, nearest), both(16)), pairs.ROUNDED)
+
+    pairs.dot, pairs.rounded = dot, rounded

@@ -13,7 +13,7 @@ from engine.errors import UnsupportedError
 
 from ..test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ..tiny_models import random_model
-from .test_table import PEER
+from .test_table import BFLOAT16_PEER, PEER
 
 
 def prepare(config, weights, threads=1, precision="float32"):
@@ -33,17 +33,20 @@ def test_against_float64_and_the_compiled_kernels(shape):
         assert np.array_equal(out, make_plan(config, weights, 2, PEER).forward(batch))
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_int8_against_the_compiled_kernels(shape):
+def test_other_precisions_against_the_compiled_kernels(precision, shape):
+    if precision == "bfloat16" and PEER != BFLOAT16_PEER:
+        pytest.skip("the compiled kernels for this CPU attend in bfloat16 too")
     if reason := isa.why_not(PEER):
         pytest.skip(reason)
     config = SHAPES[shape]
     weights, batch = make_weights(config), make_batch(config, [3, 64, 1, 130])
-    expected = make_plan(config, weights, 2, PEER, precision="int8").forward(batch)
-    assert np.array_equal(prepare(config, weights, 2, "int8").forward(batch), expected)
+    expected = make_plan(config, weights, 2, PEER, precision=precision).forward(batch)
+    assert np.array_equal(prepare(config, weights, 2, precision).forward(batch), expected)
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])
 def plans(request):
     return {threads: prepare(SMALL, WEIGHTS, threads, request.param) for threads in (1, 2, 4)}
 
@@ -65,5 +68,5 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    with pytest.raises(UnsupportedError, match="computes in float32 and int8; precision 'bfloat16' is not there"):
-        prepare(SMALL, WEIGHTS, precision="bfloat16")
+    with pytest.raises(UnsupportedError, match="computes in float32, bfloat16, int8; precision 'float16' is not there"):
+        prepare(SMALL, WEIGHTS, precision="float16")

@@ -15,7 +15,7 @@ from engine.backends.cython_cpu import isa, native
 from engine.backends.cython_cpu.ops import NativeOps
 from engine.backends.cython_cpu.pack import ACTIVATIONS
 
-from ..kernels.tools import pack, pack_int8, round_up
+from ..kernels.tools import pack, pack_bfloat16, pack_int8, round_up
 
 WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
 table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
@@ -28,13 +28,26 @@ PEERS = {
 PEER = PEERS[target.VL, target.INTEGERS]
 """The compiled kernels with the vector, the tiles and the products of integers of Numba's."""
 
+BFLOAT16_PEER = "avx512bf16" if target.HALVES == 1 else PEER
+"""Likewise with its products of bfloat16; attention that the former have in bfloat16 as well, Numba has in float32."""
+
+
+def beside(peer):
+    if reason := isa.why_not(peer):
+        pytest.skip(reason)
+    return table.load(), isa.load(peer)
+
 
 @pytest.fixture(scope="module")
 def both():
     """(Numba's table, the compiled one)"""
-    if reason := isa.why_not(PEER):
-        pytest.skip(reason)
-    return table.load(), isa.load(PEER)
+    return beside(PEER)
+
+
+@pytest.fixture(scope="module")
+def both_bfloat16():
+    """The same for bfloat16"""
+    return beside(BFLOAT16_PEER)
 
 
 def test_structs_are_as_large_as_in_c():
@@ -43,7 +56,10 @@ def test_structs_are_as_large_as_in_c():
 
 def test_every_kernel_is_there():
     fields = [name for name, _ in structs.LAYOUTS["KernelTable"]._fields_]
-    assert fields == ["isa", "VL", "NR", "MR", "DOT", "code_bytes", *table.KERNELS]
+    numbers = ["isa", "VL", "NR", "MR", "DOT", "code_bytes", "operand_bytes"]
+    absent = {"attention_bfloat16_scratch", "attention_bfloat16"}
+    assert [name for name in fields if name not in absent] == [*numbers, *table.KERNELS]
+    assert not table.load().attention_bfloat16_scratch(8, 8)
 
 
 def test_it_is_compiled_once():
@@ -88,6 +104,23 @@ def test_linear_int8(both, activation):
             results.append((codes, ranges, out))
         for ours, theirs in zip(*results, strict=True):
             assert np.array_equal(ours, theirs, equal_nan=ours.dtype != np.int8)
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_linear_bfloat16(both_bfloat16, activation):
+    rng = np.random.default_rng(0)
+    for M, N, K in ((1, 5, 1), (13, 2 * both_bfloat16[0].NR + 3, 800), (6, 40, 2101)):
+        x, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), N))
+        results = []
+        for kernels in both_bfloat16:
+            operands = np.zeros((M, round_up(K, 16) * kernels.operand_bytes), np.uint8)
+            kernels.to_operands(x, operands)
+            packed = pack_bfloat16(kernels, w, bias, ACTIVATIONS.get(activation, 0))
+            out = np.zeros((M, round_up(N, kernels.VL)), np.float32)
+            kernels.linear_bfloat16(packed, operands, out, np.ones_like(out))
+            results.append((operands, out))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs)
 
 
 ATTENTION = {
@@ -148,6 +181,11 @@ def test_reading_and_peak(both):
     assert ours.dot_rounds(100, 2) == theirs.dot_rounds(100, 2)
 
 
+def test_peak_of_bfloat16(both_bfloat16):
+    ours, theirs = both_bfloat16
+    assert ours.pair_rounds(100, 2) == theirs.pair_rounds(100, 2)
+
+
 def run_pytest(*arguments, **environment):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     run = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
@@ -161,6 +199,7 @@ def test_on_a_cpu_without_avx():
     run_pytest("-k", "not without_avx and not with_avx512", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
 
 
-def test_in_the_shapes_of_a_cpu_with_avx512():
-    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "int8", "attention")]
-    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files)
+@pytest.mark.parametrize(("names", "pairs"), [(("linear", "bfloat16", "int8", "attention"), ""), (("bfloat16",), "1")])
+def test_in_the_shapes_of_a_cpu_with_avx512(names, pairs):
+    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
+    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files, NUMBA_PAIRS=pairs)

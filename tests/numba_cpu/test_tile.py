@@ -1,4 +1,4 @@
-"""The tile for 8-bit integers on CPUs that are not here: its inner loop, in their assembly."""
+"""The tiles of 8-bit integers and of bfloat16 on CPUs that are not here: their inner loops, in their assembly."""
 
 import os
 import platform
@@ -28,19 +28,27 @@ print(target.MR * target.NV, machine.emit_assembly(binding.parse_assembly(str(mo
 """
 
 
+AVX2 = "+avx2,+fma"
+ICE_LAKE = f"{AVX2}{AVX512},+avx512vnni"
+
+
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 alone")
-@pytest.mark.parametrize(("cpu", "features", "instruction"), [
-    ("haswell", "+avx2,+fma", r"vpmaddwd\t.*%ymm"),
-    ("alderlake", "+avx2,+fma,+avxvnni", r"vpdpbusd\t.*%ymm"),
-    ("skylake-avx512", f"+avx2,+fma{AVX512}", r"vpmaddwd\t.*%zmm"),
-    ("icelake-server", f"+avx2,+fma{AVX512},+avx512vnni", r"vpdpbusd\t.*%zmm"),
+@pytest.mark.parametrize(("tile", "cpu", "features", "instruction", "halves"), [
+    ("_dot", "haswell", AVX2, r"vpmaddwd\t.*%ymm", 1),
+    ("_dot", "alderlake", f"{AVX2},+avxvnni", r"vpdpbusd\t.*%ymm", 1),
+    ("_dot", "skylake-avx512", f"{AVX2}{AVX512}", r"vpmaddwd\t.*%zmm", 1),
+    ("_dot", "icelake-server", ICE_LAKE, r"vpdpbusd\t.*%zmm", 1),
+    ("_pairs", "haswell", AVX2, r"vfmadd\d+ps\t.*%ymm", 2),
+    ("_pairs", "icelake-server", ICE_LAKE, r"vfmadd\d+ps\t.*%zmm", 2),
+    ("_pairs", "sapphirerapids", f"{ICE_LAKE},+avx512bf16", r"vdpbf16ps\t.*%zmm", 1),
 ])  # fmt: skip
-def test_the_inner_loop_stays_in_registers(cpu, features, instruction):
-    run = subprocess.run([sys.executable, "-c", PRINT_THE_LARGEST_TILE], check=True, capture_output=True, text=True,
-                         env=os.environ | {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features})
+def test_the_inner_loop_stays_in_registers(tile, cpu, features, instruction, halves):
+    run = subprocess.run([sys.executable, "-c", PRINT_THE_LARGEST_TILE, tile], check=True, capture_output=True,
+                         text=True, env=os.environ | {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features})
     products, assembly = run.stdout.split(" ", 1)
-    [loop] = [block for block in re.split(r"^\.LBB\w+:", assembly, flags=re.MULTILINE) if "prefetch" in block]
+    blocks = re.split(r"^\.LBB\w+:", assembly, flags=re.MULTILINE)
+    [loop] = [block for block in blocks if re.search(instruction, block) and "prefetch" in block]
     body, jump, _ = re.split(r"^\t(j\w+)", loop, maxsplit=1, flags=re.MULTILINE)
     assert jump == "jg"
-    assert len(re.findall(instruction, body)) == int(products)
+    assert len(re.findall(instruction, body)) == halves * int(products)
     assert "%rsp" not in body

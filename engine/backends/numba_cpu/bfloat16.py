@@ -9,10 +9,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import pairs
-from .emit import VF
+from .emit import VF, VI
 from .linear import product
 from .pointers import Pointer, as_bits
-from .roofline import in_rounds
+from .roofline import fma_rounds, in_rounds
 from .structs import Bits, Double, Floats, Linear, Operands, Output, Size
 from .target import HALVES, MR, NR, NV, VL
 from .tile import pairs_tile
@@ -59,21 +59,24 @@ def pack_bfloat16(y: Linear, panels: Bits, column: Size, w: Bits, n: Size) -> No
 
 @intrinsic
 def pair_loop(typing: Any, n: Any) -> Any:
-    """n rounds of MR*NV independent products, sums serving as weights; returns the sum of all."""
+    """n rounds of MR*NV independent products of pairs, sums serving as weights; returns the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        x = pairs.VP(None)
         starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
-        sums = in_rounds(b, args[0], starts, lambda total: pairs.dot(b, x, pairs.as_weights(b, total), total))
+        sums = in_rounds(b, args[0], starts, lambda x: pairs.dot(b, VI(None), b.bitcast(x, VI), x))
         total = sums[0]
-        for more in sums[1:]:
-            total = b.fadd(total, more)
+        for x in sums[1:]:
+            total = b.fadd(total, x)
         return total
 
     return vector(types.intp), build
 
 
-def pair_rounds(n: Size, sink: Floats) -> Double:
-    """n rounds of independent products of bfloat16, or of FMAs; returns their floating-point operations."""
+def _pair_rounds(n: Size, sink: Floats) -> Double:
+    """n rounds of independent products of pairs; returns their floating-point operations."""
     sink[0] = v_sum(pair_loop(n))
-    return 4.0 / HALVES * VL * MR * NV * n
+    return 4.0 * VL * MR * NV * n
+
+
+pair_rounds = _pair_rounds if HALVES == 1 else fma_rounds
+"""As fma_rounds, of products of bfloat16 where there is an instruction for them."""

@@ -13,7 +13,6 @@ from .target import HALVES, OPERAND_BYTES, VL
 
 # LLVM has had these instructions' types as integers, and reads such as the vectors of bfloat that it has now.
 ROUNDED = ir.VectorType(ir.IntType(16), VL)
-VP = VI if HALVES == 1 else VF
 
 
 def load_operand(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
@@ -28,11 +27,6 @@ def load_weights(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
         return pairs
     widened = b.and_(pairs, _all(0xFFFF0000)) if half else b.shl(pairs, _all(16))
     return b.bitcast(widened, VF)
-
-
-def as_weights(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The lanes of x, floats, as weights."""
-    return b.bitcast(x, VI) if HALVES == 1 else x
 
 
 def dot(b: ir.IRBuilder, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
