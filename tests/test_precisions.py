@@ -14,7 +14,9 @@ from engine.quantize import quantize_rows
 from engine.weights.bfloat16 import to_bfloat16
 
 from .rounded_reference import BFloat16Reference, Int8Reference
-from .test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
+from .test_cython_plan import SHAPES, SMALL, WEIGHTS, make_batch, make_plan, make_weights, one_sequence, plan_module
+
+tools = pytest.importorskip(f"{__package__}.kernels.tools", reason="the compiled kernels are not built")
 
 REFERENCES = {"bfloat16": BFloat16Reference, "int8": Int8Reference}
 
@@ -23,7 +25,7 @@ def mean_square(x):
     return float((x * x).mean())
 
 
-@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("name", tools.available())
 @pytest.mark.parametrize("precision", REFERENCES)
 @pytest.mark.parametrize("shape", ["awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep"])
 def test_as_defined(name, precision, shape):
@@ -31,14 +33,15 @@ def test_as_defined(name, precision, shape):
     config = replace(SHAPES[shape], num_layers=1)
     weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
-    defined = REFERENCES[precision](config, weights, isa.load(name)).forward_unrounded(batch)
-    out = make_plan(config, weights, 2, name, precision=precision).forward(batch)
+    kernels = tools.load(name)
+    defined = REFERENCES[precision](config, weights, kernels).forward_unrounded(batch)
+    out = plan_module.CythonPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
     rounding = mean_square(defined - exact)
     assert rounding > 0
     assert mean_square(out - defined) < 0.01 * rounding
 
 
-@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("name", tools.isa.available())
 @pytest.mark.parametrize("precision", REFERENCES)
 def test_bits_depend_on_the_sequence_alone(name, precision):
     lengths = [40, 130, 1, 17, 64, 65]

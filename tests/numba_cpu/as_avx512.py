@@ -1,7 +1,7 @@
 """A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors there are.
 
-Its instructions for integers cannot be split, so these are multiplied in lanes. With NUMBA_PAIRS set, bfloat16 lies as
-AVX512-BF16 wants it, and its two instructions are emulated.
+Its instructions for integers cannot be split, so these are multiplied in lanes. With AS_AVX512BF16 set, bfloat16 lies
+as that wants it, and its two instructions are emulated.
 """
 
 import os
@@ -9,13 +9,14 @@ import os
 from llvmlite import ir
 from numba.core.registry import cpu_target
 
+PAIRS = ["bf16"] if os.environ.get("AS_AVX512BF16") else []
 CODEGEN = type(cpu_target.target_context.codegen())
 true_tuple = CODEGEN.magic_tuple
 
 
 def magic_tuple(self):
     triple, cpu, features = true_tuple(self)
-    return triple, cpu, features + "".join(f",+avx512{part}" for part in ("f", "bw", "dq", "vl"))
+    return triple, cpu, features + "".join(f",+avx512{part}" for part in ("f", "bw", "dq", "vl", *PAIRS))
 
 
 CODEGEN.magic_tuple = magic_tuple
@@ -24,9 +25,7 @@ from engine.backends.numba_cpu import target  # noqa: E402
 
 target.INTEGERS, target.DOT, target.CODE_BYTES = "lanes", 4, 1
 
-if os.environ.get("NUMBA_PAIRS"):
-    target.HALVES, target.OPERAND_BYTES = 1, 2
-
+if PAIRS:
     from engine.backends.numba_cpu import pairs
     from engine.backends.numba_cpu.emit import VF, VI, fma
 

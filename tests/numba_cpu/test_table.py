@@ -202,4 +202,4 @@ def test_on_a_cpu_without_avx():
 @pytest.mark.parametrize(("names", "pairs"), [(("linear", "bfloat16", "int8", "attention"), ""), (("bfloat16",), "1")])
 def test_in_the_shapes_of_a_cpu_with_avx512(names, pairs):
     files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
-    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files, NUMBA_PAIRS=pairs)
+    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files, AS_AVX512BF16=pairs)

@@ -13,7 +13,10 @@ from .tile import columns, linear_tile
 
 
 def product(step: int, tile: Any) -> Any:
-    """The loops around a tile that takes `step` steps of depth at a time: of weights at `panels`, and rows a that fit."""
+    """The loops around a tile that takes `step` steps of depth at a time, of panels and rows `a` as it wants them.
+
+    Outermost first: slices of K; panels, whose slice stays in cache; tiles of rows of nearly equal height.
+    """
     deepest = step * KC
 
     @inline
@@ -55,7 +58,7 @@ multiply_floats = product(1, linear_tile)
 
 def linear(y: Linear, a: Floats, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
            last: Size) -> None:
-    """Loops, outermost first: slices of K; panels, whose slice stays in cache; tiles of rows of nearly equal height."""
+    """Panels [panel, last) of y for M rows of a."""
     multiply_floats(y, y.panels, a, a_stride, M, residual, out, panel, last)
 
 

@@ -1,6 +1,6 @@
-"""Products of bfloat16 in LLVM's terms, as bfloat16.h has them: two successive steps of depth, a pair, in a 32-bit lane.
+"""Products of bfloat16 in LLVM's terms, as bfloat16.h has them: a 32-bit lane holds a pair, two successive steps of depth.
 
-Where the CPU has vdpbf16ps an operand is a pair, in one vector; elsewhere it is one half of it, widened, in floats.
+Where the CPU has vdpbf16ps an operand is a pair; elsewhere it is a float, and takes one half of a pair, widened.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .emit import F32, I32, VF, VI, call, fma, splat
 from .pointers import store
 from .target import HALVES, OPERAND_BYTES, VL
 
-# LLVM has had these instructions' types as integers, and reads such as the vectors of bfloat that it has now.
+# LLVM now has bfloat in the signatures of these two instructions, but reads integers, as they were, in its place.
 ROUNDED = ir.VectorType(ir.IntType(16), VL)
 
 
