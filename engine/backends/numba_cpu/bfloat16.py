@@ -63,11 +63,7 @@ def pair_loop(typing: Any, n: Any) -> Any:
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
-        sums = in_rounds(b, args[0], starts, lambda x: pairs.dot(b, VI(None), b.bitcast(x, VI), x))
-        total = sums[0]
-        for x in sums[1:]:
-            total = b.fadd(total, x)
-        return total
+        return in_rounds(b, args[0], starts, lambda x: pairs.dot(b, VI(None), b.bitcast(x, VI), x), b.fadd)
 
     return vector(types.intp), build
 

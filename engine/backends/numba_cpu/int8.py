@@ -119,10 +119,7 @@ def dot_loop(typing: Any, n: Any) -> Any:
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         codes = dot.as_codes(b, ir.Constant(VI, [0x01010101] * VL))
         starts = [ir.Constant(VI, [i] * VL) for i in range(MR * NV)]
-        sums = in_rounds(b, args[0], starts, lambda x: dot.dot(b, codes, dot.as_weights(b, x), x))
-        total = sums[0]
-        for x in sums[1:]:
-            total = b.add(total, x)
+        total = in_rounds(b, args[0], starts, lambda x: dot.dot(b, codes, dot.as_weights(b, x), x), b.add)
         return b.sitofp(total, VF)
 
     return vector(types.intp), build

@@ -1,4 +1,4 @@
-"""Products of bfloat16 in LLVM's terms, as bfloat16.h has them: a 32-bit lane holds a pair, two successive steps of depth.
+"""Products of bfloat16 in LLVM's terms, as bfloat16.h has them: a 32-bit lane holds a pair, two steps of depth.
 
 Where the CPU has vdpbf16ps an operand is a pair; elsewhere it is a float, and takes one half of a pair, widened.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from .target import AHEAD, MR, NV, VL
 from .vector import fetch_near, v_add, v_load, v_set1, v_sum, vector
 
 
-def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant],
-              step: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
-    """What n times `step` makes of each of the starting values, all of them in one loop; n is at least 1."""
+def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant], step: Callable[[ir.Value], ir.Value],
+              add: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    """The sum of what n times `step` makes of each of the starting values, all of them in one loop; n is at least 1."""
     before, loop, after = b.block, b.append_basic_block(), b.append_basic_block()
     b.branch(loop)
     b.position_at_end(loop)
@@ -31,7 +32,7 @@ def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant],
         phi.add_incoming(result, loop)
     b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
     b.position_at_end(after)
-    return results
+    return reduce(add, results)
 
 
 @intrinsic
@@ -41,11 +42,7 @@ def fma_loop(typing: Any, n: Any) -> Any:
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         factor, summand = (ir.Constant(VF, [float(np.float32(x))] * VL) for x in (0.999, 1e-3))
         starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
-        sums = in_rounds(b, args[0], starts, lambda x: fma(b, x, factor, summand))
-        total = sums[0]
-        for x in sums[1:]:
-            total = b.fadd(total, x)
-        return total
+        return in_rounds(b, args[0], starts, lambda x: fma(b, x, factor, summand), b.fadd)
 
     return vector(types.intp), build
 
