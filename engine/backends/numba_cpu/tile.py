@@ -88,7 +88,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
     following = [(left, fewer), (a_now, _moved(b, a_now, a_step, kind.a)), (w_now, _moved(b, w_now, w_step, kind.w))]
     results = _add_products(b, kind, 0, a_now, rows, w_now, sums)
     if ahead_now is not None:
-        # Between the halves: for all that LLVM knows it writes, so the weights are not kept, for which registers lack.
+        # Between the halves: as it may write for all that LLVM knows, weights are loaded again, not kept and spilled.
         fetch(b, ahead_now, 2)
         following.append((ahead_now, _moved(b, ahead_now, ahead_step, BYTE)))
     for half in range(1, kind.halves):
@@ -104,7 +104,8 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
 def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
                    ahead: ir.Value, ahead_step: ir.Value) -> Sums:
-    """The same of pairs of steps. Operands are padded to whole pairs where HALVES is 1, else not read there."""
+    """The same of bfloat16 weights [depth/2][nv*VL][2]. Where HALVES is 1 rows are padded to whole pairs, else not read
+    beyond depth."""
     width = nv * PAIRS.vector
 
     def whole(pairs_of_steps: ir.Value) -> Sums:
@@ -143,7 +144,7 @@ def _either(b: ir.IRBuilder, condition: ir.Value, then: Callable[[], Sums], othe
 
 def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
             otherwise: Callable[[int, int, ir.Value], ir.Value] = lambda i, j, x: x) -> Sums:
-    """The sums changed by one function where the pointer is set, by the other, if any, where it is null."""
+    """The sums changed by one function where the pointer is set, by the other where it is null."""
 
     def changed(function: Callable[[int, int, ir.Value], ir.Value]) -> Callable[[], Sums]:
         return lambda: [[function(i, j, x) for j, x in enumerate(row)] for i, row in enumerate(sums)]
