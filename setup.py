@@ -24,8 +24,9 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     INSTRUCTION_SETS["avx512vnni"] = [*INSTRUCTION_SETS["avx512"], "-mavx512vnni"]
     INSTRUCTION_SETS["avx512bf16"] = [*INSTRUCTION_SETS["avx512vnni"], "-mavx512bf16"]
 if os.environ.get("ENGINE_BUILD_WIDE") == "1":
-    # AVX-512's tile shapes without its instructions: lets any machine test them. Not for wheels.
-    INSTRUCTION_SETS["wide"] = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi"]
+    # AVX-512's tile shapes without its instructions: lets any machine test them. Not for wheels, nor for speed: all its
+    # unrolling would take the compiler minutes.
+    INSTRUCTION_SETS["wide"] = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1"]
 
 
 def extension(name, flags, extra_sources=(), **options):

@@ -45,8 +45,8 @@ INLINE vp p_operand(const operand *p) {
     return pair - (vp){0};
 }
 INLINE vp p_lanes(vf x) { return (vp)x; }
-static __attribute__((noinline)) /* as d_dot: compile time */
-vf p_dot(vf sum, vp x, vp weights) {
+/* Not inlined, as d_dot: compile time. */
+static __attribute__((noinline)) vf p_dot(vf sum, vp x, vp weights) {
     sum = (vf)(x << 16) * (vf)(weights << 16) + sum;
     return (vf)(x & (int32_t)0xffff0000) * (vf)(weights & (int32_t)0xffff0000) + sum;
 }
@@ -55,10 +55,10 @@ INLINE uint16_t p_round(float x) {
     memcpy(&bits, &x, sizeof bits);
     return (uint16_t)(x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40);
 }
-INLINE void p_store(operand *p, vf x) {
+static __attribute__((noinline)) void p_store(operand *p, vf x) {
     for (int lane = 0; lane < VL; lane++) p[lane] = p_round(x[lane]);
 }
-INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
+static __attribute__((noinline)) void p_store_pairs(uint16_t *p, vf first, vf second) {
     for (int lane = 0; lane < VL; lane++) p[2 * lane] = p_round(first[lane]), p[2 * lane + 1] = p_round(second[lane]);
 }
 
