@@ -23,7 +23,9 @@ def load(name: str) -> Kernels:
     if name == "numba":
         from engine.backends.numba_cpu import table
 
-        return table.load()
+        for precision in table.KERNELS_OF:
+            kernels = table.load(precision)
+        return kernels
     return isa.load(name)
 
 

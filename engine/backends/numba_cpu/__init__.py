@@ -56,7 +56,7 @@ class NumbaBackend:
         if run.precision not in PRECISIONS:
             raise UnsupportedError(f"the numba backend computes in {', '.join(PRECISIONS)}; precision "
                                    f"{run.precision!r} is not there")
-        return CythonPlan(table.load(), config, weights, run)
+        return CythonPlan(table.load(run.precision), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
         """Single operations on these kernels."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ..cython_cpu.native import Kernels
@@ -13,7 +15,7 @@ from .compiling import compile_kernel
 from .structs import LAYOUTS
 from .target import CODE_BYTES, DOT, MR, NR, OPERAND_BYTES, VL
 
-KERNELS = {
+KERNELS: dict[str, Callable[..., Any]] = {
     "pack": linear.pack,
     "linear": linear.linear,
     "attention_scratch": attention.attention_scratch,
@@ -25,41 +27,62 @@ KERNELS = {
     "embed": embed.embed,
     "activate": elementwise.activate,
     "gate": elementwise.gate,
-    "quantize": int8.quantize,
-    "pack_int8": int8.pack_int8,
-    "linear_int8": int8.linear_int8,
-    "dot_rounds": int8.dot_rounds,
-    # No attention_bfloat16: where it is NULL, attention is in float32.
-    "to_operands": bfloat16.to_operands,
-    "pack_bfloat16": bfloat16.pack_bfloat16,
-    "linear_bfloat16": bfloat16.linear_bfloat16,
-    "pair_rounds": bfloat16.pair_rounds,
     "fma_rounds": roofline.fma_rounds,
     "read": roofline.read,
 }
 """The functions by their field in the table."""
 
+KERNELS_OF: dict[str, dict[str, Callable[..., Any]]] = {
+    "float32": {},
+    # No attention_bfloat16: where it is NULL, attention is in float32.
+    "bfloat16": {
+        "to_operands": bfloat16.to_operands,
+        "pack_bfloat16": bfloat16.pack_bfloat16,
+        "linear_bfloat16": bfloat16.linear_bfloat16,
+        "pair_rounds": bfloat16.pair_rounds,
+    },
+    "int8": {
+        "quantize": int8.quantize,
+        "pack_int8": int8.pack_int8,
+        "linear_int8": int8.linear_int8,
+        "dot_rounds": int8.dot_rounds,
+    },
+}
+"""What a precision takes besides: NULL until it is asked for, as compiling takes seconds."""
+
 _ISA = b"numba"
 _CAPSULE = b"engine.KernelTable"
+
+
+class _Table:
+    """The table's memory, the machine code that it points to, and its face."""
+
+    def __init__(self) -> None:
+        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, code_bytes=CODE_BYTES,
+                                             operand_bytes=OPERAND_BYTES)
+        self.memory.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
+        self.compiled: dict[str, Any] = {}
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
+
+    def fill(self, kernels: dict[str, Callable[..., Any]]) -> None:
+        missing = {name: function for name, function in kernels.items() if name not in self.compiled}
+        for name, function in _progress(missing):
+            self.compiled[name] = compile_kernel(function, KernelCache(name))
+            setattr(self.memory, name, self.compiled[name].address)
+
+
+_table = cache(_Table)
 _lock = threading.Lock()
-_loaded: list[tuple[Kernels, Any, Any]] = []
-"""The table, and what has to live as long as it: its memory and the machine code."""
 
 
-def load() -> Kernels:
-    """The table; the first call compiles it, some seconds, or loads it from the cache (cache.py)."""
+def load(precision: str = "float32") -> Kernels:
+    """The table; the first call for a precision compiles its kernels, or loads them from the cache (cache.py)."""
     with _lock:
-        if not _loaded:
-            compiled = {name: compile_kernel(function, KernelCache(name)) for name, function in _progress(KERNELS)}
-            table = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, code_bytes=CODE_BYTES,
-                                           operand_bytes=OPERAND_BYTES)
-            table.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
-            for name, kernel in compiled.items():
-                setattr(table, name, kernel.address)
-            capsule = ctypes.pythonapi.PyCapsule_New
-            capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-            _loaded.append((Kernels(capsule(ctypes.addressof(table), _CAPSULE, None)), table, compiled))
-        return _loaded[0][0]
+        table = _table()
+        table.fill(KERNELS | KERNELS_OF[precision])
+        return table.kernels
 
 
 def _progress(kernels: dict[str, Any]) -> Any:
