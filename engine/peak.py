@@ -38,8 +38,7 @@ class Peak:
 
 def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> Peak:
     """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""
-    measure = {"float32": measure_fma, "bfloat16": measure_pairs, "int8": measure_dot}[precision]
-    return Peak(measure(threads, repeats), measure_dram(threads, repeats), threads)
+    return Peak(RATES[precision](threads, repeats), measure_dram(threads, repeats), threads)
 
 
 def measure_fma(threads: int, repeats: int = 5) -> float:
@@ -55,6 +54,10 @@ def measure_pairs(threads: int, repeats: int = 5) -> float:
 def measure_dot(threads: int, repeats: int = 5) -> float:
     """10^9 operations a second of independent products of 8-bit integers, likewise."""
     return _best_rate(isa.chosen().dot_rounds, threads, repeats)
+
+
+RATES = {"float32": measure_fma, "bfloat16": measure_pairs, "int8": measure_dot}
+"""By precision: what measures the machine's peak."""
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:

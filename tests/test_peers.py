@@ -56,6 +56,19 @@ def test_a_library_that_did_not_run_says_why_once():
     assert "| **ahead by** |  |  |" in lines
 
 
+def test_numbers_are_added_to_those_that_are_there():
+    pytest.importorskip("tokenizers", reason="needs the extra [text]")
+    from peers.__main__ import merged
+
+    def row(precision, case, median):
+        return {"model": "MiniLM", "precision": precision, **ran("engine", case, median)}
+
+    old = {"peak": {"float32": 200.0}, "rows": [row("float32", "1x16", 1.0), row("float32", "text", 2.0)]}
+    new = [row("float32", "1x16", 3.0), row("int8", "1x16", 4.0)]
+    assert merged(old, new, {"float32": 190.0, "int8": 300.0}) == {
+        "peak": {"float32": 200.0, "int8": 300.0}, "rows": [old["rows"][1], *new]}  # fmt: skip
+
+
 def test_cosines():
     from peers.measure import cosines
 

@@ -31,6 +31,7 @@ def main():
     parser.add_argument("--minilm", type=Path, required=True, help="folder of the real all-MiniLM-L6-v2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few repeats: shows that all works, not how fast")
+    parser.add_argument("--keep", action="store_true", help="add to the numbers that are there, of this machine")
     parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="where the models are put")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the table, figure and numbers")
     for option, choices in (("models", CASES), ("precisions", PRECISIONS), ("cases", [*SHAPES, TEXT]),
@@ -39,13 +40,28 @@ def main():
                             help=f"only these: {', '.join(choices)}")  # fmt: skip
     a = parser.parse_args()
     write_folders(a.files, a.minilm)
-    rows, peak = measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick)
-    numbers = {"machine": machine(a.threads), "peak": peak, "quick": a.quick, "text": text(a.files / "MiniLM"),
-               "rows": rows}  # fmt: skip
+    numbers = {"machine": machine(a.threads), "quick": a.quick, "text": text(a.files / "MiniLM")}
     a.out.mkdir(parents=True, exist_ok=True)
-    (a.out / "peers.json").write_text(json.dumps(numbers, indent=1) + "\n")
-    (a.out / "peers.md").write_text(table(numbers))
+    old = json.loads((a.out / "peers.json").read_text()) if a.keep else {"peak": {}, "rows": []}
+    for rows, peak in measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick):
+        numbers |= merged(old, rows, peak)
+        replace(a.out / "peers.json", json.dumps(numbers, indent=1) + "\n")
+    replace(a.out / "peers.md", table(numbers))
     draw(numbers, a.out / "peers.svg")
+
+
+def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
+    """The rows, and the old ones of other models, precisions and cases; the higher limits."""
+    measured = {(row["model"], row["precision"], row["case"]) for row in rows}
+    kept = [row for row in old["rows"] if (row["model"], row["precision"], row["case"]) not in measured]
+    return {"peak": {name: max(limit, old["peak"].get(name, 0)) for name, limit in peak.items()}, "rows": kept + rows}
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file so that it is whole at any time."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def machine(threads: int) -> dict:

@@ -1,6 +1,7 @@
 """The turns: every library of one precision on one case, again and again, so that a busy minute hits all alike."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
@@ -36,8 +37,8 @@ class Clock:
         self.peak = {precision: max(most, self.peak[precision]) for precision, most in self.worker.call("peak").items()}
 
 
-def measure(root: Path, threads: int, models, precisions, cases, libraries, quick: bool) -> tuple[list[dict], dict]:
-    """A row for each model, precision, case and library, and the machine's limits.
+def measure(root: Path, threads: int, models, precisions, cases, libraries, quick: bool) -> Iterator[tuple[list, dict]]:
+    """The rows so far, one for each model, precision, case and library, and the machine's limits, again and again.
 
     A row has model, precision, case, library; then median and minimum in seconds, of so many calls, cosine and
     least_cosine to `REFERENCE` in float32 (the mean over vectors, and the worst), and fraction of the limit of the
@@ -59,7 +60,7 @@ def measure(root: Path, threads: int, models, precisions, cases, libraries, quic
                         cells = group.run(case, work, references[case], clock, turns, most_calls)
                         rows += [{"model": model, "precision": precision, "case": case, "library": name, **cell}
                                  for name, cell in cells.items()]  # fmt: skip
-    return rows, clock.peak
+                        yield rows, clock.peak
 
 
 def names(precision: str, libraries: list[str]) -> list[str]:

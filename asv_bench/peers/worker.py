@@ -112,9 +112,9 @@ class Bench:
 
     def peak(self) -> dict[str, float]:
         """What the machine can do at most, as the engine measures it: 10^9 operations a second in each precision."""
-        from engine.peak import measure_dot, measure_fma
+        from engine.peak import RATES
 
-        return {"float32": measure_fma(self.threads, repeats=1), "int8": measure_dot(self.threads, repeats=1)}
+        return {precision: measure(self.threads, repeats=1) for precision, measure in RATES.items()}
 
     def work(self, case: str):
         """The case as a function of nothing."""

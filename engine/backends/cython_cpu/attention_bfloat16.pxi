@@ -1,6 +1,6 @@
-# Attention in bfloat16, where there is an instruction for its products, and of the plain kind: every query sees every key,
-# out[T,e] = softmax(q k^T scale) v. As attention.pxi, but that the operands of both products are rounded to bfloat16 and
-# lie as these want them. Scores, softmax and sums are float32.
+# Attention in bfloat16, where there is an instruction for its products, and of the plain kind: every query sees every
+# key, out[T,e] = softmax(q k^T scale) v. As attention.pxi, but that the operands of both products are rounded to bfloat16
+# and lie as these want them. Scores, softmax and sums are float32.
 #
 #   for each group of QUERIES queries                in scratch
 #     for each of its blocks of W queries

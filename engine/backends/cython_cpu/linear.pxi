@@ -1,5 +1,5 @@
-# The packed matrix product: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), its weights in float32, or in
-# bfloat16 and pairs of successive k (bfloat16.h).
+# The packed matrix product: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), its weights in float32, or
+# in bfloat16 and pairs of successive k (bfloat16.h).
 
 cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
                                  const float* residual, const Output* out, Py_ssize_t panel,

@@ -1,5 +1,22 @@
 # Kernels one at a time on NumPy arrays, for tests and benchmarks. Arguments are trusted: sizes are the caller's task.
 
+cdef Output output_at(float[:, :] out, Py_ssize_t width, Py_ssize_t block):
+    cdef Output target
+    target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width, block
+    return target
+
+
+cdef Attention attention_of(const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale):
+    # Without options, and without a band.
+    cdef Attention call
+    memset(&call, 0, sizeof(call))
+    call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+    call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
+    call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
+    call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+    return call
+
+
 cdef class Kernels:
     """The kernel table of one instruction set; `capsule` is the attribute `table` of a kernels module."""
 
@@ -32,11 +49,7 @@ cdef class Kernels:
     def linear(self, PackedLinear map, const float[:, :] a, float[:, :] out, const float[:, :] residual=None,
                Py_ssize_t width=0, Py_ssize_t block=0):
         """out [M,N] = activation(a [M,K] w^T + bias + residual [M,N]); width, block: see table.pxd, Output."""
-        cdef Output target
-        target.data = &out[0, 0]
-        target.stride = out.strides[0] // 4
-        target.width = width or map.y.N
-        target.block = block
+        cdef Output target = output_at(out, width or map.y.N, block)
         cdef const float* extra = &residual[0, 0] if residual is not None else NULL
         with nogil:
             self.table.linear(&map.y, &a[0, 0], a.strides[0] // 4, a.shape[0], extra, &target, 0,
@@ -61,8 +74,7 @@ cdef class Kernels:
     def linear_int8(self, PackedInt8 map, const signed char[:, ::1] codes, const float[:, ::1] ranges, float[:, :] out,
                     const float[:, :] residual=None, Py_ssize_t width=0, Py_ssize_t block=0):
         """As `linear`, of codes and ranges [M,2] by `quantize`."""
-        cdef Output target
-        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        cdef Output target = output_at(out, width or map.y.N, block)
         cdef const float* extra = &residual[0, 0] if residual is not None else NULL
         with nogil:
             self.table.linear_int8(&map.y, &codes[0, 0], codes.shape[1] // self.table.code_bytes,
@@ -83,8 +95,7 @@ cdef class Kernels:
     def linear_bfloat16(self, PackedBFloat16 map, const unsigned char[:, ::1] operands, float[:, :] out,
                         const float[:, :] residual=None, Py_ssize_t width=0, Py_ssize_t block=0):
         """As `linear`, of rows by `to_operands`."""
-        cdef Output target
-        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        cdef Output target = output_at(out, width or map.y.N, block)
         cdef const float* extra = &residual[0, 0] if residual is not None else NULL
         with nogil:
             self.table.linear_bfloat16(&map.y, &operands[0, 0], operands.shape[1] // self.table.operand_bytes,
@@ -96,13 +107,8 @@ cdef class Kernels:
                   const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
                   size_t captured=0):
         """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; the options as in table.pxd, bias and mask [T,S]."""
-        cdef Attention call
-        memset(&call, 0, sizeof(call))
-        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
-        call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
-        call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
-        call.T, call.S, call.d, call.e = q.shape[0], k.shape[0], q.shape[1], v.shape[1]
-        call.low, call.high, call.scale, call.softcap = low, high, scale, softcap
+        cdef Attention call = attention_of(q, k, v, out, scale)
+        call.low, call.high, call.softcap = low, high, softcap
         if bias is not None:
             call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
         if mask is not None:
@@ -114,12 +120,7 @@ cdef class Kernels:
     def attention_bfloat16(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out,
                            float scale, float[::1] scratch):
         """As `attention` without options, in bfloat16; the scratch is that of `attention_bfloat16_scratch`."""
-        cdef Attention call
-        memset(&call, 0, sizeof(call))
-        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
-        call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
-        call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
-        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+        cdef Attention call = attention_of(q, k, v, out, scale)
         with nogil:
             self.table.attention_bfloat16(&call, &scratch[0])
 

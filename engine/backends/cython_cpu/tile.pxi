@@ -16,7 +16,7 @@ cdef struct Tile:
     const void* b
     float* out
     Py_ssize_t depth
-    Py_ssize_t a_stride             # elements from one row of a to the next (CONTEXT: from one step of depth, or pair, to the next)
+    Py_ssize_t a_stride             # elements from one row of a to the next; CONTEXT: from one step of depth, or pair
     Py_ssize_t b_stride             # elements from one step of depth, or pair, to the next, where b is not a panel
     Py_ssize_t out_stride
     Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns
