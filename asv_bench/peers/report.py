@@ -130,7 +130,9 @@ def draw(numbers: dict, path) -> None:
     for line, model in zip(panels, models, strict=True):
         line[0].set_ylabel("speed, engine in float32 = 1")
         for panel, precision in zip(line, precisions, strict=True):
-            bars(panel, [r for r in rows if (r["model"], r["precision"]) == (model, precision)], CASES[model], own)
+            shown = [r for r in rows if (r["model"], r["precision"]) == (model, precision)]
+            panel.set_visible(bool(shown))
+            bars(panel, shown, [case for case in CASES[model] if any(r["case"] == case for r in shown)], own)
             panel.set_title(f"{model}, {precision}", loc="left", fontsize=10)
     legend = {}
     for panel in panels.flat:
