@@ -29,7 +29,8 @@ def mean_square(x):
 @pytest.mark.parametrize("precision", REFERENCES)
 @pytest.mark.parametrize("shape", ["awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep"])
 def test_as_defined(name, precision, shape):
-    # One layer: a number that float32 rounds to its other neighbour moves more of them in each layer above.
+    # One layer: a number that float32 rounds to its other neighbour moves more of them in each layer above. One in some
+    # hundred does so, for 12 times the mean square of rounding; a rounding left out makes a quarter and more of it.
     config = replace(SHAPES[shape], num_layers=1)
     weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
@@ -38,7 +39,7 @@ def test_as_defined(name, precision, shape):
     out = plan_module.CythonPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
     rounding = mean_square(defined - exact)
     assert rounding > 0
-    assert mean_square(out - defined) < 0.01 * rounding
+    assert mean_square(out - defined) < 0.05 * rounding
 
 
 @pytest.mark.parametrize("name", tools.isa.available())
