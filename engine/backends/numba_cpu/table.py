@@ -62,15 +62,20 @@ class _Table:
                                              operand_bytes=OPERAND_BYTES)
         self.memory.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
         self.compiled: dict[str, Any] = {}
+        self.precisions: set[str] = set()
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
 
-    def fill(self, kernels: dict[str, Callable[..., Any]]) -> None:
-        missing = {name: function for name, function in kernels.items() if name not in self.compiled}
+    def fill(self, precision: str) -> None:
+        if precision in self.precisions:    # every single operation asks
+            return
+        missing = {name: function for name, function in (KERNELS | KERNELS_OF[precision]).items()
+                   if name not in self.compiled}
         for name, function in _progress(missing):
             self.compiled[name] = compile_kernel(function, KernelCache(name))
             setattr(self.memory, name, self.compiled[name].address)
+        self.precisions.add(precision)
 
 
 _table = cache(_Table)
@@ -81,7 +86,7 @@ def load(precision: str = "float32") -> Kernels:
     """The table; the first call for a precision compiles its kernels, or loads them from the cache (cache.py)."""
     with _lock:
         table = _table()
-        table.fill(KERNELS | KERNELS_OF[precision])
+        table.fill(precision)
         return table.kernels
 
 
