@@ -14,6 +14,7 @@ import numpy as np
 
 from .config import ModelConfig
 from .errors import WeightsError
+from .groups import LIMIT, heads_of, integer_sums, to_groups
 
 EMBEDDINGS = {
     "embeddings.word": ("V", "D"),
@@ -48,6 +49,9 @@ TABLES = ("embeddings.word", "embeddings.position")
 """The tables that may be in fewer bits. Not that of token types: it has few rows, and what rounding does to one of them
 is added to every token.
 """
+
+_SLAB = 2**20
+"""Numbers looked at together: a large matrix costs no large temporary."""
 
 LINEAR = ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down")
 """The linear maps of a layer."""
@@ -110,7 +114,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in dtypes:
             problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
-        elif problem := _impossible(name, array):
+        elif problem := _impossible(name, array) or _overfull(config, name, array):
             problems.append(f"{name} holds {problem}")
     if problems:
         shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
@@ -128,10 +132,22 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
     return None
 
 
+def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
+    """What int8 weights of a linear map come to in a group of inputs, if that is too much; see `engine.groups`."""
+    if array.dtype != np.int8 or name in TABLES:
+        return None
+    heads, step = heads_of(config, name), max(1, _SLAB // array.shape[1])
+    slabs = (array[i : i + step] for i in range(0, len(array), step))
+    most = max(int(np.max(integer_sums(to_groups(slab, heads)))) for slab in slabs)
+    if most <= LIMIT:
+        return None
+    return f"weights of one sign that come to {most} in a group of inputs, expected {LIMIT} at most (see engine.groups)"
+
+
 def _all_finite(array: np.ndarray) -> bool:
-    """True if no entry, float32 or bfloat16, is NaN or infinite; in slabs: a large table costs no large temporary."""
+    """True if no entry, float32 or bfloat16, is NaN or infinite."""
     flat = array.reshape(-1)
-    slabs = (flat[i : i + 1_048_576] for i in range(0, flat.size, 1_048_576))
+    slabs = (flat[i : i + _SLAB] for i in range(0, flat.size, _SLAB))
     if array.dtype == np.uint16:
         return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
     return all(bool(np.isfinite(slab).all()) for slab in slabs)

@@ -1,10 +1,10 @@
 """Matrices in fewer bits: bfloat16, or int8, symmetric, with one scale for each row.
 
-In int8, w ~ weight * scale[:, None], where scale is the largest |w| of a row over 127 and weight = w / scale is rounded
-half to even. The affine map is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient
-Integer-Arithmetic-Only Inference" (arXiv 1712.05877, equation 1, without a zero point); a scale for each row of a
-transformer's weights, beside one for each token's activations, is the scheme of ZeroQuant (arXiv 2206.01861). A row is
-an output channel of a linear map, or a token of a table.
+In int8, w ~ weight * scale[:, None], where weight = w / scale is rounded half to even. The affine map is that of Jacob
+et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (equation 1 of
+arXiv 1712.05877, without a zero point); a scale for each row of a transformer's weights, beside one for each token's
+activations, is the scheme of ZeroQuant (arXiv 2206.01861). A row is an output channel of a linear map, or a token of a
+table. Weights of linear maps keep to the bound of `engine.groups`.
 """
 
 from __future__ import annotations
@@ -16,38 +16,71 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import InputError
-from .parameters import matrices
+from .groups import LIMIT, from_groups, group_sums, heads_of, integer_sums, to_groups
+from .parameters import TABLES, matrices
 from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
     from .model import Model
 
 _BLOCK = 2**20
-"""Numbers worked on at a time: bounds the float32 temporary."""
+"""Numbers worked on at a time: bounds the float32 temporaries."""
 
 
 def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8 [N, K] in -127..127 and float32 scale [N] of a finite float32 matrix w [N, K] (see the module).
+    """int8 [N, K] in -127..127 and float32 scale [N] of a finite float32 matrix w [N, K]: for a table.
 
-    A row of zeros has the scale 1. Raises `InputError` for anything but a finite float32 matrix.
+    The scale is the largest |w| of a row over 127; a row with nothing above 1e-30 becomes zeros with the scale 1.
+    Raises `InputError` for anything but a finite float32 matrix.
     """
-    if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
-        raise InputError(f"quantize_rows takes a float32 matrix [N, K], not {w.dtype} of shape {list(w.shape)}")
-    weight, scale = np.empty(w.shape, np.int8), np.empty(len(w), np.float32)
-    rows = max(1, _BLOCK // w.shape[1])
-    for i in range(0, len(w), rows):
-        block = w[i : i + rows]
-        largest = np.maximum(block.max(axis=1), -block.min(axis=1))
-        if not np.isfinite(largest).all():
-            raise InputError("quantize_rows takes finite numbers, and the matrix holds NaN or infinity")
-        step = largest / np.float32(127)
-        step[step == 0] = 1
-        ratio = block / step[:, None]
-        np.rint(ratio, out=ratio)
-        # Where the scale is subnormal, and so itself rounded, the ratio may exceed 127.
-        weight[i : i + rows] = np.clip(ratio, -127, 127, out=ratio)
-        scale[i : i + rows] = step
+    weight, scale = _empty(w)
+    for rows in _blocks(w):
+        scale[rows] = _scale(_largest(w[rows]))
+        weight[rows] = np.rint(w[rows] / scale[rows, None])
     return weight, scale
+
+
+def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The same for the weight of a linear map, within the bound of `engine.groups`, which often makes the scale larger.
+
+    heads: how many heads the K inputs come from, see `engine.groups.heads_of`. Where rounding would take a group beyond
+    the bound, its weights are rounded towards zero.
+    """
+    weight, scale = _empty(w)
+    for rows in _blocks(w):
+        largest = _largest(w[rows])
+        sums = group_sums(to_groups(w[rows] / np.float32(LIMIT), heads))
+        scale[rows] = _scale(largest, np.max([part.max(axis=(1, 2)) for part in sums], axis=0))
+        ratio = w[rows] / scale[rows, None]
+        groups, exact = to_groups(np.rint(ratio).astype(np.int8), heads), to_groups(ratio, heads)
+        row, group, part = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)
+        groups[row, group, :, part] = np.trunc(exact[row, group, :, part])
+        weight[rows] = from_groups(groups, w.shape[1], heads)
+    return weight, scale
+
+
+def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
+        raise InputError(f"only a float32 matrix [N, K] can be quantized, not {w.dtype} of shape {list(w.shape)}")
+    return np.empty(w.shape, np.int8), np.empty(len(w), np.float32)
+
+
+def _blocks(w: np.ndarray) -> list[slice]:
+    rows = max(1, _BLOCK // w.shape[1])
+    return [slice(i, i + rows) for i in range(0, len(w), rows)]
+
+
+def _largest(block: np.ndarray) -> np.ndarray:
+    """The largest |w| of each row."""
+    largest = np.maximum(block.max(axis=1), -block.min(axis=1))
+    if not np.isfinite(largest).all():
+        raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
+    return largest
+
+
+def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
+    # Far from subnormal numbers, with their few digits, ratios are within an ulp of 127.
+    return np.where(largest > 1e-30, np.maximum(largest / np.float32(127), least), 1)
 
 
 def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -77,5 +110,8 @@ def convert_model(model: Model, precision: str) -> Model:
             weights[name] = to_bfloat16(widen(weights, name))
             weights.pop(f"{name}_scale", None)
         elif precision == "int8" and stored != np.int8:
-            weights[name], weights[f"{name}_scale"] = quantize_rows(widen(weights, name))
+            wide = widen(weights, name)
+            weights[name], weights[f"{name}_scale"] = (
+                quantize_rows(wide) if name in TABLES else quantize_linear(wide, heads_of(model.config, name))
+            )
     return replace(model, weights=weights)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from engine.backends.reference.encoder import ReferencePlan
-from engine.quantize import quantize_rows
+from engine.groups import heads_of
+from engine.quantize import quantize_linear
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 
@@ -43,7 +44,8 @@ class Int8Reference(RoundedReference):
     """Weights in int8 with a scale for each column, rows in codes over their own range."""
 
     def linear(self, x, name):
-        weight, scale = quantize_rows(self.weights[f"{name}.weight"].astype(np.float32))
+        stored = f"{name}.weight"
+        weight, scale = quantize_linear(self.weights[stored].astype(np.float32), heads_of(self.config, stored))
         low = x.min(axis=1, keepdims=True)
         step = (x.max(axis=1, keepdims=True) - low) / 255
         rounded = low + step * np.rint((x - low) / np.where(step > 0, step, 1))

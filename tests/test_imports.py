@@ -13,7 +13,8 @@ PACKAGE = Path(engine.__file__).parent
 LEVELS = [
     {"errors"},
     {"config"},
-    {"parameters", "batch", "cpus"},
+    {"groups", "batch", "cpus"},
+    {"parameters"},
     {"packing"},
     {"weights"},
     {"families"},

@@ -183,6 +183,7 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
     arrays["layers.0.attention.output.weight_scale"] = ones * 0
     arrays["layers.0.ffn.up.weight_scale"] = ones
     arrays["layers.1.ffn.up.weight"] = np.full((20, 12), -128, np.int8)
+    arrays["layers.0.attention.output.weight"] = np.full((12, 12), -65, np.int8)
     arrays["layers.1.ffn.down.weight"] = np.ones((12, 20), np.float32)
     arrays["layers.1.attention.key.weight"] = np.ones((12, 11), np.int8)
     arrays["embeddings.word"] = np.ones((30, 12), np.uint8)
@@ -199,6 +200,8 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
         "  embeddings.token_type has dtype int8, expected float32",
         "  embeddings.word has dtype uint8, expected float32 or uint16 or int8",
         "  layers.0.attention.key.weight_scale has dtype int8, expected float32",
+        "  layers.0.attention.output.weight holds weights of one sign that come to 130 in a group of inputs, "
+        "expected 128 at most (see engine.groups)",
         "  layers.0.attention.output.weight_scale holds a scale that is not above 0",
         "  layers.0.attention.value.weight_scale holds NaN or infinity",
         "  layers.0.ffn.up.weight_scale has shape [12], expected [20]",

@@ -9,8 +9,9 @@ from engine.backends import get_backend
 from engine.backends.reference import ReferenceBackend
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
+from engine.groups import heads_of
 from engine.parameters import linear_maps
-from engine.quantize import quantize_rows
+from engine.quantize import quantize_linear
 from engine.weights.bfloat16 import to_bfloat16
 
 from .rounded_reference import BFloat16Reference, Int8Reference
@@ -60,11 +61,12 @@ def test_bits_depend_on_the_sequence_alone(name, precision):
 def test_weights_rounded_ahead_give_the_same_bits(precision):
     weights = dict(WEIGHTS)
     for name in linear_maps(SMALL):
-        weight = weights[f"{name}.weight"]
+        stored = f"{name}.weight"
         if precision == "int8":
-            weights[f"{name}.weight"], weights[f"{name}.weight_scale"] = quantize_rows(weight)
+            rounded = quantize_linear(weights[stored], heads_of(SMALL, stored))
+            weights[stored], weights[f"{stored}_scale"] = rounded
         else:
-            weights[f"{name}.weight"] = to_bfloat16(weight)
+            weights[stored] = to_bfloat16(weights[stored])
     batch = make_batch(SMALL, [9, 80])
     plans = [make_plan(SMALL, w, precision=precision) for w in (WEIGHTS, weights)]
     assert np.array_equal(plans[0].forward(batch), plans[1].forward(batch))

@@ -8,30 +8,28 @@ from hypothesis import strategies as st
 from engine.backends.cython_cpu.pack import ACTIVATIONS
 from engine.backends.reference import ops as reference
 
-from .tools import assert_guards, available, guarded, load, pack_int8, round_up
+from .tools import assert_guards, available, guarded, input_groups, load, pack_int8, random_int8, round_up
 
 EPS = np.finfo(np.float32).eps
 GUARD = 77
 
 
 def quantize(kernels, x):
-    """Codes [M,K] as int64, ranges [M,2] and the bytes that the product takes; nothing is written beyond a row."""
+    """Codes [M,K] as int64, ranges [M,2] and the codes that the product takes; nothing is written beyond a row."""
     M, K = x.shape
-    width = round_up(K, kernels.VL) * kernels.code_bytes + 64
-    codes = np.full((M + 1, width), GUARD, np.int8)
+    codes = np.full((M + 1, round_up(K, kernels.VL) + 64), GUARD, np.uint8)
     ranges = guarded(M, 2, 2)
     kernels.quantize(x, codes[:M], ranges)
     assert_guards(ranges)
     assert (codes[M] == GUARD).all()
-    assert (codes[:M, round_up(K, kernels.VL) * kernels.code_bytes :] == GUARD).all()
-    kind = np.uint8 if kernels.code_bytes == 1 else np.int16
-    return codes[:M].view(kind)[:, :K].astype(np.int64), np.ascontiguousarray(ranges), codes[:M]
+    assert (codes[:M, round_up(K, kernels.VL) :] == GUARD).all()
+    return codes[:M, :K].astype(np.int64), np.ascontiguousarray(ranges), codes[:M]
 
 
 def problem(seed, M, N, K):
     rng = np.random.default_rng(seed)
     x, bias = rng.standard_normal((M, K), np.float32), rng.standard_normal(N, np.float32)
-    return x, rng.integers(-127, 128, (N, K)).astype(np.int8), rng.random(N, np.float32) / 100, bias
+    return x, random_int8(rng, N, K), rng.random(N, np.float32) / 100, bias
 
 
 def check(kernels, x, w, scale, bias, activation=None, residual=None):
@@ -105,11 +103,16 @@ def test_every_depth(kernels, K):
     check(kernels, *problem(K, 7, 20, K))
 
 
-def test_largest_sums(kernels):
+@pytest.mark.parametrize("four", [(32, 32, 32, 32), (127, 1, 0, 0), (0, 64, 0, 64), (127, -127, 1, -1), (0, 0, 3, 125)])
+def test_largest_sums(kernels, four):
+    """Groups as full as they may be, of either sign, against codes of 255: sums of products are nearest to 2^15."""
     K = 4096
-    x = np.tile(np.array([0, 1], np.float32), (3, K // 2))
-    w = np.full((9, K), 127, np.int8)
-    w[1::2] = -127
+    x = np.ones((3, K), np.float32)
+    x[:, 8:16] = 0
+    w = np.zeros((9, K), np.int8)
+    for group in input_groups(K).T:
+        w[:, group] = four
+    w[1::2] *= -1
     check(kernels, x, w, np.full(9, 1e-4, np.float32), np.zeros(9, np.float32))
 
 

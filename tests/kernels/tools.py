@@ -73,6 +73,19 @@ def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor
     assert error <= factor * allowed + floor, f"error {error:.3g}, the plain formula's is {allowed:.3g}"
 
 
+def input_groups(K: int) -> np.ndarray:
+    """The group of each of K inputs, as 0 or 1 [K, groups]: {0, 1, 4, 5} and {2, 3, 6, 7} of every eight."""
+    k = np.arange(K)
+    return (k // 8 * 2 + k // 2 % 2)[:, None] == np.arange(-(-K // 8) * 2)
+
+
+def random_int8(rng: np.random.Generator, N: int, K: int) -> np.ndarray:
+    """int8 weights [N,K] as large as kernels take them: those of one sign in a group come to 128 at most."""
+    w, groups = rng.integers(-127, 128, (N, K)), input_groups(K)
+    sums = np.where(w > 0, np.maximum(w, 0) @ groups @ groups.T, np.maximum(-w, 0) @ groups @ groups.T)
+    return np.trunc(w * np.minimum(1, 128 / np.maximum(sums, 1))).astype(np.int8)
+
+
 def round_up(n: int, to: int) -> int:
     """The least multiple of `to` that is at least n."""
     return -(-n // to) * to

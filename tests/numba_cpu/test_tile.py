@@ -22,9 +22,10 @@ body = getattr(tile, sys.argv[1])
 names = [name for name in body.__annotations__ if name not in ("b", "mr", "nv", "return")]
 module = ir.Module()
 kinds = [SIZE if name in sizes else POINTER for name in names]
-tile._function(module, body, target.MR, target.NV, kinds).linkage = "external"
+rows = target.DOT_MR if body is tile._dot else target.MR
+tile._function(module, body, rows, target.NV, kinds).linkage = "external"
 machine = binding.Target.from_triple(target.TRIPLE).create_target_machine(target.CPU, target.FEATURES, opt=3)
-print(target.MR * target.NV, machine.emit_assembly(binding.parse_assembly(str(module))))
+print(rows * target.NV, machine.emit_assembly(binding.parse_assembly(str(module))))
 """
 
 

@@ -68,7 +68,7 @@ cdef class Encoder:
         m.context_stride = row_stride(H * m.dp)
         m.hidden_stride = row_stride(m.layers[0].up.N)
         if isinstance(layers[0][0], PackedInt8):
-            m.precision, m.operand_bytes = INT8, kernels.table.code_bytes
+            m.precision, m.operand_bytes = INT8, 1
         elif isinstance(layers[0][0], PackedBFloat16):
             m.precision, m.operand_bytes = BFLOAT16, kernels.table.operand_bytes % sizeof(float)
         if m.operand_bytes:     # an odd number of cache lines, as in row_stride

@@ -8,25 +8,28 @@
 cdef extern from "dot.h" nogil:
     ctypedef struct vd:
         pass
-    ctypedef int code
+    ctypedef struct vcodes:
+        pass
+    ctypedef struct vweights:
+        pass
     enum:
         DOT
+        DOT_MR
     vd d_zero()
-    vd d_weights(const signed char* p)
-    vd d_codes(const code* p)
-    vd d_dot(vd sum, vd codes, vd weights)
+    vcodes d_codes(const unsigned char* p)
+    vweights d_weights(const signed char* p)
+    vd d_dot(vd sum, vcodes codes, vweights weights)
     vf d_float(vd x)
-    void d_store(code* p, vf x)
+    void d_store(unsigned char* p, vf x)
 
 
-cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* codes, Py_ssize_t codes_stride,
-                   RowRange* ranges) noexcept nogil:
+cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, unsigned char* codes,
+                   Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil:
     # A row that holds NaN or infinity gets the step NaN, which makes NaN of all its results.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef int tail = <int>(K % VL)
     cdef vf least, most, probe, value, low, inverse
     cdef float step
-    cdef code* out = <code*>codes
     for row in range(M):
         least = most = v_set1(x[0])
         probe = v_set1(0.0)
@@ -43,15 +46,15 @@ cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
         i = 0
         while i < K:
             value = v_mul(v_sub(v_load(x + i) if i < whole else v_loadn(x + i, tail), low), inverse)
-            d_store(out + i, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+            d_store(codes + i, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
             i += VL
         x += x_stride
-        out += codes_stride
+        codes += codes_stride
 
 
 cdef struct DotTile:
-    const void* a                   # codes [mr][a_stride]
-    const signed char* b            # [depth][nv*VL][DOT]
+    const unsigned char* a          # codes [mr][a_stride]
+    const signed char* b            # [depth][nv][DOT/4][VL][4]
     float* out
     Py_ssize_t depth                # in steps of DOT
     Py_ssize_t a_stride
@@ -68,12 +71,12 @@ cdef struct DotTile:
 
 
 cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
-    cdef vd acc[MR * NV]
-    cdef vd w[NV]
-    cdef vd x
+    cdef vd acc[DOT_MR * NV]
+    cdef vweights w[NV]
+    cdef vcodes x
     cdef vf y
     cdef const signed char* b = t.b
-    cdef const code* a = <const code*>t.a
+    cdef const unsigned char* a = t.a
     cdef const char* ahead = t.ahead
     cdef float* out
     cdef int i, j
@@ -106,7 +109,7 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
 
 
 cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil:
-    if mr == 6:
+    if DOT_MR > 5 and mr == 6:
         dot_tile(6, nv, t)
     elif mr == 5:
         dot_tile(5, nv, t)
@@ -131,11 +134,11 @@ cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
         dot_rows(mr, 3, t)
 
 
-cdef void linear_int8(const LinearInt8* y, const void* codes, Py_ssize_t codes_stride, const RowRange* ranges,
+cdef void linear_int8(const LinearInt8* y, const unsigned char* codes, Py_ssize_t codes_stride, const RowRange* ranges,
                       Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
                       Py_ssize_t last) noexcept nogil:
     # The depth is not cut: a panel's slice of 3072 integers is as large as one of 768 floats.
-    cdef Py_ssize_t tiles = (M + MR - 1) // MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
+    cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
     cdef int j, nv
     cdef DotTile t
     t.depth, t.a_stride, t.out_stride, t.activation = depth, codes_stride, out.stride, y.activation
@@ -150,7 +153,7 @@ cdef void linear_int8(const LinearInt8* y, const void* codes, Py_ssize_t codes_s
         row = 0
         for i in range(tiles):
             next_row = M * (i + 1) // tiles
-            t.a = <const code*>codes + row * codes_stride
+            t.a = codes + row * codes_stride
             t.ranges = ranges + row
             t.ahead = <const char*>t.b + depth * NR * DOT + depth * NR * DOT * i // tiles
             t.out = out.data + row * out.stride
@@ -163,36 +166,42 @@ cdef void pack_int8(const LinearInt8* y, signed char* panels, float* sums, Py_ss
                     Py_ssize_t n) noexcept nogil:
     # Columns [column, column + n) of the panels, from the rows of w[n,K], and their sums; the caller zeroes both before.
     cdef Py_ssize_t depth = (y.K + DOT - 1) // DOT, i, k, c, first, width
-    cdef signed char* panel
+    cdef signed char* lane
     cdef long long total
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
-        panel = panels + first * depth * DOT + (c - first) * DOT
+        lane = panels + first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4
         total = 0
         for k in range(y.K):
-            panel[k // DOT * width * DOT + k % DOT] = w[i * y.K + k]
+            lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]
             total += w[i * y.K + k]
         sums[c] = total
 
 
+cdef signed char ONES[NV * VL * DOT]
+memset(ONES, 1, sizeof(ONES))
+
+
 cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # As fma_rounds, of DOT products a lane; returns integer operations. Sums serve as weights, so that no two products
-    # are the same to the compiler.
-    cdef vd acc[MR * NV]
-    cdef vd x
-    cdef int i
+    # As fma_rounds, of DOT products a lane; returns integer operations. Codes are read at changing places, so that no two
+    # products are the same to the compiler.
+    cdef vd acc[DOT_MR * NV]
+    cdef vweights w[NV]
+    cdef vcodes x
+    cdef int i, j
     cdef Py_ssize_t k
-    cdef signed char ones[64]
-    memset(ones, 1, 64)
-    x = d_codes(<const code*>ones)
-    for i in range(MR * NV):
-        acc[i] = d_dot(d_zero(), x, d_weights(ones))
+    for j in range(NV):
+        w[j] = d_weights(ONES + j * VL * DOT)
+    for i in range(DOT_MR * NV):
+        acc[i] = d_zero()
     for k in range(n):
-        for i in range(MR * NV):
-            acc[i] = d_dot(acc[i], x, acc[i])
+        for i in range(DOT_MR):
+            x = d_codes(<const unsigned char*>ONES + DOT * i + (k & 3))
+            for j in range(NV):
+                acc[i * NV + j] = d_dot(acc[i * NV + j], x, w[j])
     sink[0] = 0
-    for i in range(MR * NV):
+    for i in range(DOT_MR * NV):
         sink[0] += v_sum(d_float(acc[i]))
-    return 2.0 * DOT * VL * MR * NV * n
+    return 2.0 * DOT * VL * DOT_MR * NV * n

@@ -32,7 +32,6 @@ TABLE.VL = VL
 TABLE.NR = NR
 TABLE.MR = MR
 TABLE.DOT = DOT
-TABLE.code_bytes = sizeof(code)
 TABLE.pack = pack
 TABLE.linear = linear
 TABLE.attention_scratch = attention_scratch

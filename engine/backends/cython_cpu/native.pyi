@@ -16,7 +16,6 @@ class Kernels:
     NR: int
     MR: int
     DOT: int
-    code_bytes: int
     def __init__(self, capsule: object) -> None: ...
     def linear(
         self, map: PackedLinear, a: Array, out: Array, residual: Array | None = None, width: int = 0, block: int = 0

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ...config import ModelConfig
-from ...quantize import quantize_rows, widen
+from ...groups import heads_of
+from ...quantize import quantize_linear, widen
 from ...weights.bfloat16 import to_bfloat16
 from .native import Kernels, NormWeights, PackedBFloat16, PackedInt8, PackedLinear, TableWeights
 
@@ -93,13 +94,14 @@ class Packer:
 
     def _rows(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The weight [N,K] of a linear map in the plan's precision, and the scale of each row: ones but in int8."""
-        weight = self._weights[f"{name}.weight"]
+        stored = f"{name}.weight"
+        weight = self._weights[stored]
         if weight.dtype == np.int8:
-            return weight, self._weights[f"{name}.weight_scale"]
+            return weight, self._weights[f"{stored}_scale"]
         if self._precision == "int8":
-            return quantize_rows(widen(self._weights, f"{name}.weight"))
+            return quantize_linear(widen(self._weights, stored), heads_of(self._config, stored))
         if self._precision == "float32":
-            weight = widen(self._weights, f"{name}.weight")
+            weight = widen(self._weights, stored)
         elif weight.dtype != np.uint16:
             weight = to_bfloat16(weight)
         return weight, np.ones(len(weight), np.float32)

@@ -169,7 +169,7 @@ cdef inline Py_ssize_t panels_of(const Model* m, const Map* map) noexcept nogil:
 cdef void take_rows(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t first,
                     Py_ssize_t last, const Private* own) noexcept nogil:
     # Rows [first, last) of a, at most BLOCK in all, as the map's product takes them.
-    cdef char* operands = <char*>own.operands + first * m.operands_stride * m.operand_bytes
+    cdef unsigned char* operands = <unsigned char*>own.operands + first * m.operands_stride * m.operand_bytes
     if m.precision == INT8:
         m.kernels.quantize(a + first * a_stride, a_stride, last - first, map.K, operands, m.operands_stride,
                            own.ranges + first)
@@ -182,7 +182,8 @@ cdef void multiply(const Model* m, const Map* map, const float* a, Py_ssize_t a_
                    const Private* own) noexcept nogil:
     # Panels [panel, last) of the product with rows of a that were taken.
     if m.precision == INT8:
-        m.kernels.linear_int8(&map.integers, own.operands, m.operands_stride, own.ranges, M, residual, out, panel, last)
+        m.kernels.linear_int8(&map.integers, <const unsigned char*>own.operands, m.operands_stride, own.ranges, M, residual,
+                              out, panel, last)
     elif m.precision == FLOAT32:
         m.kernels.linear(&map.floats, a, a_stride, M, residual, out, panel, last)
     elif m.operand_bytes:

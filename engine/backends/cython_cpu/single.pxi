@@ -60,26 +60,20 @@ cdef class Kernels:
         """Steps of depth of a product of integers; 0 where these kernels have none."""
         return self.table.DOT
 
-    @property
-    def code_bytes(self):
-        """Bytes of an activation's code."""
-        return self.table.code_bytes
-
-    def quantize(self, const float[:, :] x, signed char[:, ::1] codes, float[:, ::1] ranges):
-        """codes [M, bytes] and their low and step, ranges [M,2], of x [M,K]; rows of codes hold K padded to VL."""
+    def quantize(self, const float[:, :] x, unsigned char[:, ::1] codes, float[:, ::1] ranges):
+        """codes [M,K'] and their low and step, ranges [M,2], of x [M,K]; K' is at least K padded to VL."""
         with nogil:
             self.table.quantize(&x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1], &codes[0, 0],
-                                codes.shape[1] // self.table.code_bytes, <RowRange*>&ranges[0, 0])
+                                codes.shape[1], <RowRange*>&ranges[0, 0])
 
-    def linear_int8(self, PackedInt8 map, const signed char[:, ::1] codes, const float[:, ::1] ranges, float[:, :] out,
+    def linear_int8(self, PackedInt8 map, const unsigned char[:, ::1] codes, const float[:, ::1] ranges, float[:, :] out,
                     const float[:, :] residual=None, Py_ssize_t width=0, Py_ssize_t block=0):
         """As `linear`, of codes and ranges [M,2] by `quantize`."""
         cdef Output target = output_at(out, width or map.y.N, block)
         cdef const float* extra = &residual[0, 0] if residual is not None else NULL
         with nogil:
-            self.table.linear_int8(&map.y, &codes[0, 0], codes.shape[1] // self.table.code_bytes,
-                                   <const RowRange*>&ranges[0, 0], codes.shape[0], extra, &target, 0,
-                                   (map.y.N + self.table.NR - 1) // self.table.NR)
+            self.table.linear_int8(&map.y, &codes[0, 0], codes.shape[1], <const RowRange*>&ranges[0, 0], codes.shape[0],
+                                   extra, &target, 0, (map.y.N + self.table.NR - 1) // self.table.NR)
 
     @property
     def operand_bytes(self):

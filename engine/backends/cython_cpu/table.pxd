@@ -21,7 +21,7 @@ cdef struct Linear:
 
 cdef struct LinearInt8:
     # The same in 8-bit integers, w[j,k] = scale[j] * integer; see int8.pxi
-    const signed char* panels   # [N/NR][K/DOT][NR][DOT], DOT successive k of a column side by side; see pack_int8
+    const signed char* panels   # [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; see pack_int8
     const float* scale          # [N]
     const float* sums           # [N]: of each column's integers
     const float* bias           # [N]
@@ -119,8 +119,7 @@ cdef struct KernelTable:
     int VL
     int NR
     int MR
-    int DOT                     # steps of depth of a product of integers, and bytes of an activation's code; 0, and
-    int code_bytes              # the functions in 8-bit integers NULL: this table has none
+    int DOT                     # steps of depth of a product of integers; 0, and the functions for them NULL: none here
     int operand_bytes           # of an element of the rows that a product with bfloat16 weights takes; likewise
     # Columns [column, column + n) of the packed matrix, from w[n,K]; both start at a multiple of VL.
     void (*pack)(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil
@@ -146,12 +145,12 @@ cdef struct KernelTable:
     # x[M,N] = activation(x) * y[M,N], in place: the gate of a gated feed-forward
     void (*gate)(int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, Py_ssize_t M,
                  Py_ssize_t N) noexcept nogil
-    # In 8-bit integers. quantize: rows of x as codes, of code_bytes each; rows of codes are padded to VL.
-    void (*quantize)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* codes,
+    # In 8-bit integers. quantize: rows of x as codes; rows of codes are padded to VL.
+    void (*quantize)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, unsigned char* codes,
                      Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil
     void (*pack_int8)(const LinearInt8* y, signed char* panels, float* sums, Py_ssize_t column, const signed char* w,
                       Py_ssize_t n) noexcept nogil
-    void (*linear_int8)(const LinearInt8* y, const void* codes, Py_ssize_t codes_stride, const RowRange* ranges,
+    void (*linear_int8)(const LinearInt8* y, const unsigned char* codes, Py_ssize_t codes_stride, const RowRange* ranges,
                         Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
                         Py_ssize_t last) noexcept nogil
     double (*dot_rounds)(Py_ssize_t n, float* sink) noexcept nogil

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import global_constant
 from numba.extending import intrinsic
 
 from . import dot
 from .compiling import inline
 from .elementwise import IDENTITY, activate_rows
 from .emit import VF, VI
-from .pointers import Pointer, null
+from .pointers import BYTE, Pointer, null
 from .roofline import in_rounds
 from .structs import Code, Double, Floats, Integers8, LinearInt8, Output, Size, Vector
-from .target import CODE_BYTES, DOT, MR, NR, NV, VL
+from .target import DOT, DOT_MR, NR, NV, VL
 from .tile import columns, dot_tile
 from .vector import (
     v_fma,
@@ -66,15 +67,15 @@ def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_str
         inverse = v_set1(np.float32(1) / step if step > np.float32(1e-30) else np.float32(0))
         for i in range(0, K, VL):
             value = v_mul(v_sub(row_part(x, i, K, v_set1(0.0)), low), inverse)
-            store_codes(codes + i * CODE_BYTES, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+            store_codes(codes + i, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
         x += x_stride
-        codes += codes_stride * CODE_BYTES
+        codes += codes_stride
 
 
 def linear_int8(y: LinearInt8, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                 panel: Size, last: Size) -> None:
     """Panels, outermost, then tiles of rows of nearly equal height; the depth is not cut."""
-    tiles, depth = (M + MR - 1) // MR, (y.K + DOT - 1) // DOT
+    tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT
     offsets = columns()
     ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)
     for p in range(panel, last):
@@ -90,7 +91,7 @@ def linear_int8(y: LinearInt8, codes: Code, codes_stride: Size, ranges: Floats, 
             extra = residual + row * out.stride if residual else null()
             ahead = w + (depth * NR * DOT + depth * NR * DOT * i // tiles)
             target = out.data + row * out.stride
-            dot_tile(next_row - row, nv, depth, codes + row * codes_stride * CODE_BYTES, codes_stride, w, target,
+            dot_tile(next_row - row, nv, depth, codes + row * codes_stride, codes_stride, w, target,
                      out.stride, offsets, ranges + 2 * row, scale, sums, bias, extra, ahead, ahead_step)
             if y.activation != IDENTITY:
                 activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
@@ -104,22 +105,23 @@ def pack_int8(y: LinearInt8, panels: Integers8, sums: Floats, column: Size, w: I
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, NR)
-        panel = panels + (first * depth + c - first) * DOT
+        lane = panels + (first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4)
         total = 0
         for k in range(y.K):
-            panel[k // DOT * width * DOT + k % DOT] = w[i * y.K + k]
+            lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]
             total += w[i * y.K + k]
         sums[c] = np.float32(total)
 
 
 @intrinsic
 def dot_loop(typing: Any, n: Any) -> Any:
-    """n rounds of MR*NV independent dot products, sums serving as weights; returns the sum of all."""
+    """n rounds of DOT_MR*NV independent dot products, sums serving as codes; returns the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        codes = dot.as_codes(b, ir.Constant(VI, [0x01010101] * VL))
-        starts = [ir.Constant(VI, [i] * VL) for i in range(MR * NV)]
-        total = in_rounds(b, args[0], starts, lambda x: dot.dot(b, codes, dot.as_weights(b, x), x), b.add)
+        ones = ir.Constant(ir.ArrayType(BYTE, VL * DOT), [1] * (VL * DOT))
+        weights = dot.load_weights(b, global_constant(b.module, "ones", ones))
+        starts = [ir.Constant(VI, [i] * VL) for i in range(DOT_MR * NV)]
+        total = in_rounds(b, args[0], starts, lambda x: dot.dot(b, dot.as_codes(b, x), weights, x), b.add)
         return b.sitofp(total, VF)
 
     return vector(types.intp), build
@@ -128,4 +130,4 @@ def dot_loop(typing: Any, n: Any) -> Any:
 def dot_rounds(n: Size, sink: Floats) -> Double:
     """n rounds of independent dot products; returns their integer operations."""
     sink[0] = v_sum(dot_loop(n))
-    return 2.0 * DOT * VL * MR * NV * n
+    return 2.0 * DOT * VL * DOT_MR * NV * n

@@ -185,7 +185,6 @@ class KernelTable:
     NR: Int
     MR: Int
     DOT: Int
-    code_bytes: Int
     operand_bytes: Int
     pack: Code
     linear: Code

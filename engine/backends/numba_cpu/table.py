@@ -13,7 +13,7 @@ from . import attention, bfloat16, elementwise, embed, int8, linear, norm, roofl
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
-from .target import CODE_BYTES, DOT, MR, NR, OPERAND_BYTES, VL
+from .target import DOT, MR, NR, OPERAND_BYTES, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "pack": linear.pack,
@@ -58,8 +58,7 @@ class _Table:
     """The table's memory, the machine code that it points to, and its face."""
 
     def __init__(self) -> None:
-        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, code_bytes=CODE_BYTES,
-                                             operand_bytes=OPERAND_BYTES)
+        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, operand_bytes=OPERAND_BYTES)
         self.memory.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
         self.compiled: dict[str, Any] = {}
         self.precisions: set[str] = set()

@@ -20,12 +20,12 @@ def _integers() -> str:
     """The instruction for products of 8-bit integers, as dot.h chooses it; "lanes" where there is none."""
     if "+avx512vnni" in FEATURES if VL == 16 else "+avxvnni" in FEATURES:
         return "vpdpbusd"
-    return "vpmaddwd" if VL > 4 else "lanes"
+    return "vpmaddubsw" if VL > 4 else "lanes"
 
 
 VL, NV, MR, KC = _shape()
 INTEGERS = _integers()
-DOT, CODE_BYTES = (2, 2) if INTEGERS == "vpmaddwd" else (4, 1)
+DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)
 HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES else 2
 """1 where one instruction multiplies pairs of bfloat16; 2 where their halves are widened one after the other."""
 

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from . import dot, pairs
 from .emit import F32, VF, fetch, fma, greater, load, shift, splat
 from .pointers import BYTE, POINTER, SIZE, Pointer, store
-from .target import CODE_BYTES, DOT, HALVES, LINE, MR, NV, OPERAND_BYTES, VL
+from .target import DOT, DOT_MR, HALVES, LINE, MR, NV, OPERAND_BYTES, VL
 from .vector import with_parameters
 
 Sums = list[list[ir.Value]]
@@ -42,7 +42,7 @@ def _broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
 
 
 FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), _broadcast, lambda b, p, half: load(b, p), fma)
-INTEGERS = Arithmetic(ir.IntType(8 * CODE_BYTES), BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
+INTEGERS = Arithmetic(BYTE, BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
                       lambda b, p, half: dot.load_weights(b, p), dot.dot)
 PAIRS = Arithmetic(ir.IntType(8 * OPERAND_BYTES), ir.IntType(16), VL * 2, FLOATS.zero, pairs.load_operand,
                    pairs.load_weights, pairs.dot, HALVES)
@@ -257,8 +257,8 @@ def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, ki
     return function
 
 
-def _tile(body: Callable[..., None]) -> Any:
-    """The ladder from run-time sizes (mr, nv) to compiled ones; the other arguments are those of the body."""
+def _tile(body: Callable[..., None], highest: int = MR) -> Any:
+    """The ladder from run-time sizes (mr, nv) to compiled ones, mr up to `highest`; other arguments are the body's."""
 
     def tile(typing: Any, mr: Any, nv: Any, *args: Any) -> Any:
         kinds = [arg if isinstance(arg, Pointer) else types.intp for arg in args]
@@ -268,7 +268,7 @@ def _tile(body: Callable[..., None]) -> Any:
             number = b.add(b.mul(rows, SIZE(NV)), vectors)
             after, nowhere = b.append_basic_block(), b.append_basic_block()
             switch = b.switch(number, nowhere)
-            for i in range(1, MR + 1):
+            for i in range(1, highest + 1):
                 for j in range(1, NV + 1):
                     block = b.append_basic_block()
                     switch.add_case(SIZE(i * NV + j), block)
@@ -297,6 +297,6 @@ def columns(typing: Any) -> Any:
 
 linear_tile = _tile(_linear)
 pairs_tile = _tile(_pairs)
-dot_tile = _tile(_dot)
+dot_tile = _tile(_dot, DOT_MR)
 scores_tile = _tile(_scores)
 context_tile = _tile(_context)
