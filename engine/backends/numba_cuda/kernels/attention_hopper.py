@@ -27,14 +27,13 @@ from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
     barrier_expect,
-    barrier_init,
     barrier_wait,
     by_columns,
     clear_shared,
     copy_box,
     fence_async,
-    fence_barriers,
     fence_tensor_map,
+    ring_barriers,
     set_registers,
     warpgroup_meet,
     wgmma,
@@ -52,6 +51,8 @@ KEYS = 128
 STAGES = 2
 PANEL = KEYS * 128
 """Bytes of a box: 64 columns of a head."""
+QUERIES = 32 * STAGES
+"""Where the queries' barrier lies, behind those of the ring of keys and values."""
 
 
 def attention_kernel(d: int, rows: int = 128) -> Kernel:
@@ -67,6 +68,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
     panels, consumers = d // 64, rows // 64
+    make_barriers = ring_barriers(2 * STAGES, consumers, others=1)
     produce, consume = _producer(panels), _consumer(d)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
     sums_shape, store = (1, d // 8, 4), _store(d)
@@ -78,13 +80,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
         length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
         steps = types.uint32((length + KEYS - 1) // KEYS)
         bars = types.uint32(shared_base() + (1 + 2 * STAGES) * panels * PANEL)
-        if thread == 0:
-            barrier_init(bars, 1)
-            for stage in range(2 * STAGES):
-                barrier_init(bars + 8 + 8 * stage, 1)
-                barrier_init(bars + 8 + 8 * (2 * STAGES + stage), consumers)
-            fence_barriers()
-        cuda.syncthreads()
+        make_barriers(thread, bars)
         if thread < 128:
             if consumers > 1:
                 shrink()
@@ -117,14 +113,15 @@ def _producer(panels: int) -> Any:
     @device_function
     def produce(qkv_map: Any, row: Any, query_row: Any, query_column: Any, key_column: Any, to_values: Any, steps: Any,
                 bars: Any) -> None:
-        shared = shared_base()
-        barrier_expect(bars, slot)
+        shared, queries = shared_base(), types.uint32(bars + QUERIES)
+        barrier_expect(queries, slot)
         for panel in range(panels):
-            copy_box(types.uint32(shared + panel * PANEL), address(qkv_map), query_column + 64 * panel, query_row, bars)
+            to = types.uint32(shared + panel * PANEL)
+            copy_box(to, address(qkv_map), query_column + 64 * panel, query_row, queries)
         for step in range(steps):
             stage = types.uint32(step % STAGES)
             for values in range(2):
-                full = types.uint32(bars + 8 + 8 * (values * STAGES + stage))
+                full = types.uint32(bars + 8 * (values * STAGES + stage))
                 barrier_wait(full + 16 * STAGES, (step // STAGES + 1) % 2)
                 barrier_expect(full, slot)
                 to = types.uint32(shared + (1 + values * STAGES + stage) * slot)
@@ -158,10 +155,10 @@ def _consumer(d: int) -> Any:
         for h in range(2):
             maxima[0, h], totals[0, h] = types.float32(-np.inf), types.float32(0)
         shared, elected = shared_base(), thread % 128 == 0
-        barrier_wait(bars, 0)
+        barrier_wait(bars + QUERIES, 0)
         for step in range(steps):
             stage, parity = types.uint32(step % STAGES), step // STAGES % 2
-            keys_full, keys_at = types.uint32(bars + 8 + 8 * stage), types.uint32(shared + (1 + stage) * slot)
+            keys_full, keys_at = types.uint32(bars + 8 * stage), types.uint32(shared + (1 + stage) * slot)
             barrier_wait(keys_full, parity)
             left, right = types.int64((shared + own_row * 128) // 16) | BY_ROWS, types.int64(keys_at // 16) | BY_ROWS
             scores_of(scores, left, right)

@@ -30,11 +30,10 @@ from ..ptx.hopper import (
     BY_ROWS,
     barrier_arrive,
     barrier_expect,
-    barrier_init,
     barrier_wait,
     copy_box,
-    fence_barriers,
     fence_tensor_map,
+    ring_barriers,
     set_registers,
     wgmma,
     wgmma_wait,
@@ -102,9 +101,10 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
     activation: of `ptx.epilogue.ACTIVATIONS`
     """
     rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
-    row_tiles, consumers, sharers = tile.row_tiles, tile.consumers, tile.consumers // teams
+    row_tiles, consumers = tile.row_tiles, tile.consumers
     shape = row_tiles, columns // 8, 4
     size = 4 if residual else 2
+    make_barriers = ring_barriers(stages, consumers // teams, others=teams)
     produce, consume = _producer(tile), _consumer(tile)
     finish = epilogue(row_tiles, 64, columns // 8, activation, residual)
     shrink, grow = set_registers(40, grow=False), set_registers(232, grow=True)
@@ -117,14 +117,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
         steps = types.uint32((K + DEPTH - 1) // DEPTH)
         full = types.uint32(shared_base() + stages * slot)
         empty, order = types.uint32(full + 8 * stages), types.uint32(full + 16 * stages)
-        if thread == 0:
-            for stage in range(stages):
-                barrier_init(full + 8 * stage, 1)
-                barrier_init(empty + 8 * stage, sharers)
-            for team in range(teams):
-                barrier_init(order + 8 * team, 1)
-            fence_barriers()
-        cuda.syncthreads()
+        make_barriers(thread, full)
         if thread < 128:
             if consumers > 1:
                 shrink()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..toolchain import ir, types
+from ..toolchain import cuda, device_function, ir, types
 from . import emulate, emulate_hopper
 from .inline import Statement, function, i32, i64, make, u32
 
@@ -52,6 +52,30 @@ copy_box = _alone("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::comp
                   "[$0], [$1, {$2, $3}], [$4];", (u32, i64, i32, i32, u32),
                   lambda *operands: emulate_hopper.copy_box(*(int(x) for x in operands)))
 """(to, tensor map's address, column, row, barrier): begin to copy the box there; its bytes count at the barrier."""
+
+
+def ring_barriers(slots: int, consumers: int, others: int) -> Any:
+    """A function that makes the mbarriers of a ring of slots in shared memory; all threads of a block call it first.
+
+        make_barriers(thread, at)
+
+    at: where they lie, 8 bytes each: for every slot the one that says it is full, at which the producer expects the
+        bytes; for every slot the one that says it is empty again, at which all consumers arrive; `others`, at which
+        one thread does
+    """
+
+    @device_function
+    def make_barriers(thread: Any, at: Any) -> None:
+        if thread == 0:
+            for slot in range(slots):
+                barrier_init(at + 8 * slot, 1)
+                barrier_init(at + 8 * (slots + slot), consumers)
+            for other in range(others):
+                barrier_init(at + 8 * (2 * slots + other), 1)
+            fence_barriers()
+        cuda.syncthreads()
+
+    return make_barriers
 
 
 clear_shared = _alone("{ .reg .b32 z; mov.b32 z, 0; st.shared.v4.b32 [$0], {z, z, z, z}; }", (u32,),
