@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backends import get_backend
+from .backends import PoolingPlan, get_backend
+from .batch import Batch
 from .config import RunConfig, TextConfig
 from .cpus import choose_threads
 from .errors import InputError, UnsupportedError
@@ -178,12 +179,12 @@ class Engine:
         vectors = np.empty((len(texts), min(width, truncate_dim or width)), np.float32)
         token_vectors: list[np.ndarray] = [np.empty(0, np.float32)] * len(texts)
         with progress(len(texts), show_progress_bar) as advance:
-            for members, layout, tokens in self._run(add_prompt(prompt, texts), batch_size):
+            for members, batch, layout in self._pack(add_prompt(prompt, texts), batch_size):
                 if output_value == "token_embeddings":
-                    for i, own in zip(members, layout.unpack(tokens), strict=True):
+                    for i, own in zip(members, layout.unpack(self._plan.forward(batch)), strict=True):
                         token_vectors[i] = own
                 else:
-                    pooled = pool(tokens, layout.cu_seqlens, text.pooling, skip)
+                    pooled = self._pool(batch, text.pooling, skip)
                     pooled = (normalize(pooled) if text.normalize else pooled)[:, :truncate_dim]
                     vectors[members] = normalize(pooled) if normalize_embeddings else pooled
                 advance(len(members))
@@ -196,14 +197,20 @@ class Engine:
         """Cosine of the angle between each vector of a [n,D] or [D] and each of b [m,D] or [D]: float32 [n,m]."""
         return cosine_similarity(a, b)
 
-    def _run(self, texts: list[Sentence], batch_size: int | None) -> Iterator[tuple[list[int], Layout, np.ndarray]]:
-        """(numbers of some texts, how their tokens lie, the vectors of these tokens [N,D]), until all are done."""
+    def _pack(self, texts: list[Sentence], batch_size: int | None) -> Iterator[tuple[list[int], Batch, Layout]]:
+        """(numbers of some texts, their tokens, how these lie), until all are done."""
         for part in slices(texts):
             tokens = self._tokenizer(texts[part.start : part.stop])
             for members in batches([len(ids) for ids in tokens.input_ids], self.max_tokens, batch_size):
                 types = [tokens.token_type_ids[i] for i in members] if self.config.token_types > 1 else None
                 batch, layout = pack(self.config, [tokens.input_ids[i] for i in members], token_type_ids=types)
-                yield [part[i] for i in members], layout, self._plan.forward(batch)
+                yield [part[i] for i in members], batch, layout
+
+    def _pool(self, batch: Batch, modes: Sequence[str], skip: int) -> np.ndarray:
+        """One vector for each sequence [B, len(modes)*D], pooled by the plan if it can, else here."""
+        if isinstance(self._plan, PoolingPlan):
+            return self._plan.pool(batch, modes, skip)
+        return pool(self._plan.forward(batch), batch.cu_seqlens, modes, skip)
 
     @property
     def _text(self) -> TextConfig:

@@ -5,9 +5,9 @@ A backend turns a configuration and weights into a `Plan`; a plan turns a packed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,17 @@ class Plan(Protocol):
 
     def forward(self, batch: Batch) -> np.ndarray:
         """Token vectors, float32 [N, D], of a batch's N real tokens."""
+
+
+@runtime_checkable
+class PoolingPlan(Plan, Protocol):
+    """A plan that also pools where its token vectors are, so that these need not be copied. `Engine.encode` lets it."""
+
+    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+        """One vector for each sequence, float32 [B, len(modes)*D], as `engine.pooling.pool` makes them.
+
+        modes: any of `engine.config.POOLINGS`, results side by side; skip: tokens at the start that take no part.
+        """
 
 
 class Backend(Protocol):

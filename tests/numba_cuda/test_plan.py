@@ -1,10 +1,13 @@
 """Whole forward passes on the emulated device, by the code that runs on a GPU."""
 
 from dataclasses import fields, replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from engine import Engine
 from engine.backends.numba_cuda.emulated import EmulatedDevice
 from engine.backends.numba_cuda.kernels.activation import ACTIVATIONS
 from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
@@ -22,7 +25,8 @@ from engine.parameters import expected_shapes
 from engine.pooling import pool
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from ..tiny_models import CONFIGS
+from ..tiny_models import CONFIGS, D, random_model
+from ..tiny_text import tiny_text
 
 SMALL = ModelConfig("test", hidden_size=32, num_layers=1, num_heads=1, head_width=32, ffn_size=40, vocab_size=30,
                     max_positions=20, token_types=2)
@@ -96,7 +100,26 @@ def test_groups_share_the_memory_and_keep_apart():
     assert relative(out, exact(BARE, batch)) <= 1e-5
     some = Batch(batch.cu_seqlens[:5], None, batch.inputs_embeds[:6], batch.position_ids[:6], batch.token_type_ids[:6])
     assert np.array_equal(plan.forward_on_device(some), out[:6])
-    assert np.array_equal(plan.pool(some, "mean", skip=1), pool(out, some.cu_seqlens, ["mean"], 1))
+    modes = ["mean", "max"]
+    assert np.array_equal(plan.pool(some, modes, skip=1), pool(out, some.cu_seqlens, modes, 1))
+
+
+class OnlyPools(CudaPlan):
+    def forward(self, batch):
+        raise AssertionError("the token vectors were copied from the device")
+
+
+def test_encode_pools_on_the_device(monkeypatch):
+    """Two modes side by side, without a prompt's tokens, of two batches."""
+    model = random_model(tiny_text(pooling=("max", "mean"), include_prompt=False), num_layers=1)
+    backend = SimpleNamespace(name="emulated", prepare=partial(OnlyPools, EmulatedDevice()))
+    expected = Engine(model, backend="reference")
+    monkeypatch.setattr("engine.engine.get_backend", lambda name: backend)
+    engine = Engine(model, max_tokens=12)
+    sentences = ["dog", "the cat sat", ""]
+    vectors = engine.encode(sentences, prompt="query: ")
+    assert vectors.shape == (3, 2 * D)
+    assert relative(vectors, expected.encode(sentences, prompt="query: ")) <= 1e-5
 
 
 def test_no_tokens():
@@ -105,15 +128,15 @@ def test_no_tokens():
         batch = make_batch(BARE, lengths, embeds=True)
         assert plan.forward(batch).shape == (0, 8)
         assert plan.forward_on_device(batch).shape == (0, 8)
-        assert np.array_equal(plan.pool(batch, "cls"), np.zeros((len(lengths), 8)))
+        assert np.array_equal(plan.pool(batch, ["cls", "max"]), np.zeros((len(lengths), 16)))
 
 
 def test_what_is_refused():
     plan = make_plan(BARE, max_tokens=5)
     with pytest.raises(InputError, match="6 tokens exceeds max_tokens=5"):
         plan.forward(make_batch(BARE, [6], embeds=True))
-    with pytest.raises(InputError, match="mode must be one of cls, mean"):
-        plan.pool(make_batch(BARE, [2], embeds=True), "median")
+    with pytest.raises(InputError, match="modes must be some of cls, mean"):
+        plan.pool(make_batch(BARE, [2], embeds=True), ["cls", "median"])
     with pytest.raises(UnsupportedError, match=r"width 32, 64, 96, 128, .* of 5; ffn_size a multiple of 8"):
         make_plan(BARE, "bfloat16")
 

@@ -9,7 +9,7 @@ one group is written down, or its result taken, while the other is under way.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import cycle
 from typing import Any
@@ -34,7 +34,7 @@ _embedding_kernel, _norm_kernel, _pooling_kernel = (
 
 
 class CudaPlan:
-    """See `engine.backends.Plan`. `forward` may be called from any thread; the plans of one device take turns."""
+    """See `engine.backends.PoolingPlan`. It may be called from any thread; the plans of one device take turns."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
                  choose: Callable[[Device, ModelConfig, str], Products] = choose_products):
@@ -68,27 +68,30 @@ class CudaPlan:
             self._device.mark()()
         return self._device.share(out)
 
-    def pool(self, batch: Batch, mode: str, skip: int = 0) -> np.ndarray:
-        """One vector for each sequence, float32 [B, D], as `engine.pooling.pool` makes them with one mode.
+    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+        """One vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.PoolingPlan` says.
 
-        The token vectors stay where they are: only the result is copied from the device.
+        Every mode runs on the device; only the results are copied from it. Raises `InputError` as `forward` does, and
+        for an unknown mode.
         """
-        if mode not in pooling.MODES:
-            raise InputError(f"mode must be one of {', '.join(pooling.MODES)}, not {mode!r}")
+        for mode in modes:
+            if mode not in pooling.MODES:
+                raise InputError(f"modes must be some of {', '.join(pooling.MODES)}, not {mode!r}")
         D, lengths = self._config.hidden_size, np.diff(batch.cu_seqlens)
-        out = np.zeros((batch.sequences, D), np.float32)
+        out = np.zeros((batch.sequences, len(modes), D), np.float32)
         with self._device.turn:
             for _, group, shape in self._passes(batch):
                 members = group.first + np.flatnonzero(lengths[group.first : group.last])
-                pooled = self._device.allocate((len(members), D), np.float32)
-                starts = self._workspace.cu_seqlens(shape)[: len(members) + 1]
-                self._device.launch(_pooling_kernel(mode), pooling.pooling_grid(len(members), D), self._workspace.x32,
-                                    starts, np.int32(skip), pooled)
-                host = np.empty((len(members), D), np.float32)
+                pooled = self._device.allocate((len(modes), len(members), D), np.float32)
+                starts, grid = self._workspace.cu_seqlens(shape), pooling.pooling_grid(len(members), D)
+                for m, mode in enumerate(modes):
+                    self._device.launch(_pooling_kernel(mode), grid, self._workspace.x32,
+                                        starts[: len(members) + 1], np.int32(skip), pooled[m])
+                host = np.empty(pooled.shape, np.float32)
                 self._device.copy(host, pooled)
                 self._device.mark()()
-                out[members] = host
-        return out
+                out[members] = host.swapaxes(0, 1)
+        return out.reshape(batch.sequences, len(modes) * D)
 
     def _passes(self, batch: Batch) -> Iterator[tuple[Slot, Group, Shape]]:
         """Queue each group's pass; its result is in the workspace until the next one is asked for."""
