@@ -1,5 +1,6 @@
 """What the peers' table is put together from, without any peer."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -67,6 +68,32 @@ def test_numbers_are_added_to_those_that_are_there():
     new = [row("float32", "1x16", 3.0), row("int8", "1x16", 4.0)]
     assert merged(old, new, {"float32": 190.0, "int8": 300.0}) == {
         "peak": {"float32": 200.0, "int8": 300.0}, "rows": [old["rows"][1], *new]}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"cpu": "Another CPU"}, {"threads": 1}], ids=str)
+def test_numbers_of_another_machine_are_not_added_to(changes, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tokenizers", reason="needs the extra [text]")
+    from peers import __main__ as command
+
+    there = numbers([])
+    (tmp_path / "peers.json").write_text(json.dumps(there))
+    monkeypatch.setattr(command, "machine", lambda threads: there["machine"] | changes)
+    monkeypatch.setattr("sys.argv", ["peers", "--keep", "--minilm", "none", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        command.main()
+    here = {"cpu": "A CPU", "threads": 2} | changes
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"are of A CPU with --threads 2, and this is {here['cpu']} with --threads {here['threads']}" in message
+    assert json.loads((tmp_path / "peers.json").read_text()) == there
+
+
+def test_the_published_numbers_can_be_added_to():
+    """By later versions, on another day."""
+    pytest.importorskip("tokenizers", reason="needs the extra [text]")
+    from peers.__main__ import unlike
+
+    measured_on = json.loads((ASV_BENCH.parent / "docs/peers.json").read_text())["machine"]
+    assert unlike(measured_on, measured_on | {"date": "2100-01-01", "versions": {}}) is None
 
 
 def test_cosines():

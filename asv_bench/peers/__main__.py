@@ -31,7 +31,7 @@ def main():
     parser.add_argument("--minilm", type=Path, required=True, help="folder of the real all-MiniLM-L6-v2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few repeats: shows that all works, not how fast")
-    parser.add_argument("--keep", action="store_true", help="add to the numbers that are there, of this machine")
+    parser.add_argument("--keep", action="store_true", help="add to the numbers that are there, of the same machine")
     parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="where the models are put")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the table, figure and numbers")
     for option, choices in (("models", CASES), ("precisions", PRECISIONS), ("cases", [*SHAPES, TEXT]),
@@ -39,15 +39,27 @@ def main():
         parser.add_argument(f"--{option}", nargs="+", choices=list(choices), default=list(choices), metavar="NAME",
                             help=f"only these: {', '.join(choices)}")  # fmt: skip
     a = parser.parse_args()
+    here = machine(a.threads)
+    old = json.loads((a.out / "peers.json").read_text()) if a.keep else {"machine": here, "peak": {}, "rows": []}
+    if why := unlike(old["machine"], here):
+        parser.error(why)
     write_folders(a.files, a.minilm)
-    numbers = {"machine": machine(a.threads), "quick": a.quick, "text": text(a.files / "MiniLM")}
+    numbers = {"machine": here, "quick": a.quick, "text": text(a.files / "MiniLM")}
     a.out.mkdir(parents=True, exist_ok=True)
-    old = json.loads((a.out / "peers.json").read_text()) if a.keep else {"peak": {}, "rows": []}
     for rows, peak in measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick):
         numbers |= merged(old, rows, peak)
         replace(a.out / "peers.json", json.dumps(numbers, indent=1) + "\n")
     replace(a.out / "peers.md", table(numbers))
     draw(numbers, a.out / "peers.svg")
+
+
+def unlike(old: dict, new: dict) -> str | None:
+    """Why numbers of two machines cannot share a table; None when CPU model and threads are the same."""
+    theirs, ours = (f"{machine['cpu']} with --threads {machine['threads']}" for machine in (old, new))
+    if theirs == ours:
+        return None
+    return (f"--keep adds to numbers of the same machine; those that are there are of {theirs}, and this is {ours}. "
+            "Leave --keep out to measure all anew, or give another folder as --out")  # fmt: skip
 
 
 def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
