@@ -59,7 +59,7 @@ def unlike(old: dict, new: dict) -> str | None:
     if theirs == ours:
         return None
     return (f"--keep adds to numbers of the same machine; those that are there are of {theirs}, and this is {ours}. "
-            "Leave --keep out to measure all anew, or give another folder as --out")  # fmt: skip
+            "Leave --keep out to measure all anew; with another folder as --out those that are there stay")  # fmt: skip
 
 
 def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
