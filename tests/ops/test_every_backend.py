@@ -100,6 +100,13 @@ def as_float64(value):
     return value.astype(np.float64) if getattr(value, "dtype", None) == np.float32 else value
 
 
+def in_sizes(function, *arguments, activation=None, **options):
+    """The result with every number without its sign: what the sums come to whose roundings the function makes."""
+    sizes = [np.abs(array) for array in arguments]
+    options = {name: None if array is None else np.abs(array) for name, array in options.items()}
+    return function(*sizes, **options, activation=activation and "relu", backend="reference")
+
+
 def check(backend, function, *arguments, roundings=4.0, operand=None, **options):
     """So many roundings of the largest result, or operand of the last step, are granted in any case."""
     exact = function(*map(as_float64, arguments), **as_float64(options), backend="reference")
@@ -158,8 +165,9 @@ def test_linear(backend, data):
     draw = Draw(data)
     leading, K, N = draw.leading(), draw.size(200), draw.size(200, 0)
     activation = draw.one_of(None, "gelu", "gelu_tanh", "relu", "silu")
-    options = {"activation": activation, "residual": draw.maybe(*leading, N)}
-    check(backend, ops.linear, draw(*leading, K), draw(N, K), draw.maybe(N), **options)
+    options = {"activation": activation, "bias": draw.maybe(N), "residual": draw.maybe(*leading, N)}
+    arrays = draw(*leading, K), draw(N, K)
+    check(backend, ops.linear, *arrays, operand=in_sizes(ops.linear, *arrays, **options), **options)
 
 
 @settings(max_examples=30, deadline=None)
@@ -171,7 +179,8 @@ def test_ffn(backend, data):
     if draw.one_of(False, True):
         options |= {"gate": draw(F, D), "gate_bias": draw.maybe(F)}
     options["activation"] = draw.one_of("gelu", "gelu_tanh", "relu", "silu")
-    check(backend, ops.ffn, draw(*leading, D), draw(F, D), draw(out, F), **options)
+    arrays = draw(*leading, D), draw(F, D), draw(out, F)
+    check(backend, ops.ffn, *arrays, operand=in_sizes(ops.ffn, *arrays, **options), **options)
 
 
 @settings(max_examples=30, deadline=None)
