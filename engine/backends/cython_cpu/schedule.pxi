@@ -5,12 +5,14 @@
 #
 #   many tokens  each thread takes bundles of whole sequences from a queue, longest first, as a team of one: no barrier
 #   few tokens   all threads form one team and split the columns of every product, so each weight is read by one core
-#   else         all threads form one team and split the rows; two barriers a layer
+#   else         all threads form one team and split the rows; two barriers a layer. Who is done with its own blocks of rows
+#                takes blocks of others, as cores of shared machines are seldom equally fast
 #
 # No schedule splits a sum, so which one ran, and on how many threads, cannot be told from the bits of the result.
 
 cdef enum:
     BLOCK = 64                  # rows that go through a layer's products together, their hidden rows in L2
+    PIECES = 4                  # of a layer's attention, for each thread of a team
     COLUMN_TOKENS = BLOCK       # up to so many tokens a team splits columns, in the first thread's block of rows
 
 cdef struct Map:
@@ -66,6 +68,7 @@ cdef struct Private:
     float* scratch              # attention's
     void* operands              # [BLOCK][operands_stride], of the rows that a product takes
     RowRange* ranges            # [BLOCK], of codes
+    Py_ssize_t taken            # atomic: how many of this thread's blocks of rows are begun
 
 cdef struct Team:
     int rank
@@ -82,7 +85,7 @@ cdef struct Job:
     float* tokens               # arena for the groups' rows: one share per thread, or all of it for a team
     Py_ssize_t share            # floats
     bint bundles
-    Py_ssize_t next             # atomic: the next bundle of the queue
+    Py_ssize_t next             # atomic: the next bundle of the queue; of a team, the next piece of a layer's attention
     pool_barrier barrier
 
 cdef extern from *:
@@ -199,8 +202,8 @@ cdef void multiply_rows_by(const Model* m, const Map* map, const float* a, Py_ss
     multiply(m, map, a, a_stride, M, residual, out, 0, panels_of(m, map), own)
 
 
-cdef void attend(const Model* m, const Group* g, float* scratch, const Team* team) noexcept nogil:
-    # This thread's share of (sequence, head, query block), cut where the cost, which is T for a block, reaches it.
+cdef void attend(const Model* m, const Group* g, float* scratch, Py_ssize_t piece, Py_ssize_t pieces) noexcept nogil:
+    # A piece of all (sequence, head, query block), cut where the cost, which is T for a block, reaches it.
     cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, s, h, blocks, begin, end, low, high
     cdef const Sequence* sequence
     cdef Attention call
@@ -210,7 +213,7 @@ cdef void attend(const Model* m, const Group* g, float* scratch, const Team* tea
     for s in range(g.count):
         sequence = &g.sequences[s]
         total += m.H * ((sequence.T + NR - 1) // NR) * sequence.T
-    low, high = total * team.rank // team.size, total * (team.rank + 1) // team.size
+    low, high = total * piece // pieces, total * (piece + 1) // pieces
     for s in range(g.count):
         sequence = &g.sequences[s]
         blocks = (sequence.T + NR - 1) // NR
@@ -231,6 +234,18 @@ cdef void attend(const Model* m, const Group* g, float* scratch, const Team* tea
                 m.kernels.attention_bfloat16(&call, scratch)
             else:
                 m.kernels.attention(&call, scratch)
+
+
+cdef void attend_together(Job* job, const Group* g, float* scratch, const Team* team) noexcept nogil:
+    # All pieces, each by the thread that comes first.
+    cdef Py_ssize_t pieces = PIECES * team.size, i
+    if team.size == 1:
+        attend(job.model, g, scratch, 0, 1)
+        return
+    i = take_next(&job.next)
+    while i < pieces:
+        attend(job.model, g, scratch, i, pieces)
+        i = take_next(&job.next)
 
 
 cdef void finish_layer(const Job* job, const Group* g, const Private* own, Py_ssize_t l, Py_ssize_t first,
@@ -256,23 +271,38 @@ cdef void finish_layer(const Job* job, const Group* g, const Private* own, Py_ss
         multiply_rows_by(m, &m.layers[l + 1].qkv, x, m.x_stride, M, NULL, &heads, own)
 
 
-cdef void encode_by_rows(const Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
+cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t rank, Py_ssize_t i, Py_ssize_t* first,
+                          Py_ssize_t* last) noexcept nogil:
+    # Rows [first, last) of the i-th block of a thread's share; False where it has not so many.
+    cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
+    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK
+    if i >= blocks:
+        return False
+    first[0], last[0] = start + M * i // blocks, start + M * (i + 1) // blocks
+    return True
+
+
+cdef void encode_by_rows(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
     cdef const Model* m = job.model
-    cdef Py_ssize_t first = g.N * team.rank // team.size, M = g.N * (team.rank + 1) // team.size - first
-    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK, l, i, row
+    cdef Private* privates = own - team.rank
+    cdef Py_ssize_t l, i = 0, first = 0, last = 0, turn, rank
     cdef Output heads
-    embed_rows(job, g, first, first + M)
-    for i in range(blocks):
-        row = first + M * i // blocks
-        heads = heads_of(m, g, row)
-        multiply_rows_by(m, &m.layers[0].qkv, g.x + row * m.x_stride, m.x_stride,
-                         first + M * (i + 1) // blocks - row, NULL, &heads, own)
+    while block_of(g, team, team.rank, i, &first, &last):
+        embed_rows(job, g, first, last)
+        heads = heads_of(m, g, first)
+        multiply_rows_by(m, &m.layers[0].qkv, g.x + first * m.x_stride, m.x_stride, last - first, NULL, &heads, own)
+        i += 1
     for l in range(m.L):
         meet(team)
-        attend(m, g, own.scratch, team)
+        own.taken = 0
+        attend_together(job, g, own.scratch, team)
         meet(team)
-        for i in range(blocks):
-            finish_layer(job, g, own, l, first + M * i // blocks, first + M * (i + 1) // blocks)
+        if team.rank == 0 and team.size > 1:
+            job.next = 0
+        for turn in range(team.size):
+            rank = (team.rank + turn) % team.size
+            while block_of(g, team, rank, take_next(&privates[rank].taken), &first, &last):
+                finish_layer(job, g, own, l, first, last)
 
 
 cdef void split_columns(const Model* m, const Map* map, const float* a, Py_ssize_t a_stride, Py_ssize_t M,
@@ -298,7 +328,7 @@ cdef void encode_by_columns(const Job* job, const Group* g, const Private* own, 
         layer = &m.layers[l]
         y, hidden = rows_of(shared.y, m.x_stride, &layer.output), rows_of(shared.hidden, m.hidden_stride, &layer.up)
         split_columns(m, &layer.qkv, g.x, m.x_stride, g.N, NULL, &heads, shared, team)
-        attend(m, g, own.scratch, team)
+        attend(m, g, own.scratch, team.rank, team.size)
         meet(team)
         split_columns(m, &layer.output, g.context, m.context_stride, g.N, g.x, &y, shared, team)
         m.kernels.layer_norm(&layer.attention_norm, shared.y + first * m.x_stride, m.x_stride,
