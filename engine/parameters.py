@@ -50,8 +50,8 @@ TABLES = ("embeddings.word", "embeddings.position")
 is added to every token.
 """
 
-_SLAB = 2**20
-"""Numbers looked at together: a large matrix costs no large temporary."""
+SLAB = 2**20
+"""Numbers worked on together, so that a large matrix costs no large temporary."""
 
 LINEAR = ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down")
 """The linear maps of a layer."""
@@ -100,6 +100,12 @@ def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None
     return shapes
 
 
+def row_slabs(matrix: np.ndarray) -> list[slice]:
+    """Neighbouring rows of a matrix, `SLAB` numbers at a time, or a row."""
+    step = max(1, SLAB // matrix.shape[1])
+    return [slice(i, i + step) for i in range(0, len(matrix), step)]
+
+
 def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -> None:
     """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, impossible numbers."""
     shapes, smaller = expected_shapes(config, weights), matrices(config)
@@ -136,9 +142,8 @@ def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
     """What int8 weights of a linear map come to in a group of inputs, if that is too much; see `engine.groups`."""
     if array.dtype != np.int8 or name in TABLES:
         return None
-    heads, step = heads_of(config, name), max(1, _SLAB // array.shape[1])
-    slabs = (array[i : i + step] for i in range(0, len(array), step))
-    most = max(int(np.max(integer_sums(to_groups(slab, heads)))) for slab in slabs)
+    heads = heads_of(config, name)
+    most = max(int(np.max(integer_sums(to_groups(array[rows], heads)))) for rows in row_slabs(array))
     if most <= LIMIT:
         return None
     return f"weights of one sign that come to {most} in a group of inputs, expected {LIMIT} at most (see engine.groups)"
@@ -147,7 +152,7 @@ def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
 def _all_finite(array: np.ndarray) -> bool:
     """True if no entry, float32 or bfloat16, is NaN or infinite."""
     flat = array.reshape(-1)
-    slabs = (flat[i : i + _SLAB] for i in range(0, flat.size, _SLAB))
+    slabs = (flat[i : i + SLAB] for i in range(0, flat.size, SLAB))
     if array.dtype == np.uint16:
         return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
     return all(bool(np.isfinite(slab).all()) for slab in slabs)

@@ -17,14 +17,11 @@ import numpy as np
 
 from .errors import InputError
 from .groups import LIMIT, from_groups, group_sums, heads_of, integer_sums, to_groups
-from .parameters import TABLES, matrices
+from .parameters import TABLES, matrices, row_slabs
 from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
     from .model import Model
-
-_BLOCK = 2**20
-"""Numbers worked on at a time: bounds the float32 temporaries."""
 
 
 def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +31,7 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Raises `InputError` for anything but a finite float32 matrix.
     """
     weight, scale = _empty(w)
-    for rows in _blocks(w):
+    for rows in row_slabs(w):
         scale[rows] = _scale(_largest(w[rows]))
         weight[rows] = np.rint(w[rows] / scale[rows, None])
     return weight, scale
@@ -47,7 +44,7 @@ def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarr
     the bound, its weights are rounded towards zero.
     """
     weight, scale = _empty(w)
-    for rows in _blocks(w):
+    for rows in row_slabs(w):
         largest = _largest(w[rows])
         sums = group_sums(to_groups(w[rows] / np.float32(LIMIT), heads))
         scale[rows] = _scale(largest, np.max([part.max(axis=(1, 2)) for part in sums], axis=0))
@@ -63,11 +60,6 @@ def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
         raise InputError(f"only a float32 matrix [N, K] can be quantized, not {w.dtype} of shape {list(w.shape)}")
     return np.empty(w.shape, np.int8), np.empty(len(w), np.float32)
-
-
-def _blocks(w: np.ndarray) -> list[slice]:
-    rows = max(1, _BLOCK // w.shape[1])
-    return [slice(i, i + rows) for i in range(0, len(w), rows)]
 
 
 def _largest(block: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from engine import quantize
+from engine import parameters
 from engine.errors import InputError, UnsupportedError, WeightsError
 from engine.groups import heads_of
 from engine.parameters import TABLES, matrices
@@ -84,9 +84,9 @@ def test_known_rows():
 def test_blocks_change_nothing(monkeypatch):
     w = random_array(np.random.default_rng(0), 50, 7)
     for function in (quantize_rows, quantize_linear):
-        monkeypatch.setattr(quantize, "_BLOCK", 2**20)
+        monkeypatch.setattr(parameters, "SLAB", 2**20)
         whole = function(w)
-        monkeypatch.setattr(quantize, "_BLOCK", 20)
+        monkeypatch.setattr(parameters, "SLAB", 20)
         for one, other in zip(whole, function(w), strict=True):
             np.testing.assert_array_equal(one, other)
 

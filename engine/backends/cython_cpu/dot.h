@@ -23,11 +23,7 @@ typedef __m512i vd; /* VL sums */
 INLINE vd d_zero(void) { return _mm512_setzero_si512(); }
 INLINE vf d_float(vd x) { return _mm512_cvtepi32_ps(x); }
 INLINE void d_store(uint8_t *p, vf x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x))); }
-INLINE vd d_all(const uint8_t *p) {
-    int32_t bits;
-    memcpy(&bits, p, sizeof bits);
-    return _mm512_set1_epi32(bits);
-}
+INLINE vd d_set1(int32_t x) { return _mm512_set1_epi32(x); }
 enum { DOT_MR = MR };
 #ifdef __AVX512VNNI__
 #define ENGINE_VPDPBUSD "vpdpbusd"
@@ -43,11 +39,7 @@ INLINE void d_store(uint8_t *p, vf x) {
     __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
     _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(halves, halves));
 }
-INLINE vd d_all(const uint8_t *p) {
-    int32_t bits;
-    memcpy(&bits, p, sizeof bits);
-    return _mm256_set1_epi32(bits);
-}
+INLINE vd d_set1(int32_t x) { return _mm256_set1_epi32(x); }
 #ifdef __AVXVNNI__
 enum { DOT_MR = MR };
 #define ENGINE_VPDPBUSD "%{vex%} vpdpbusd"
@@ -71,16 +63,22 @@ INLINE void d_store(uint8_t *p, vf x) {
         p[lane] = rounded > 0 ? rounded < 255 ? (uint8_t)rounded : 255 : 0;
     }
 }
-INLINE vd d_all(const uint8_t *p) {
+INLINE vd d_set1(int32_t x) {
     vd all;
-    for (int lane = 0; lane < VL; lane++) memcpy(all.codes + 4 * lane, p, 4);
+    for (int lane = 0; lane < VL; lane++) memcpy(all.codes + 4 * lane, &x, sizeof x);
     return all;
 }
 
 #endif
 
-/* d_zero: no sum yet. d_store: VL codes, the nearest integers to x, which is from 0 to 255 (NaN gives some code). d_all:
- * the four codes from p on, in every lane.
+/* The four codes from p on, in every lane. */
+INLINE vd d_all(const uint8_t *p) {
+    int32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return d_set1(bits);
+}
+
+/* d_zero: no sum yet. d_store: VL codes, the nearest integers to x, which is from 0 to 255 (NaN gives some code).
  * d_codes: DOT codes of a row, for every lane. d_weights: VL*DOT weights, [DOT/4][VL][4]. d_dot: sum + their products. */
 #if defined(ENGINE_VPDPBUSD)
 
@@ -125,7 +123,6 @@ typedef const int8_t *vweights;
 INLINE vcodes d_codes(const uint8_t *p) { return (vcodes){d_all(p), d_all(p + 4)}; }
 INLINE vweights d_weights(const int8_t *p) { return p; }
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
-    static const uint8_t ones[4] = {1, 0, 1, 0};
     vd first, second;
     /* No "m" operands: for those, gcc writes every sum to the stack, in case they alias. Weights do not change here. */
     __asm__("vpmaddubsw (%5), %3, %1\n\t"
@@ -134,7 +131,7 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
             "vpmaddwd %7, %1, %1\n\t"
             "vpaddd %1, %0, %0"
             : "+v"(sum), "=&v"(first), "=&v"(second)
-            : "v"(codes.first), "v"(codes.second), "r"(weights), "i"(4 * VL), "v"(d_all(ones)));
+            : "v"(codes.first), "v"(codes.second), "r"(weights), "i"(4 * VL), "v"(d_set1(0x00010001)));
     return sum;
 }
 
