@@ -1,8 +1,9 @@
 """The numbers as a JSON file and as text."""
 
 import json
-import os
 from pathlib import Path
+
+from engine.weights.files import replacing
 
 UNITS = {"attention": "TFLOP/s", "linear": "TFLOP/s", "encoder": "sequences/s"}
 """Of each section's speeds."""
@@ -11,12 +12,8 @@ UNITS = {"attention": "TFLOP/s", "linear": "TFLOP/s", "encoder": "sequences/s"}
 def write(numbers: dict, path: Path) -> None:
     """Put the file in its place when it is complete, so that a run that is cut short leaves the last whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(json.dumps(numbers, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def speed(work: float, cell: dict) -> float | None:

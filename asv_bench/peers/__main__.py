@@ -15,6 +15,7 @@ import numpy as np
 
 from engine import __version__
 from engine.backends import get_backend
+from engine.weights.files import replacing
 
 from .libraries import LIBRARIES, tokenizer
 from .machine import cpu_info
@@ -48,8 +49,8 @@ def main():
     a.out.mkdir(parents=True, exist_ok=True)
     for rows, peak in measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick):
         numbers |= merged(old, rows, peak)
-        replace(a.out / "peers.json", json.dumps(numbers, indent=1) + "\n")
-    replace(a.out / "peers.md", table(numbers))
+        write(a.out / "peers.json", json.dumps(numbers, indent=1) + "\n")
+    write(a.out / "peers.md", table(numbers))
     draw(numbers, a.out / "peers.svg")
 
 
@@ -69,11 +70,10 @@ def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
     return {"peak": {name: max(limit, old["peak"].get(name, 0)) for name, limit in peak.items()}, "rows": kept + rows}
 
 
-def replace(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Write a file so that it is whole at any time."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def machine(threads: int) -> dict:
