@@ -86,7 +86,7 @@ INLINE vp p_weights(const uint16_t *p, int half) {
 #endif
 INLINE vp p_operand(const operand *p) { return v_set1(*p); }
 INLINE vp p_lanes(vf x) { return x; }
-INLINE vf p_dot(vf sum, vp x, vp weights) { return v_fma(x, weights, sum); }
+INLINE vf p_dot(vf sum, vp x, vp weights) { return v_add_product(sum, x, weights); }
 INLINE void p_store(operand *p, vf x) { v_store(p, x); }
 INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)first, (void)second; /* never called */ }
 

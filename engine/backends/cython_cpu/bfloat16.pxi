@@ -14,39 +14,18 @@ cdef extern from "bfloat16.h" nogil:
     void p_store_pairs(unsigned short* p, vf first, vf second)
 
 
-cdef inline void multiply_half(const int mr, const int nv, const operand* a, Py_ssize_t a_stride,
-                               const unsigned short* b, const int half, vf* acc) noexcept nogil:
+cdef inline void add_half(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
+                          const char* b, const int half, vf* acc) noexcept nogil:
+    # The first or second of a pair of steps, or both where HALVES is 1: then operands are padded to whole pairs.
     cdef vp w[NV]
     cdef vp x
     cdef int i, j
     for j in range(nv):
-        w[j] = p_weights(b + j * VL * 2, half)
+        w[j] = p_weights(<const unsigned short*>b + j * VL * 2, half)
     for i in range(mr):
-        x = p_operand(a + i * a_stride + half)
+        x = p_operand(<const operand*>row_of(i, low, high, a_stride) + half)
         for j in range(nv):
             acc[i * NV + j] = p_dot(acc[i * NV + j], x, w[j])
-
-
-cdef inline void multiply_pairs(const int mr, const int nv, Py_ssize_t depth, const operand* a, Py_ssize_t a_stride,
-                                const Py_ssize_t a_step, const unsigned short* b, Py_ssize_t b_step, const bint fetch,
-                                const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
-    # As multiply, a pair of steps at a time. Operands are padded to whole pairs where HALVES is 1, else not read there.
-    cdef int i, j
-    cdef Py_ssize_t k
-    for i in range(mr):
-        for j in range(nv):
-            acc[i * NV + j] = v_set1(0.0)
-    for k in range(depth // 2):
-        if fetch:
-            fetch_far(ahead)
-            ahead += ahead_step
-        multiply_half(mr, nv, a, a_stride, b, 0, acc)
-        if HALVES == 2:
-            multiply_half(mr, nv, a, a_stride, b, 1, acc)
-        a += a_step
-        b += b_step
-    if depth % 2:
-        multiply_half(mr, nv, a, a_stride, b, 0, acc)
 
 
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,

@@ -52,6 +52,9 @@ cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
         codes += codes_stride
 
 
+cdef enum:
+    DOT_STEPS = STEPS * 4 // DOT    # of DOT, written out
+
 cdef struct DotTile:
     const unsigned char* a          # codes [mr][a_stride]
     const signed char* b            # [depth][nv][DOT/4][VL][4]
@@ -70,30 +73,46 @@ cdef struct DotTile:
     int activation
 
 
-cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
-    cdef vd acc[DOT_MR * NV]
+cdef inline void add_dots(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
+                          const signed char* b, vd* acc) noexcept nogil:
+    # As add_products (depth.pxi), of DOT steps of depth.
     cdef vweights w[NV]
     cdef vcodes x
+    cdef int i, j
+    for j in range(nv):
+        w[j] = d_weights(b + j * VL * DOT)
+    for i in range(mr):
+        x = d_codes(<const unsigned char*>row_of(i, low, high, a_stride))
+        for j in range(nv):
+            acc[i * NV + j] = d_dot(acc[i * NV + j], x, w[j])
+
+
+cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
+    cdef vd acc[DOT_MR * NV]
     cdef vf y
     cdef const signed char* b = t.b
-    cdef const unsigned char* a = t.a
+    cdef const char* a = <const char*>t.a
+    cdef const char* high = a + 3 * t.a_stride
     cdef const char* ahead = t.ahead
+    cdef Py_ssize_t a_stride = t.a_stride, ahead_step = t.ahead_step * DOT_STEPS, k
     cdef float* out
-    cdef int i, j
-    cdef Py_ssize_t k
+    cdef int i, j, step
     for i in range(mr):
         for j in range(nv):
             acc[i * NV + j] = d_zero()
-    for k in range(t.depth):
-        for j in range(nv):
-            w[j] = d_weights(b + j * VL * DOT)
-        fetch_far(ahead)
-        ahead += t.ahead_step
-        for i in range(mr):
-            x = d_codes(a + i * t.a_stride)
-            for j in range(nv):
-                acc[i * NV + j] = d_dot(acc[i * NV + j], x, w[j])
+    for k in range(t.depth // DOT_STEPS):
+        fetch_lines(ahead, ahead_step)
+        ahead += ahead_step
+        for step in range(DOT_STEPS):
+            a_stride = opaque(a_stride)
+            add_dots(mr, nv, a + step * DOT, high + step * DOT, a_stride, b + step * nv * VL * DOT, acc)
+        a += DOT_STEPS * DOT
+        high += DOT_STEPS * DOT
+        b += DOT_STEPS * nv * VL * DOT
+    for k in range(t.depth % DOT_STEPS):
+        add_dots(mr, nv, a, high, a_stride, b, acc)
         a += DOT
+        high += DOT
         b += nv * VL * DOT
     for i in range(mr):
         for j in range(nv):

@@ -13,6 +13,7 @@ from engine.backends.cython_cpu.table cimport (
 
 include "simd.pxi"
 include "elementwise.pxi"
+include "depth.pxi"
 include "tile.pxi"
 include "bfloat16.pxi"
 include "linear.pxi"

@@ -3,7 +3,8 @@
  * Kernels (.pxi) are written once over these functions and compiled once per instruction set; the compiler's own
  * macros choose the section. NV vectors make the NR = NV*VL columns of a panel, MR rows the height of a tile: the
  * accumulators, MR*NV of them, plus NV vectors of the panel and one broadcast must fit the register file.
- * KC is the most depth of a panel's slice, which stays in the second-level cache while a block of rows passes over it.
+ * KC is the most depth of a panel's slice, which stays in the second-level cache while a block of rows passes over it;
+ * STEPS of it are written out in a tile's loop (depth.pxi).
  *
  *   section    lanes  registers  tile   accumulators  slice of a panel
  *   AVX-512    16     32         6x64   24            1024 x 64 floats = 256 KB
@@ -13,6 +14,7 @@
  * ENGINE_EMULATE_WIDE gives the portable section AVX-512's shape, so that its tiles are tested on any machine. */
 #pragma once
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -38,7 +40,7 @@
 #else
 #define ISA_NAME "avx512"
 #endif
-enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+enum { VL = 16, NV = 4, MR = 6, KC = 1024, STEPS = 4 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
 typedef __m512 vf;
@@ -85,7 +87,7 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 #else
 #define ISA_NAME "avx2"
 #endif
-enum { VL = 8, NV = 2, MR = 6, KC = 768 };
+enum { VL = 8, NV = 2, MR = 6, KC = 768, STEPS = 8 };
 #define PAIRS PAIRS_8
 #define ALTERNATE ALTERNATE_8
 typedef __m256 vf;
@@ -132,12 +134,12 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 #else
 #if defined(ENGINE_EMULATE_WIDE)
 #define ISA_NAME "wide"
-enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
+enum { VL = 16, NV = 4, MR = 6, KC = 1024, STEPS = 4 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
 #else
 #define ISA_NAME "portable"
-enum { VL = 4, NV = 2, MR = 6, KC = 1024 };
+enum { VL = 4, NV = 2, MR = 6, KC = 1024, STEPS = 4 };
 #define PAIRS PAIRS_4
 #define ALTERNATE ALTERNATE_4
 #endif
@@ -187,6 +189,16 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 
 /* A mask is a vector whose lanes are all ones or all zeros: v_equal and v_less (false for NaN) make one, and so does
  * v_load_mask, which reads n bytes: ones where a byte is not zero, zeros past them. v_select takes a where it is set. */
+
+/* sum + a b, in the sum's own register: written out, steps of intrinsics move sums about, and some to the stack. */
+INLINE vf v_add_product(vf sum, vf a, vf b) {
+#if defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    return v_fma(a, b, sum);
+#endif
+}
 
 enum { NR = NV * VL };
 enum { LINE = 16, AHEAD = 512 }; /* floats in a cache line; floats that reading runs ahead of itself */
@@ -253,3 +265,12 @@ INLINE float v_largest(vf x) {
 /* Ask for the line at p, into the first or the second-level cache. */
 INLINE void fetch_near(const char *p) { __builtin_prefetch(p, 0, 3); }
 INLINE void fetch_far(const char *p) { __builtin_prefetch(p, 0, 2); }
+/* Likewise, the lines from p on that hold `size` bytes: mostly one. */
+INLINE void fetch_lines(const char *p, ptrdiff_t size) {
+    fetch_far(p);
+    if (__builtin_expect(size > 4 * LINE, 0))
+        for (ptrdiff_t at = 4 * LINE; at < size; at += 4 * LINE) fetch_far(p + at);
+}
+
+/* The same number, of which the compiler knows nothing more: what depends on it is not computed ahead. */
+INLINE ptrdiff_t opaque(ptrdiff_t x) { __asm__("" : "+r"(x)); return x; }

@@ -7,6 +7,7 @@ cdef extern from "simd.h" nogil:
         MR
         NR
         KC
+        STEPS
         LINE
         AHEAD
     const char* ISA_NAME
@@ -23,6 +24,7 @@ cdef extern from "simd.h" nogil:
     vf v_min(vf a, vf b)
     vf v_abs(vf a)
     vf v_fma(vf a, vf b, vf c)
+    vf v_add_product(vf sum, vf a, vf b)
     vf v_fnma(vf a, vf b, vf c)
     vf v_scale(vf p, vf z)
     vf v_keep(vf x, int n)
@@ -44,3 +46,5 @@ cdef extern from "simd.h" nogil:
     float v_largest(vf x)
     void fetch_near(const char* p)
     void fetch_far(const char* p)
+    void fetch_lines(const char* p, Py_ssize_t size)
+    Py_ssize_t opaque(Py_ssize_t x)

@@ -29,48 +29,21 @@ cdef struct Tile:
     const float* correction         # CONTEXT: [mr]; NULL where out holds nothing yet
 
 
-cdef inline void multiply(const int mr, const int nv, Py_ssize_t depth, const float* a, Py_ssize_t a_stride,
-                          const Py_ssize_t a_step, const float* b, Py_ssize_t b_step, const bint fetch,
-                          const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
-    # acc[i][j] = sum over k of a[i*a_stride + k*a_step] * b[k*b_step + j*VL ...]; meanwhile `ahead` is fetched
-    cdef vf w[NV]
-    cdef vf x
-    cdef int i, j
-    cdef Py_ssize_t k
-    for i in range(mr):
-        for j in range(nv):
-            acc[i * NV + j] = v_set1(0.0)
-    for k in range(depth):
-        for j in range(nv):
-            w[j] = v_load(b + j * VL)
-        if fetch:
-            fetch_far(ahead)
-            ahead += ahead_step
-        for i in range(mr):
-            x = v_set1(a[i * a_stride])
-            for j in range(nv):
-                acc[i * NV + j] = v_fma(x, w[j], acc[i * NV + j])
-        a += a_step
-        b += b_step
-
-
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
-    if kind == LINEAR:
-        multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, True, t.ahead,
-                 t.ahead_step, acc)
-    elif kind == SCORES:
-        multiply(mr, nv, t.depth, <const float*>t.a, t.a_stride, 1, <const float*>t.b, nv * VL, False, NULL, 0, acc)
-    elif kind == CONTEXT:
-        multiply(mr, nv, t.depth, <const float*>t.a, 1, t.a_stride, <const float*>t.b, t.b_stride, False, NULL, 0, acc)
-    elif kind == PAIRS:
-        multiply_pairs(mr, nv, t.depth, <const operand*>t.a, t.a_stride, 2, <const unsigned short*>t.b, nv * VL * 2, True,
-                       t.ahead, t.ahead_step, acc)
-    elif kind == SCORES_OF_PAIRS:
-        multiply_pairs(mr, nv, t.depth, <const operand*>t.a, t.a_stride, 2, <const unsigned short*>t.b, nv * VL * 2, False,
-                       NULL, 0, acc)
+    cdef bint pairs = kind == PAIRS or kind == SCORES_OF_PAIRS or kind == CONTEXT_OF_PAIRS
+    cdef Py_ssize_t a_size = sizeof(operand) if pairs else sizeof(float), b_size = 2 if pairs else sizeof(float)
+    cdef Py_ssize_t a_stride = t.a_stride * a_size, step = 2 * a_size if pairs else a_size
+    cdef Py_ssize_t steps = t.depth // 2 if pairs else t.depth
+    cdef const char* a = <const char*>t.a
+    cdef const char* b = <const char*>t.b
+    if kind == CONTEXT or kind == CONTEXT_OF_PAIRS:
+        multiply(pairs, mr, nv, steps, a, step, a_stride, b, t.b_stride * b_size, False, NULL, 0, acc)
     else:
-        multiply_pairs(mr, nv, t.depth, <const operand*>t.a, 2, t.a_stride, <const unsigned short*>t.b, t.b_stride, False,
-                       NULL, 0, acc)
+        multiply(pairs, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float), kind == LINEAR or kind == PAIRS, t.ahead,
+                 t.ahead_step, acc)
+        if pairs and t.depth % 2:
+            a += steps * step
+            add_half(mr, nv, a, a + 3 * a_stride, a_stride, b + steps * nv * VL * sizeof(float), 0, acc)
 
 
 cdef inline void linear_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
