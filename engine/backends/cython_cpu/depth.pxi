@@ -3,6 +3,9 @@
 # It is written to take few instructions beside its products. A core's other hardware thread, which on a shared machine is
 # somebody else's, may take half of what the core can start, and then every instruction of the loop counts.
 
+cdef enum:
+    STEPS = 4       # written out
+
 cdef inline const char* row_of(const int i, const char* low, const char* high, Py_ssize_t stride) noexcept nogil:
     # Rows lie `stride` bytes apart, the first at `low` and the fourth at `high`: an x86 address multiplies by 1, 2, 4 or 8,
     # so that six rows take three registers.

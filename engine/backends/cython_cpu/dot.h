@@ -11,6 +11,8 @@
  * Where DOT is 8, sums of four products, of steps {0, 1, 4, 5} and of {2, 3, 6, 7}, are made in int16. They fit because
  * weights are rounded so (engine/groups.py): those of one sign in such a group come to 128 at most, and 255 * 128 < 2^15.
  *
+ * DOT_STEPS of DOT are written out in a tile's loop (depth.pxi); of five instructions a product, one is long enough.
+ *
  * d_dot is assembly because of its place in a tile: of intrinsics, gcc moves the products of a step before their sums and
  * runs out of registers. For the same reason weights are taken from memory where DOT is 8, and tiles have DOT_MR rows:
  * 10 sums, 2 vectors of codes, 2 of products and one of ones are 15 of AVX2's registers; 24, 2, 2 and 1 are 29 of AVX-512's. */
@@ -82,7 +84,7 @@ INLINE vd d_all(const uint8_t *p) {
  * d_codes: DOT codes of a row, for every lane. d_weights: VL*DOT weights, [DOT/4][VL][4]. d_dot: sum + their products. */
 #if defined(ENGINE_VPDPBUSD)
 
-enum { DOT = 4 };
+enum { DOT = 4, DOT_STEPS = 4 };
 typedef vd vcodes, vweights;
 INLINE vcodes d_codes(const uint8_t *p) { return d_all(p); }
 INLINE vweights d_weights(const int8_t *p) {
@@ -97,7 +99,7 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #elif defined(ENGINE_PORTABLE_DOT)
 
-enum { DOT = 4 };
+enum { DOT = 4, DOT_STEPS = 4 };
 typedef vd vcodes;
 typedef const int8_t *vweights;
 INLINE vcodes d_codes(const uint8_t *p) { return d_all(p); }
@@ -115,7 +117,7 @@ vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #else
 
-enum { DOT = 8 };
+enum { DOT = 8, DOT_STEPS = 1 };
 typedef struct {
     vd first, second;
 } vcodes;

@@ -14,6 +14,7 @@ cdef extern from "dot.h" nogil:
         pass
     enum:
         DOT
+        DOT_STEPS
         DOT_MR
     vd d_zero()
     vcodes d_codes(const unsigned char* p)
@@ -51,9 +52,6 @@ cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
         x += x_stride
         codes += codes_stride
 
-
-cdef enum:
-    DOT_STEPS = STEPS * 4 // DOT    # of DOT, written out
 
 cdef struct DotTile:
     const unsigned char* a          # codes [mr][a_stride]

@@ -3,8 +3,7 @@
  * Kernels (.pxi) are written once over these functions and compiled once per instruction set; the compiler's own
  * macros choose the section. NV vectors make the NR = NV*VL columns of a panel, MR rows the height of a tile: the
  * accumulators, MR*NV of them, plus NV vectors of the panel and one broadcast must fit the register file.
- * KC is the most depth of a panel's slice, which stays in the second-level cache while a block of rows passes over it;
- * STEPS of it are written out in a tile's loop (depth.pxi).
+ * KC is the most depth of a panel's slice, which stays in the second-level cache while a block of rows passes over it.
  *
  *   section    lanes  registers  tile   accumulators  slice of a panel
  *   AVX-512    16     32         6x64   24            1024 x 64 floats = 256 KB
@@ -40,7 +39,7 @@
 #else
 #define ISA_NAME "avx512"
 #endif
-enum { VL = 16, NV = 4, MR = 6, KC = 1024, STEPS = 4 };
+enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
 typedef __m512 vf;
@@ -87,7 +86,7 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 #else
 #define ISA_NAME "avx2"
 #endif
-enum { VL = 8, NV = 2, MR = 6, KC = 768, STEPS = 8 };
+enum { VL = 8, NV = 2, MR = 6, KC = 768 };
 #define PAIRS PAIRS_8
 #define ALTERNATE ALTERNATE_8
 typedef __m256 vf;
@@ -134,12 +133,12 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 #else
 #if defined(ENGINE_EMULATE_WIDE)
 #define ISA_NAME "wide"
-enum { VL = 16, NV = 4, MR = 6, KC = 1024, STEPS = 4 };
+enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
 #else
 #define ISA_NAME "portable"
-enum { VL = 4, NV = 2, MR = 6, KC = 1024, STEPS = 4 };
+enum { VL = 4, NV = 2, MR = 6, KC = 1024 };
 #define PAIRS PAIRS_4
 #define ALTERNATE ALTERNATE_4
 #endif

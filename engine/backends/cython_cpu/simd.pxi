@@ -7,7 +7,6 @@ cdef extern from "simd.h" nogil:
         MR
         NR
         KC
-        STEPS
         LINE
         AHEAD
     const char* ISA_NAME

@@ -55,6 +55,11 @@ def fetch(b: ir.IRBuilder, pointer: ir.Value, locality: int) -> None:
     call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(locality), I32(1))
 
 
+def load_again(b: ir.IRBuilder) -> None:
+    """Nothing, but for all that LLVM knows all memory is new: what was loaded before is not kept for later."""
+    b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+
+
 def first_lanes(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
     """A mask of the first n lanes."""
     return b.icmp_signed("<", ir.Constant(VI, list(range(VL))), splat(b, b.trunc(n, I32)))

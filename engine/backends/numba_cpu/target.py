@@ -31,6 +31,9 @@ HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES else 2
 
 OPERAND_BYTES = 2 * HALVES
 NR = NV * VL
+STEPS = 4
+"""Of depth, written out in a tile's loop."""
+
 LINE, AHEAD = 16, 512
 """Floats in a cache line; floats that reading runs ahead of itself."""
 

@@ -7,139 +7,19 @@ Numba typing passes over, behind a switch. Each accumulator sees its products on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import alloca_once
 from numba.extending import intrinsic
 
-from . import dot, pairs
+from .depth import EMPTY, INTEGERS, broadcast, multiply, multiply_pairs
 from .emit import F32, VF, fetch, fma, greater, load, shift, splat
-from .pointers import BYTE, POINTER, SIZE, Pointer, store
-from .target import DOT, DOT_MR, HALVES, LINE, MR, NV, OPERAND_BYTES, VL
+from .flow import Sums, either
+from .pointers import POINTER, SIZE, Pointer, store
+from .target import DOT, DOT_MR, LINE, MR, NV, VL
 from .vector import with_parameters
-
-Sums = list[list[ir.Value]]
-EMPTY = ir.Constant(POINTER, None)
-
-
-class Arithmetic(NamedTuple):
-    """What a tile multiplies, and how."""
-
-    a: ir.Type                          # what the strides of a count
-    w: ir.Type                          # likewise of w
-    vector: int                         # so many of w make a vector of columns
-    zero: ir.Constant                   # no sum yet
-    row: Callable[..., Any]             # (b, pointer into a): an operand alike in every lane
-    column: Callable[..., Any]          # (b, pointer into w, half): another for each lane
-    add: Callable[..., ir.Value]        # (b, row, column, sum): the sum with their product
-    halves: int = 1                     # products in a step, of successive elements of a
-
-
-def _broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    return splat(b, b.load(pointer, typ=F32, align=4))
-
-
-FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), _broadcast, lambda b, p, half: load(b, p), fma)
-INTEGERS = Arithmetic(BYTE, BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
-                      lambda b, p, half: dot.load_weights(b, p), dot.dot)
-PAIRS = Arithmetic(ir.IntType(8 * OPERAND_BYTES), ir.IntType(16), VL * 2, FLOATS.zero, pairs.load_operand,
-                   pairs.load_weights, pairs.dot, HALVES)
-
-
-def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
-    return b.gep(pointer, [by], source_etype=element)
-
-
-def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, rows: list[ir.Value], w: ir.Value,
-                  sums: Sums) -> Sums:
-    """The sums with the products of one step of depth, or of one half of it; rows: where in a each row is."""
-    columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
-    a = _moved(b, a, SIZE(half), kind.a)
-    results = []
-    for row, offset in zip(sums, rows, strict=True):
-        x = kind.row(b, _moved(b, a, offset, kind.a))
-        results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
-    return results
-
-
-def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
-             w: ir.Value, w_step: ir.Value, ahead: ir.Value | None = None, ahead_step: ir.Value | None = None,
-             kind: Arithmetic = FLOATS) -> Sums:
-    """sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*vector ...]; depth is at least 1.
-
-    Meanwhile `ahead` is fetched into the second-level cache, ahead_step bytes further at each step.
-    """
-    before, loop, after = b.block, b.append_basic_block("depth"), b.append_basic_block("after")
-    rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
-    b.branch(loop)
-    b.position_at_end(loop)
-
-    def carried(start: ir.Value) -> ir.PhiInstr:
-        phi = b.phi(start.type)
-        phi.add_incoming(start, before)
-        return phi
-
-    left, a_now, w_now = carried(depth), carried(a), carried(w)
-    ahead_now = carried(ahead) if ahead is not None else None
-    sums = [[carried(kind.zero) for _ in range(nv)] for _ in range(mr)]
-    fewer = b.sub(left, SIZE(1))
-    following = [(left, fewer), (a_now, _moved(b, a_now, a_step, kind.a)), (w_now, _moved(b, w_now, w_step, kind.w))]
-    results = _add_products(b, kind, 0, a_now, rows, w_now, sums)
-    if ahead_now is not None:
-        # Between the halves: as it may write for all that LLVM knows, weights are loaded again, not kept and spilled.
-        fetch(b, ahead_now, 2)
-        following.append((ahead_now, _moved(b, ahead_now, ahead_step, BYTE)))
-    for half in range(1, kind.halves):
-        results = _add_products(b, kind, half, a_now, rows, w_now, results)
-    for row, totals in zip(sums, results, strict=True):
-        following += zip(row, totals, strict=True)
-    for phi, value in following:
-        phi.add_incoming(value, loop)
-    b.cbranch(b.icmp_signed(">", fewer, SIZE(0)), loop, after)
-    b.position_at_end(after)
-    return results
-
-
-def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
-                   ahead: ir.Value, ahead_step: ir.Value) -> Sums:
-    """The same of bfloat16 weights [depth/2][nv*VL][2]. Where HALVES is 1 rows are padded to whole pairs, else not read
-    beyond depth."""
-    width = nv * PAIRS.vector
-
-    def whole(pairs_of_steps: ir.Value) -> Sums:
-        return multiply(b, mr, nv, pairs_of_steps, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, PAIRS)
-
-    def last(sums: Sums) -> Sums:
-        k = b.sub(depth, SIZE(1))
-        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), PAIRS.w)
-        rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
-        return _add_products(b, PAIRS, 0, _moved(b, a, k, PAIRS.a), rows, w_last, sums)
-
-    if HALVES == 1:
-        return whole(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
-    none: Sums = [[PAIRS.zero] * nv for _ in range(mr)]
-    sums = _either(b, b.icmp_signed(">", depth, SIZE(1)), lambda: whole(b.lshr(depth, SIZE(1))), lambda: none)
-    return _either(b, b.trunc(depth, ir.IntType(1)), lambda: last(sums), lambda: sums)
-
-
-def _either(b: ir.IRBuilder, condition: ir.Value, then: Callable[[], Sums], otherwise: Callable[[], Sums]) -> Sums:
-    """The sums of one function where the condition holds, else of the other."""
-    ways = []
-    blocks, after = [b.append_basic_block(), b.append_basic_block()], b.append_basic_block()
-    b.cbranch(condition, *blocks)
-    for block, function in zip(blocks, (then, otherwise), strict=True):
-        b.position_at_end(block)
-        ways.append((function(), b.block))
-        b.branch(after)
-    b.position_at_end(after)
-    merged = [[b.phi(VF) for _ in row] for row in ways[0][0]]
-    for values, block in ways:
-        for phis, row in zip(merged, values, strict=True):
-            for phi, value in zip(phis, row, strict=True):
-                phi.add_incoming(value, block)
-    return merged
 
 
 def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
@@ -149,7 +29,7 @@ def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[in
     def changed(function: Callable[[int, int, ir.Value], ir.Value]) -> Callable[[], Sums]:
         return lambda: [[function(i, j, x) for j, x in enumerate(row)] for i, row in enumerate(sums)]
 
-    return _either(b, b.icmp_unsigned("!=", pointer, EMPTY), changed(change), changed(otherwise))
+    return either(b, b.icmp_unsigned("!=", pointer, EMPTY), changed(change), changed(otherwise))
 
 
 def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
@@ -205,7 +85,7 @@ def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stri
     places = [[b.add(b.mul(out_stride, SIZE(i)), offset) for offset in offsets] for i in range(mr)]
     results: Sums = []
     for i, row in enumerate(products):
-        low, step = (_broadcast(b, shift(b, ranges, 2 * i + part)) for part in (0, 1))
+        low, step = (broadcast(b, shift(b, ranges, 2 * i + part)) for part in (0, 1))
         results.append([])
         for j, x in enumerate(row):
             y = b.fmul(low, load(b, shift(b, sums, j * VL)))

@@ -1,0 +1,48 @@
+"""Loops and branches in LLVM's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from .pointers import SIZE
+
+Sums = list[list[ir.Value]]
+"""A tile's sums, or vectors of another kind, by row and by vector of columns."""
+
+
+def repeat(b: ir.IRBuilder, times: ir.Value, values: list[ir.Value],
+           body: Callable[[list[ir.Value]], list[ir.Value]]) -> list[ir.Value]:
+    """The values after so many rounds of the body, each of which makes the next ones; none if times is 0."""
+    before, head, inside, after = b.block, *(b.append_basic_block(name) for name in ("head", "round", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    now = [b.phi(value.type) for value in (times, *values)]
+    b.cbranch(b.icmp_signed(">", now[0], SIZE(0)), inside, after)
+    b.position_at_end(inside)
+    following = [b.sub(now[0], SIZE(1)), *body(now[1:])]
+    for phi, first, value in zip(now, (times, *values), following, strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return now[1:]
+
+
+def either(b: ir.IRBuilder, condition: ir.Value, then: Callable[[], Sums], otherwise: Callable[[], Sums]) -> Sums:
+    """The sums of one function where the condition holds, else of the other."""
+    ways = []
+    blocks, after = [b.append_basic_block(), b.append_basic_block()], b.append_basic_block()
+    b.cbranch(condition, *blocks)
+    for block, function in zip(blocks, (then, otherwise), strict=True):
+        b.position_at_end(block)
+        ways.append((function(), b.block))
+        b.branch(after)
+    b.position_at_end(after)
+    merged = [[b.phi(x.type) for x in row] for row in ways[0][0]]
+    for values, block in ways:
+        for phis, row in zip(merged, values, strict=True):
+            for phi, value in zip(phis, row, strict=True):
+                phi.add_incoming(value, block)
+    return merged
