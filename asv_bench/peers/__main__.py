@@ -24,7 +24,8 @@ from .report import draw, table
 from .work import CASES, SHAPES, TEXT, sentences, write_folders
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("onnxruntime", "openvino", "nncf", "ctranslate2", "torch", "transformers", "sentence-transformers", "numpy")
+PACKAGES = ("onnxruntime", "openvino", "nncf", "ctranslate2", "torch", "transformers", "zentorch",
+            "sentence-transformers", "llama-cpp-python", "numpy")  # fmt: skip
 
 
 def main():

@@ -10,7 +10,8 @@ import os
 
 import numpy as np
 
-from .machine import has_vnni
+from .llama_cpp import LlamaCpp
+from .machine import has_avx512, has_vnni
 from .work import BATCH, MAX_TOKENS, batches, mean_pool, sentences
 
 
@@ -158,6 +159,18 @@ class PyTorchCompiled(PyTorch):
         return super().forward(ids, mask)
 
 
+class ZenTorch(PyTorch):
+    """AMD's plugin, as a backend of torch.compile, with frozen weights."""
+
+    def __init__(self, folder, precision, threads):
+        if not has_avx512():
+            raise RuntimeError("zentorch optimises for CPUs with AVX-512 alone")
+        super().__init__(folder, precision, threads)
+        import zentorch  # noqa: F401  # it registers the backend
+
+        self.model = self.torch.compile(self.model, backend="zentorch")
+
+
 class SentenceTransformers:
     precisions = ("float32",)
     text_only = True
@@ -180,7 +193,9 @@ LIBRARIES = {
     "CTranslate2": CTranslate2,
     "PyTorch": PyTorch,
     "PyTorch, compiled": PyTorchCompiled,
+    "zentorch": ZenTorch,
     "sentence-transformers": SentenceTransformers,
+    "llama.cpp": LlamaCpp,
 }
 
 

@@ -37,5 +37,9 @@ def has_vnni() -> bool:
     return bool({"avx512_vnni", "avx_vnni", "asimddp"} & set(cpu_info().split()))
 
 
+def has_avx512() -> bool:
+    return "avx512f" in cpu_info().split()
+
+
 def is_amd() -> bool:
     return "AuthenticAMD" in cpu_info()
