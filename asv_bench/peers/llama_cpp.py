@@ -4,7 +4,6 @@ The names of tensors and keys are those of the package `gguf` (https://github.co
 """
 
 import ctypes
-import json
 import os
 
 import numpy as np
@@ -83,18 +82,19 @@ def write_gguf(hf, path, name):
     """A BERT folder of Hugging Face's as GGUF, its matrices in the type of this name, norms and biases in float32."""
     import gguf
     from safetensors.numpy import load_file
+    from transformers import BertConfig
 
-    config = json.loads((hf / "config.json").read_text())
+    config = BertConfig.from_pretrained(hf)
     writer = gguf.GGUFWriter(path, "bert")
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_layer_norm_eps(config["layer_norm_eps"])
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_layer_norm_eps(config.layer_norm_eps)
     writer.add_causal_attention(False)
     write_vocabulary(writer, hf, config)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config["num_hidden_layers"])
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config.num_hidden_layers)
     for old, array in load_file(hf / "model.safetensors").items():
         new = names.get_name(old.removeprefix("bert."), try_suffixes=(".weight", ".bias"))
         if new is None or "position_ids" in old or "pooler" in old:
@@ -112,12 +112,12 @@ def write_vocabulary(writer, hf, config):
     """WordPiece's tokens: what begins a word is marked, where Hugging Face marks what goes on with one."""
     import gguf
 
-    words = (hf / "vocab.txt").read_text().split("\n")[: config["vocab_size"]]
-    words += [f"[PAD{i}]" for i in range(len(words), config["vocab_size"])]
+    words = (hf / "vocab.txt").read_text().split("\n")[: config.vocab_size]
+    words += [f"[PAD{i}]" for i in range(len(words), config.vocab_size)]
     special = [word.startswith("[") and word.endswith("]") for word in words]
     marked = [w if s else w[2:] if w.startswith("##") else "\u2581" + w for w, s in zip(words, special, strict=True)]
     kinds = [gguf.TokenType.CONTROL if s else gguf.TokenType.NORMAL for s in special]
-    writer.add_token_type_count(config["type_vocab_size"])
+    writer.add_token_type_count(config.type_vocab_size)
     writer.add_tokenizer_model("bert")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(marked)
