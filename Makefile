@@ -70,7 +70,7 @@ plot: $(INSTALLED)  ## Measure attention against length and draw docs/attention.
 	build/bench/bin/pip install -q -e '.[bench]' $(WITH)
 	build/bench/bin/python asv_bench/plot_attention.py
 
-peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers.md, .svg and .json (two hours and 3 GB)
+peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers.md, .svg and .json (two hours, 3 GB, a C++ compiler)
 	$(PYTHON) -m venv build/peers
 	build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
