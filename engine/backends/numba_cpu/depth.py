@@ -47,12 +47,16 @@ def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -
 
 def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, rows: list[ir.Value], w: ir.Value,
                   sums: Sums) -> Sums:
-    """The sums with the products of one step of depth, or of one half of it; rows: where in a each row is."""
+    """The sums with the products of one step of depth, or of one half of it; rows: where in a the first four rows are.
+
+    Others are reached from the fourth, as in depth.pxi: six rows take few registers.
+    """
     columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
     a = _moved(b, a, SIZE(half), kind.a)
+    high = _moved(b, a, rows[3], kind.a)
     results = []
-    for row, offset in zip(sums, rows, strict=True):
-        x = kind.row(b, _moved(b, a, offset, kind.a))
+    for i, row in enumerate(sums):
+        x = kind.row(b, _moved(b, a if i < 3 else high, rows[i % 3], kind.a))
         results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
     return results
 
@@ -76,7 +80,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
     Meanwhile `ahead` is fetched into the second-level cache, ahead_step bytes further at each step.
     """
-    rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
+    rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
 
     def rounds(times: ir.Value, steps: int, values: list[ir.Value], size: ir.Value | None = None) -> list[ir.Value]:
         """So many times, so many steps written out, fetching that many bytes; values: a, w, ahead and the sums."""
@@ -121,7 +125,7 @@ def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Val
     def last(sums: Sums) -> Sums:
         k = b.sub(depth, SIZE(1))
         w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), PAIRS.w)
-        rows = [b.mul(a_stride, SIZE(i)) for i in range(mr)]
+        rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
         return _add_products(b, PAIRS, 0, _moved(b, a, k, PAIRS.a), rows, w_last, sums)
 
     if HALVES == 1:
