@@ -1,0 +1,99 @@
+"""Digests of forward passes: the exact bits that each instruction set gives, so that a refactoring cannot change them.
+
+Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
+to write `golden/digests.json` anew, after a change that alters bits on purpose:
+
+    python -m tests.digests
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from engine.backends.cython_cpu import isa
+from engine.backends.cython_cpu.plan import CythonPlan
+from engine.batch import Batch
+from engine.config import ModelConfig, RunConfig
+from engine.parameters import expected_shapes
+
+FILE = Path(__file__).parent / "golden" / "digests.json"
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+THREADS = (1, 2, 3, 4)
+
+MODELS = {
+    "awkward": ModelConfig("test", hidden_size=44, num_layers=3, num_heads=4, head_width=11, ffn_size=100,
+                           vocab_size=120, max_positions=300, token_types=2),
+    "one of everything": ModelConfig("test", 1, 1, 1, 1, 1, vocab_size=5, max_positions=300, token_types=1),
+    "heads wider than the model": ModelConfig("test", 20, 2, 3, 17, 33, vocab_size=50, max_positions=300),
+    "a head of 256": ModelConfig("test", 72, 1, 2, 256, 65, vocab_size=50, max_positions=300),
+    "no tables but the words": ModelConfig("test", 24, 2, 2, 12, 48, vocab_size=50, embedding_norm=False),
+    "tanh": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=300, activation="gelu_tanh"),
+    "relu": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=300, activation="relu"),
+    "deep": ModelConfig("test", 16, 2, 1, 16, 2100, vocab_size=50, max_positions=300),
+}
+
+BATCHES = ([1], [16], [64], [65], [200], [3, 0, 5, 64, 1, 1, 130], [70] * 4, [97, 96, 95, 94, 93])
+"""Lengths: by columns up to 64 tokens, by rows beyond, and in bundles where these keep all threads busy."""
+
+
+def hashed(seed, *shape):
+    """Floats in [-1, 1), the same on every machine: the upper 24 bits of splitmix64 of each index."""
+    x = np.arange(np.prod(shape), dtype=np.uint64) + np.uint64(seed << 32)
+    with np.errstate(over="ignore"):
+        x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return ((x >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)).reshape(shape)
+
+
+def weights_of(config):
+    """All parameters of a model; weights of norms lie around 1."""
+    return {name: hashed(seed, *shape) * np.float32(0.5) + np.float32(name.endswith("norm.weight"))
+            for seed, (name, shape) in enumerate(expected_shapes(config).items(), 1)}
+
+
+def batch_of(config, lengths):
+    """Token ids and types for sequences of these lengths."""
+    N = sum(lengths)
+    numbers = (hashed(1000 + N, 2, N) + 1) / 2
+    return Batch(
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        input_ids=(numbers[0] * config.vocab_size).astype(np.int32),
+        inputs_embeds=None,
+        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32),
+        token_type_ids=(numbers[1] * max(1, config.token_types)).astype(np.int32),
+    )
+
+
+def digest(kernels, model, precision, threads):
+    """The first 16 hexadecimal digits of SHA-256 over the outputs of all batches."""
+    config = MODELS[model]
+    plan = CythonPlan(kernels, config, weights_of(config), RunConfig(threads, precision, 2048))
+    sha = hashlib.sha256()
+    for lengths in BATCHES:
+        sha.update(plan.forward(batch_of(config, lengths)).astype("<f4").tobytes())
+    return sha.hexdigest()[:16]
+
+
+def product_name(kernels, precision):
+    """Which product the kernels use for a precision: bits belong to an instruction set and a product."""
+    return f"{precision}_weights" if precision == "bfloat16" and kernels.operand_bytes == 4 else precision
+
+
+def main():
+    recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for name in isa.available():
+        kernels = isa.load(name)
+        for precision in PRECISIONS:
+            recorded[f"{name}/{product_name(kernels, precision)}"] = {
+                model: digest(kernels, model, precision, 1) for model in MODELS}
+    FILE.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

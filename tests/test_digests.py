@@ -1,0 +1,19 @@
+"""The bits of every forward pass are those on record, for each instruction set, precision, schedule and thread count."""
+
+import json
+
+import pytest
+
+digests = pytest.importorskip("tests.digests", reason="the compiled kernels are not built")
+
+RECORDED = json.loads(digests.FILE.read_text())
+
+
+@pytest.mark.parametrize("name", digests.isa.available())
+@pytest.mark.parametrize("precision", digests.PRECISIONS)
+@pytest.mark.parametrize("model", digests.MODELS)
+def test_bits_are_those_on_record(name, precision, model):
+    kernels = digests.isa.load(name)
+    expected = RECORDED[f"{name}/{digests.product_name(kernels, precision)}"][model]
+    for threads in digests.THREADS:
+        assert digests.digest(kernels, model, precision, threads) == expected, f"{threads} threads"
