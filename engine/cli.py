@@ -19,7 +19,7 @@ from .cpus import cpu_limits
 from .engine import Engine
 from .errors import EngineError, InputError
 from .model import Model, load_model, save_model
-from .parameters import TABLES, expected_shapes, matrices
+from .parameters import expected_shapes, parameters_of
 from .quantize import convert_model
 from .weights.files import replacing
 
@@ -194,7 +194,7 @@ def _print_model(model: Model) -> None:
     )
     _print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
     _print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
-    linear, tables = _stored(model, set(matrices(c)) - set(TABLES)), _stored(model, set(TABLES))
+    linear, tables = _stored(model, "linear"), _stored(model, "table")
     _print_row("precision", linear if tables in ("", linear) else f"{linear}, tables in {tables}")
     if text is None:
         _print_row("text", "no tokenizer; token ids only")
@@ -209,9 +209,10 @@ def _print_model(model: Model) -> None:
         _print_row("prompts", ", ".join(text.prompts))
 
 
-def _stored(model: Model, names: set[str]) -> str:
-    """The precisions in which those of these weights that the model has are stored."""
-    dtypes = {array.dtype.name for name, array in model.weights.items() if name in names}
+def _stored(model: Model, kind: str) -> str:
+    """Name the precisions in which parameters of this kind are stored."""
+    parameters = parameters_of(model.config)
+    dtypes = {model.weights[name].dtype.name for name, parameter in parameters.items() if parameter.kind == kind}
     return " and ".join(sorted("bfloat16" if dtype == "uint16" else dtype for dtype in dtypes))
 
 

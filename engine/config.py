@@ -1,25 +1,40 @@
-"""What a model is (`ModelConfig`), how it reads text (`TextConfig`) and how it is to be run (`RunConfig`).
+"""The description of a model (`ModelConfig`), of how it reads text (`TextConfig`) and of how it is run (`RunConfig`).
 
 The letters used everywhere: B sequences, T tokens of one sequence, N real tokens of a batch, D model width, H heads,
-d head width, F feed-forward width, L layers, V vocabulary, P positions, Y token types.
+G key heads, d head width, F feed-forward width, L layers, V vocabulary, P positions, Y token types.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .errors import WeightsError
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
-"""`gelu` is the exact erf form; `gelu_tanh` the tanh approximation, used only when a model's config asks for it."""
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+"""`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
+
+LINEAR_MAPS = ("query", "key", "value", "output", "up", "gate", "down")
+"""The linear maps of a layer; a model without a gate has no map of that name."""
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """What differs between the attention of one layer and another's in the same model."""
+
+    window: int | None = None
+    """How many keys a token sees on each side, beside its own; None for the whole sequence."""
+    rotary_theta: float | None = None
+    """Base of the rotary embedding of queries and keys; None for no rotation."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture of a post-norm transformer encoder, independent of where its weights came from.
+    """The architecture of a transformer encoder, independent of the files that its weights came from.
 
-    Raises `WeightsError` when a value is impossible; all the problems found are in the one message.
+    The defaults describe BERT: post-norm, with biases, without gate, window and rotation. Raises `WeightsError` when a
+    value is impossible, with all the problems in one message.
     """
 
     family: str
@@ -37,7 +52,7 @@ class ModelConfig:
     vocab_size: int = 0
     """V; 0 for a model without a word table, which is then run on `inputs_embeds`."""
     max_positions: int = 0
-    """P: rows of the position table; 0 when the model has none."""
+    """P: rows of the position table, or the longest sequence of a model without one; 0 for neither table nor limit."""
     token_types: int = 0
     """Y: rows of the token type table; 0 when the model has none."""
     embedding_norm: bool = True
@@ -47,6 +62,25 @@ class ModelConfig:
     pad_token_id: int = 0
     norm_eps: float = 1e-12
     activation: str = "gelu"
+    num_kv_heads: int = 0
+    """G: heads of keys and values, a divisor of H; 0 for H."""
+    position_table: bool = True
+    """Whether positions have a table that is added to the embeddings."""
+    norm: str = "layer"
+    """"layer" for LayerNorm, "rms" for RMSNorm."""
+    norm_place: str = "post"
+    """"post": a norm after each residual sum. "pre": a norm before attention and feed-forward, and one after all."""
+    norm_bias: bool = True
+    """Whether LayerNorms have a bias."""
+    first_attention_norm: bool = True
+    """Whether the attention of a pre-norm model's layer 0 has a norm before it."""
+    biases: tuple[str, ...] = LINEAR_MAPS
+    """The linear maps that have a bias."""
+    gated: bool = False
+    """Whether the feed-forward network is down(activation(gate x) * (up x))."""
+    attention_kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
+    layer_kinds: tuple[int, ...] = ()
+    """For each layer, the index of its kind in `attention_kinds`; empty when all layers are of the first kind."""
 
     def __post_init__(self) -> None:
         problems = [f"{name} must be an int, not {getattr(self, name)!r}" for name in _INTS
@@ -68,26 +102,60 @@ class ModelConfig:
         if not (isinstance(self.norm_eps, float) and 0.0 < self.norm_eps < 1.0):
             problems.append(f"norm_eps must be a float between 0 and 1, not {self.norm_eps!r}")
         problems += [f"{name} must be a {expected.__name__}, not {getattr(self, name)!r}"
-                     for name, expected in (("embedding_norm", bool), ("family", str))
-                     if type(getattr(self, name)) is not expected]
+                     for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
+        problems = problems or list(self._impossible_options())
         if problems:
             raise WeightsError("impossible model configuration: " + "; ".join(problems))
 
+    def _impossible_options(self) -> Iterator[str]:
+        """Describe each option beyond BERT's that is impossible, once all have the right types."""
+        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            yield f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
+        for name, choices in (("norm", ("layer", "rms")), ("norm_place", ("post", "pre"))):
+            if getattr(self, name) not in choices:
+                yield f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
+        if not set(map(repr, self.biases)) <= set(map(repr, LINEAR_MAPS)):
+            yield f"biases must be some of {', '.join(LINEAR_MAPS)}, not {self.biases!r}"
+        if not self.attention_kinds or not all(isinstance(kind, AttentionKind) for kind in self.attention_kinds):
+            yield f"attention_kinds must be one or more AttentionKind, not {self.attention_kinds!r}"
+            return
+        for kind in self.attention_kinds:
+            if kind.window is not None and (type(kind.window) is not int or not 0 <= kind.window <= _LARGEST):
+                yield f"window must be None or an int from 0 to {_LARGEST:,}, not {kind.window!r}"
+            theta = kind.rotary_theta
+            if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
+                yield f"rotary_theta must be None or a float above 0, not {theta!r}"
+            if theta is not None and (self.head_width % 2 or not 0 < self.max_positions <= _MOST_ROTARY_POSITIONS):
+                yield (f"a rotary embedding needs heads of an even width and max_positions from 1 to "
+                       f"{_MOST_ROTARY_POSITIONS:,}, not {self.head_width} and {self.max_positions}")
+        kinds = range(len(self.attention_kinds))
+        if self.layer_kinds and (len(self.layer_kinds) != self.num_layers
+                                 or not all(type(kind) is int and kind in kinds for kind in self.layer_kinds)):
+            yield (f"layer_kinds must be empty or hold {self.num_layers} ints below {len(kinds)}, not "
+                   f"{str(self.layer_kinds)[:80]}")
+
     @property
-    def letters(self) -> dict[str, int]:
-        """Dimension letters of this model, as used by the shapes in `engine.parameters`."""
-        return {"D": self.hidden_size, "L": self.num_layers, "H": self.num_heads, "d": self.head_width,
-                "Hd": self.num_heads * self.head_width, "F": self.ffn_size, "V": self.vocab_size,
-                "P": self.max_positions, "Y": self.token_types}
+    def kv_heads(self) -> int:
+        """G: the number of key heads, which is also that of value heads."""
+        return self.num_kv_heads or self.num_heads
+
+    def attention_kind(self, layer: int) -> AttentionKind:
+        """Return the kind of attention of a layer."""
+        return self.attention_kinds[self.layer_kinds[layer] if self.layer_kinds else 0]
 
     @property
     def max_tokens(self) -> int | None:
-        """Longest sequence the position table allows, or None when there is no such limit."""
+        """Longest sequence that the model's positions allow, or None when there is no such limit."""
         return self.max_positions - self.position_offset if self.max_positions else None
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dictionary that `from_json` turns back into an equal config."""
-        return asdict(self)
+        """Return a plain dictionary that `from_json` turns back into an equal config.
+
+        Options beyond BERT's are left out where they have their defaults: engines of before these options read the rest.
+        """
+        values = asdict(self)
+        return {f.name: values[f.name] for f in fields(self)
+                if f.name not in NEW_IN_VERSION_2 or getattr(self, f.name) != f.default}
 
     @classmethod
     def from_json(cls, values: Any) -> ModelConfig:
@@ -101,12 +169,30 @@ class ModelConfig:
                                f"known: {', '.join(sorted(known))}")
         if missing := sorted(required - set(values)):
             raise WeightsError(f"the model configuration lacks: {', '.join(missing)}")
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if "attention_kinds" in values:
+            values["attention_kinds"] = _read_kinds(values["attention_kinds"])
         return cls(**values)
 
 
+def _read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
+    names = {f.name for f in fields(AttentionKind)}
+    if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
+        raise WeightsError(f"attention_kinds must be a list of objects with {' and '.join(sorted(names))}, "
+                           f"not {str(entries)[:80]}")
+    return tuple(AttentionKind(**entry) for entry in entries)
+
+
+NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm", "biases",
+                    "gated", "attention_kinds", "layer_kinds")
+"""Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
+
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
-_INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id")
+_INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads")
+_TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str, "norm_bias": bool,
+          "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple, "layer_kinds": tuple}
 _LARGEST = 2**24
+_MOST_ROTARY_POSITIONS = 2**17
 _MAX_LAYERS = 10_000
 
 

@@ -1,16 +1,14 @@
-"""Groups of inputs of a linear map in int8, and what their weights may come to.
+"""Limit the sum of same-sign int8 weights in each group of four inputs, so that AVX2 cannot saturate.
 
-A group is {0, 1, 4, 5} or {2, 3, 6, 7} of every eight inputs. The weights of one sign in a group come to `LIMIT` at
-most: products with activations from 0 to 255 are then summed four at a time in 16 bits, with the only 8-bit product
-that a CPU without VNNI has (`backends/cython_cpu/dot.h`), and nothing saturates. One rule for all CPUs: a file written
-on one runs on any other, with the same integers.
+A group is {0, 1, 4, 5} or {2, 3, 6, 7} of every eight inputs of a linear map. The weights of one sign in a group add up
+to `LIMIT` at most. Products with activations from 0 to 255 can then be summed four at a time in 16 bits, by the only
+8-bit product of a CPU without VNNI (`backends/cython_cpu/dot.h`). The rule is the same for all CPUs, so a file that was
+written on one CPU runs on any other with the same integers.
 """
 
 from __future__ import annotations
 
 import numpy as np
-
-from .config import ModelConfig
 
 LIMIT = 128
 """255 * 128 < 2^15"""
@@ -18,16 +16,11 @@ LIMIT = 128
 _BYTES = np.uint64(0x00FF00FF00FF00FF)
 
 
-def heads_of(config: ModelConfig, name: str) -> int:
-    """How many heads the inputs of the linear map with this weight come from.
-
-    Groups begin anew with each head, because kernels pad the inputs of each.
-    """
-    return config.num_heads if name.endswith("attention.output.weight") else 1
-
-
 def to_groups(w: np.ndarray, heads: int) -> np.ndarray:
-    """[n, G, 2, 2, 2] of weights [n, K]: of eight inputs halves, groups and neighbours; heads are padded with zeros."""
+    """Reshape weights [n, K] to [n, G, 2, 2, 2]: eight inputs as halves, groups and neighbours.
+
+    The inputs of each head are padded with zeros to a multiple of eight.
+    """
     n, width = len(w), w.shape[1] // heads
     if width % 8:
         padded = np.zeros((n, heads, -(-width // 8) * 8), w.dtype)
@@ -37,19 +30,19 @@ def to_groups(w: np.ndarray, heads: int) -> np.ndarray:
 
 
 def from_groups(groups: np.ndarray, K: int, heads: int) -> np.ndarray:
-    """The weights [n, K] again."""
+    """Reverse `to_groups`: return the weights [n, K]."""
     return groups.reshape(len(groups), heads, -1)[:, :, : K // heads].reshape(-1, K)
 
 
 def group_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the positive weights of each group come to, and the negative ones without their sign: both [n, G, 2]."""
+    """Return the sum of the positive weights of each group, and of the negative ones without their sign: both [n, G, 2]."""
     positive = np.maximum(groups, 0)
     up, whole = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1] for x in (positive, groups))
     return up, up - whole
 
 
 def integer_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same of int8 groups from -127 on, as uint16: eight inputs at a time in a machine word, many times as fast."""
+    """Return `group_sums` of int8 weights from -127 on as uint16, adding eight inputs at a time in one machine word."""
     sums = []
     for part in (np.maximum(groups, 0), -np.minimum(groups, 0)):
         eight = part.reshape(len(groups), -1).view("<u8")

@@ -44,7 +44,7 @@ class Model:
     @property
     def precision(self) -> str:
         """What its linear weights can be computed in: "int8" where they are, else "float32"."""
-        return precision_of(self.weights)
+        return precision_of(self.config, self.weights)
 
     def precision_for(self, asked: str | None) -> str:
         """`asked`, or with None that of the weights; raises `UnsupportedError` for more than the weights have."""

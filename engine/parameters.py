@@ -1,9 +1,10 @@
-"""The one table of parameter names and shapes, in the letters of `engine.config`.
+"""The parameters of a model: their names, shapes and dtypes, as its program asks for them.
 
-Linear weights are stored as PyTorch's `nn.Linear` stores them: [out, in]. Everything is float32, but for the
-matrices, which are the weights of linear maps and the tables of words and positions. These may be uint16, the bits of
-bfloat16, or int8 with a float32 scale for each row, under the same name and `_scale`: w ~ weight * scale[:, None]. All
-linear maps are in int8 or none is; beyond that each matrix goes by its own dtype.
+The weight of a linear map is stored as PyTorch's `nn.Linear` stores it: [out, in]. Every parameter is float32, except
+the matrices, which are the weights of linear maps and the tables of words and positions. A matrix may be uint16, which
+holds the bits of bfloat16, or int8 with a float32 scale for each row under the same name and `_scale`:
+w ~ weight * scale[:, None]. Either all linear weights are int8 or none is; apart from that, each matrix has a dtype of
+its own.
 """
 
 from __future__ import annotations
@@ -12,102 +13,73 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .architectures import program_of
 from .config import ModelConfig
 from .errors import WeightsError
-from .groups import LIMIT, heads_of, integer_sums, to_groups
-
-EMBEDDINGS = {
-    "embeddings.word": ("V", "D"),
-    "embeddings.position": ("P", "D"),
-    "embeddings.token_type": ("Y", "D"),
-    "embeddings.norm.weight": ("D",),
-    "embeddings.norm.bias": ("D",),
-}
-"""Each is there exactly when its config entry (vocab_size, max_positions, token_types, embedding_norm) says so."""
-
-LAYER = {
-    "attention.query.weight": ("Hd", "D"),
-    "attention.query.bias": ("Hd",),
-    "attention.key.weight": ("Hd", "D"),
-    "attention.key.bias": ("Hd",),
-    "attention.value.weight": ("Hd", "D"),
-    "attention.value.bias": ("Hd",),
-    "attention.output.weight": ("D", "Hd"),
-    "attention.output.bias": ("D",),
-    "attention.norm.weight": ("D",),
-    "attention.norm.bias": ("D",),
-    "ffn.up.weight": ("F", "D"),
-    "ffn.up.bias": ("F",),
-    "ffn.down.weight": ("D", "F"),
-    "ffn.down.bias": ("D",),
-    "ffn.norm.weight": ("D",),
-    "ffn.norm.bias": ("D",),
-}
-"""Of layer i, each under the prefix `layers.{i}.`"""
-
-TABLES = ("embeddings.word", "embeddings.position")
-"""The tables that may be in fewer bits. Not that of token types: it has few rows, and what rounding does to one of them
-is added to every token.
-"""
+from .groups import LIMIT, integer_sums, to_groups
+from .program import Parameter
 
 SLAB = 2**20
-"""Numbers worked on together, so that a large matrix costs no large temporary."""
+"""How many numbers of a large matrix are worked on together, so that temporary arrays stay small."""
 
-LINEAR = ("attention.query", "attention.key", "attention.value", "attention.output", "ffn.up", "ffn.down")
-"""The linear maps of a layer."""
+
+def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
+    """Every parameter of a model by its name, in the order of use."""
+    return program_of(config).parameters
 
 
 def linear_maps(config: ModelConfig) -> list[str]:
-    """The names of a model's linear maps, such as `layers.0.ffn.up`, whose parameters are `.weight` and `.bias`."""
-    return [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LINEAR]
+    """The names of a model's linear maps, such as `layers.0.ffn.up`, whose weight has that name and `.weight`."""
+    return [name.removesuffix(".weight") for name, parameter in parameters_of(config).items() if parameter.kind == "linear"]
 
 
 def matrices(config: ModelConfig) -> list[str]:
-    """The names of all arrays of a model that may be in fewer bits than float32: tables, and weights of linear maps."""
-    shapes = expected_shapes(config)
-    return [name for name in TABLES if name in shapes] + [f"{name}.weight" for name in linear_maps(config)]
+    """The names of all parameters that may be stored in fewer bits than float32."""
+    return [name for name, parameter in parameters_of(config).items() if parameter.kind != "small"]
 
 
-def precision_of(weights: Mapping[str, np.ndarray]) -> str:
-    """What linear weights can be computed in: "int8" as soon as one is in int8, which `check` wants of all, else
-    "float32", which bfloat16 is part of.
+def input_heads(config: ModelConfig, name: str) -> int:
+    """How many heads the inputs of a linear map come from, by the name of its weight.
+
+    Groups of int8 weights begin anew with each head (`engine.groups`), because kernels pad the inputs of each head.
     """
-    linear = tuple(f".{name}.weight" for name in LINEAR)
-    return "int8" if any(a.dtype == np.int8 and name.endswith(linear) for name, a in weights.items()) else "float32"
+    return parameters_of(config)[name].heads
+
+
+def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
+    """Return "int8" if any linear weight is int8, otherwise "float32" (bfloat16 weights count as float32)."""
+    names = (f"{name}.weight" for name in linear_maps(config))
+    return "int8" if any(name in weights and weights[name].dtype == np.int8 for name in names) else "float32"
 
 
 def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every parameter that a model of this configuration has.
+    """Return the name and shape of every parameter that a model of this configuration has.
 
-    stored: weights whose dtypes say which matrices are in int8, and so have a scale beside them; None for none.
+    stored: weights whose dtypes say which matrices are int8 and therefore have a scale beside them; None for no scale.
     """
-    letters = config.letters
-    present = {
-        "embeddings.word": config.vocab_size > 0,
-        "embeddings.position": config.max_positions > 0,
-        "embeddings.token_type": config.token_types > 0,
-        "embeddings.norm.weight": config.embedding_norm,
-        "embeddings.norm.bias": config.embedding_norm,
-    }
-    table = {name: shape for name, shape in EMBEDDINGS.items() if present[name]}
-    table |= {f"layers.{i}.{name}": shape for i in range(config.num_layers) for name, shape in LAYER.items()}
-    shapes = {name: tuple(letters[letter] for letter in shape) for name, shape in table.items()}
+    parameters = parameters_of(config)
+    shapes = {name: parameter.shape for name, parameter in parameters.items()}
     if stored is not None:
-        scaled = [name for name in TABLES if name in shapes and name in stored and stored[name].dtype == np.int8]
-        if precision_of(stored) == "int8":
-            scaled += [f"{name}.weight" for name in linear_maps(config)]
-        shapes |= {f"{name}_scale": shapes[name][:1] for name in scaled}
+        scaled = {"table"} if precision_of(config, stored) == "float32" else {"table", "linear"}
+        shapes |= {
+            f"{name}_scale": parameter.shape[:1] for name, parameter in parameters.items()
+            if parameter.kind in scaled and (parameter.kind == "linear" or _is_int8(stored, name))
+        }
     return shapes
 
 
+def _is_int8(weights: Mapping[str, np.ndarray], name: str) -> bool:
+    return name in weights and weights[name].dtype == np.int8
+
+
 def row_slabs(matrix: np.ndarray) -> list[slice]:
-    """Neighbouring rows of a matrix, `SLAB` numbers at a time, or a row."""
+    """Cut the rows of a matrix into slices of about `SLAB` numbers, each of one row at least."""
     step = max(1, SLAB // matrix.shape[1])
     return [slice(i, i + step) for i in range(0, len(matrix), step)]
 
 
 def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -> None:
-    """Raise one `WeightsError` that lists all that is wrong: missing, extra, shape, dtype, impossible numbers."""
+    """Raise one `WeightsError` that lists every problem: missing, unexpected, shape, dtype, impossible numbers."""
     shapes, smaller = expected_shapes(config, weights), matrices(config)
     problems = [f"missing {name}, shape {list(shape)}" for name, shape in shapes.items() if name not in weights]
     problems += [f"unexpected {name}, shape {list(weights[name].shape)}" for name in weights if name not in shapes]
@@ -128,7 +100,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -
 
 
 def _impossible(name: str, array: np.ndarray) -> str | None:
-    """Which numbers an array of the right dtype holds that it must not, if it does."""
+    """Describe the forbidden numbers that an array of the right dtype holds; None if it holds none."""
     if array.dtype == np.int8:
         return "-128, expected -127 to 127" if array.min() == -128 else None
     if not _all_finite(array):
@@ -139,10 +111,10 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
 
 
 def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
-    """What int8 weights of a linear map come to in a group of inputs, if that is too much; see `engine.groups`."""
-    if array.dtype != np.int8 or name in TABLES:
+    """Describe the largest sum of int8 weights of one sign in a group of inputs, if it exceeds `engine.groups.LIMIT`."""
+    if array.dtype != np.int8 or parameters_of(config)[name].kind != "linear":
         return None
-    heads = heads_of(config, name)
+    heads = input_heads(config, name)
     most = max(int(np.max(integer_sums(to_groups(array[rows], heads)))) for rows in row_slabs(array))
     if most <= LIMIT:
         return None
@@ -150,7 +122,7 @@ def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
 
 
 def _all_finite(array: np.ndarray) -> bool:
-    """True if no entry, float32 or bfloat16, is NaN or infinite."""
+    """Return True if no entry, float32 or bfloat16, is NaN or infinite."""
     flat = array.reshape(-1)
     slabs = (flat[i : i + SLAB] for i in range(0, flat.size, SLAB))
     if array.dtype == np.uint16:

@@ -5,14 +5,17 @@ A time means nothing on a machine that is shared, or of another kind; a fraction
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from .architectures import program_of
 from .backends.cython_cpu import isa
 from .config import ModelConfig
+from .program import Attend, Linear
 
 ROUNDS = 10_000_000
 """FMA rounds of one measurement: about 20 ms, long against the start of a thread."""
@@ -82,18 +85,31 @@ def _best_time(work: Callable[[], object], repeats: int) -> float:
 
 
 def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
-    """Floating-point operations of one forward pass over sequences of these lengths.
+    """Return the floating-point operations of one forward pass over sequences of these lengths.
 
-    2*m*n*k for each product: the six linear maps of a layer, and 4*T*T*d*H for attention. Norms, activations and
-    softmax are not counted.
+    A product [m,k] x [k,n] counts 2*m*n*k: all linear maps, and the two products of attention over the keys that each
+    query sees. Norms, activations and softmax are not counted.
     """
-    D, F, width = config.hidden_size, config.ffn_size, config.num_heads * config.head_width
-    per_token = 2 * (4 * D * width + 2 * D * F)
-    return float(config.num_layers * sum(T * per_token + 4 * T * T * width for T in lengths))
+    lengths = list(lengths)
+    total = 0.0
+    for operation, shapes in program_of(config).steps():
+        if isinstance(operation, Linear):
+            total += 2.0 * shapes[operation.x].width * sum(part.width for part in operation.parts) * sum(lengths)
+        elif isinstance(operation, Attend):
+            width = shapes[operation.q].width + shapes[operation.out].width
+            total += 2.0 * width * sum(visible_pairs(operation, T) for T in lengths)
+    return total
+
+
+def visible_pairs(operation: Attend, T: int) -> int:
+    """Return how many pairs of a query and a key that it sees a sequence of T tokens has."""
+    left, right = (T - 1 if side is None else min(side, T - 1) for side in operation.window)
+    return T * (left + right + 1) - (left * (left + 1) + right * (right + 1)) // 2
 
 
 def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
-    """Bytes of the weights that every forward pass reads: those of all layers, not the embedding tables."""
-    D, F, width = config.hidden_size, config.ffn_size, config.num_heads * config.head_width
-    matrices, vectors = 4 * D * width + 2 * D * F, 3 * width + 6 * D + F
-    return config.num_layers * ({"float32": 4, "bfloat16": 2, "int8": 1}[precision] * matrices + 4 * vectors)
+    """Return the bytes of the weights that every forward pass reads: those of all layers, without the embeddings."""
+    program = program_of(config)
+    size = {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
+    layers = [parameter for name, parameter in program.parameters.items() if not name.startswith("embeddings.")]
+    return sum(math.prod(parameter.shape) * (size if parameter.kind == "linear" else 4) for parameter in layers)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import InputError
-from .groups import LIMIT, from_groups, group_sums, heads_of, integer_sums, to_groups
-from .parameters import TABLES, matrices, row_slabs
+from .groups import LIMIT, from_groups, group_sums, integer_sums, to_groups
+from .parameters import matrices, parameters_of, row_slabs
 from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """The same for the weight of a linear map, within the bound of `engine.groups`, which often makes the scale larger.
 
-    heads: how many heads the K inputs come from, see `engine.groups.heads_of`. Where rounding would take a group beyond
+    heads: how many heads the K inputs come from, see `engine.parameters.input_heads`. Where rounding would take a group beyond
     the bound, its weights are rounded towards zero.
     """
     weight, scale = _empty(w)
@@ -94,7 +94,7 @@ def convert_model(model: Model, precision: str) -> Model:
     model.precision_for(precision)
     weights = dict(model.weights)
     for name in matrices(model.config):
-        stored = weights[name].dtype
+        stored, parameter = weights[name].dtype, parameters_of(model.config)[name]
         if precision == "float32":
             weights[name] = widen(weights, name)
             weights.pop(f"{name}_scale", None)
@@ -104,6 +104,6 @@ def convert_model(model: Model, precision: str) -> Model:
         elif precision == "int8" and stored != np.int8:
             wide = widen(weights, name)
             weights[name], weights[f"{name}_scale"] = (
-                quantize_rows(wide) if name in TABLES else quantize_linear(wide, heads_of(model.config, name))
+                quantize_rows(wide) if parameter.kind == "table" else quantize_linear(wide, parameter.heads)
             )
     return replace(model, weights=weights)

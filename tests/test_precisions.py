@@ -7,19 +7,18 @@ import pytest
 
 from engine.backends import get_backend
 from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.rounded import rounded_plan
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
-from engine.groups import heads_of
-from engine.parameters import linear_maps
+from engine.parameters import input_heads, linear_maps
 from engine.quantize import quantize_linear
 from engine.weights.bfloat16 import to_bfloat16
 
-from .rounded_reference import BFloat16Reference, Int8Reference
 from .test_cython_plan import SHAPES, SMALL, WEIGHTS, make_batch, make_plan, make_weights, one_sequence, plan_module
 
 tools = pytest.importorskip(f"{__package__}.kernels.tools", reason="the compiled kernels are not built")
 
-REFERENCES = {"bfloat16": BFloat16Reference, "int8": Int8Reference}
+PRECISIONS = ("bfloat16", "int8")
 
 
 def mean_square(x):
@@ -27,7 +26,7 @@ def mean_square(x):
 
 
 @pytest.mark.parametrize("name", tools.available())
-@pytest.mark.parametrize("precision", REFERENCES)
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shape", ["awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep"])
 def test_as_defined(name, precision, shape):
     # One layer: a number that float32 rounds to its other neighbour moves more of them in each layer above. One in some
@@ -36,7 +35,8 @@ def test_as_defined(name, precision, shape):
     weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
     kernels = tools.load(name)
-    defined = REFERENCES[precision](config, weights, kernels).forward_unrounded(batch)
+    rows, attention = kernels.operand_bytes == 2, kernels.attention_bfloat16_scratch(8, 8) > 0
+    defined = rounded_plan(config, weights, precision, rows=rows, attention=attention).forward_unrounded(batch)
     out = plan_module.CythonPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
     rounding = mean_square(defined - exact)
     assert rounding > 0
@@ -44,7 +44,7 @@ def test_as_defined(name, precision, shape):
 
 
 @pytest.mark.parametrize("name", tools.isa.available())
-@pytest.mark.parametrize("precision", REFERENCES)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_bits_depend_on_the_sequence_alone(name, precision):
     lengths = [40, 130, 1, 17, 64, 65]
     batch = make_batch(SMALL, lengths)
@@ -57,13 +57,13 @@ def test_bits_depend_on_the_sequence_alone(name, precision):
         assert np.array_equal(plan.forward(one_sequence(batch, 1)), expected[40:170])
 
 
-@pytest.mark.parametrize("precision", REFERENCES)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_weights_rounded_ahead_give_the_same_bits(precision):
     weights = dict(WEIGHTS)
     for name in linear_maps(SMALL):
         stored = f"{name}.weight"
         if precision == "int8":
-            rounded = quantize_linear(weights[stored], heads_of(SMALL, stored))
+            rounded = quantize_linear(weights[stored], input_heads(SMALL, stored))
             weights[stored], weights[f"{stored}_scale"] = rounded
         else:
             weights[stored] = to_bfloat16(weights[stored])
@@ -72,7 +72,7 @@ def test_weights_rounded_ahead_give_the_same_bits(precision):
     assert np.array_equal(plans[0].forward(batch), plans[1].forward(batch))
 
 
-@pytest.mark.parametrize("precision", REFERENCES)
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_reference_has_none_and_says_so(precision):
     with pytest.raises(UnsupportedError, match=precision):
         get_backend("reference").prepare(SMALL, WEIGHTS, RunConfig(precision=precision))

@@ -12,8 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from engine import parameters
 from engine.errors import InputError, UnsupportedError, WeightsError
-from engine.groups import heads_of
-from engine.parameters import TABLES, matrices
+from engine.parameters import matrices, parameters_of
 from engine.quantize import convert_model, quantize_linear, quantize_rows, widen
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
@@ -114,8 +113,9 @@ def test_a_model_keeps_all_but_its_matrices(precision):
     for name in matrices(model.config):
         if precision == "int8":
             stored = model.weights[name]
-            table = name in TABLES
-            weight, scale = quantize_rows(stored) if table else quantize_linear(stored, heads_of(model.config, name))
+            parameter = parameters_of(model.config)[name]
+            table = parameter.kind == "table"
+            weight, scale = quantize_rows(stored) if table else quantize_linear(stored, parameter.heads)
             np.testing.assert_array_equal(found.pop(f"{name}_scale"), scale)
             expected = scale[:, None] * weight
         else:

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from engine.backends.reference import BACKEND, ReferenceBackend, ops
+from engine.backends.reference import BACKEND, ReferenceBackend
+from engine.backends.reference import formulas as ops
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
 from engine.packing import pack

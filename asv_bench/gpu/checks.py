@@ -27,7 +27,8 @@ from engine.backends.numba_cuda.kernels import (
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, Float32Products, HopperProducts, choose_products
 from engine.backends.numba_cuda.weights import Linear
-from engine.backends.reference import ReferenceBackend, ops
+from engine.backends.reference import ReferenceBackend
+from engine.backends.reference import formulas as ops
 from engine.config import ModelConfig, RunConfig
 from engine.pooling import pool
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16

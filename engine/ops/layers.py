@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..architectures.encoder import layer_of
+from ..backends.execute import Execution
+from ..config import ModelConfig
 from ..errors import InputError
-from .arguments import Arguments, integer
+from ..program import Attend, Norm
+from .arguments import Arguments, activation_name, integer, number
 from .attention import attention
-from .linear import apply_linear, ffn
-from .rowwise import layer_norm, rms_norm
+from .linear import apply_linear
 
 _PROJECTIONS = ("query", "key", "value", "output")
+
+_LAYER_SHAPES = {
+    "attention.query.weight": "H*d D", "attention.query.bias": "H*d", "attention.key.weight": "G*d D",
+    "attention.key.bias": "G*d", "attention.value.weight": "G*e D", "attention.value.bias": "G*e",
+    "attention.output.weight": "D H*e", "attention.output.bias": "D", "attention.norm.weight": "D",
+    "attention.norm.bias": "D", "ffn.up.weight": "F D", "ffn.up.bias": "F", "ffn.gate.weight": "F D",
+    "ffn.gate.bias": "F", "ffn.down.weight": "D F", "ffn.down.bias": "D", "ffn.norm.weight": "D", "ffn.norm.bias": "D",
+}  # fmt: skip
+"""Shapes of a layer's weights, by name, in the order in which they are checked."""
 
 
 def multi_head_attention(
@@ -97,34 +110,34 @@ def encoder_layer(
     """
     if norm not in ("layer_norm", "rms_norm"):
         raise InputError(f"norm must be 'layer_norm' or 'rms_norm', not {norm!r}")
+    activation = activation_name(activation)
     _check_layer_names(weights, norm)
+    H = integer("num_heads", num_heads, least=1)
+    G = H if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, least=1)
     arguments = Arguments()
     x = arguments.array("x", x, "B T D")
-    norms = {name: arguments.array(name, array, "D") for name, array in weights.items() if ".norm." in name}
-    maps = {name.removeprefix("ffn."): array for name, array in weights.items() if name.startswith("ffn.")}
-    projections = {name.removeprefix("attention."): array for name, array in weights.items()
-                   if name.startswith("attention.") and name not in norms}  # fmt: skip
-    on: dict[str, Any] = {"backend": backend, "threads": threads}
+    w = {name: arguments.array(name, weights[name], shape) for name, shape in _LAYER_SHAPES.items() if name in weights}
+    sizes = arguments.sizes
+    _check_heads(sizes, H, G)
+    eps = number("eps", eps, least=0)
+    config = ModelConfig("layer", hidden_size=sizes["D"], num_layers=1, num_heads=H, num_kv_heads=G,
+                         head_width=sizes["H*d"] // H, ffn_size=sizes["F"], activation=activation,
+                         gated="ffn.gate.weight" in w, norm=norm.removesuffix("_norm"),
+                         norm_place="pre" if pre_norm else "post")  # fmt: skip
+    # A model needs an eps above 0, a single layer does not.
+    operations = [replace(operation, eps=eps) if isinstance(operation, Norm) else operation
+                  for operation in layer_of(config, 0)]  # fmt: skip
+    if x.size == 0:
+        return np.empty_like(x)
 
-    def normed(x: np.ndarray, name: str) -> np.ndarray:
-        if norm == "rms_norm":
-            return rms_norm(x, norms[f"{name}.weight"], eps=eps, **on)
-        return layer_norm(x, norms[f"{name}.weight"], norms.get(f"{name}.bias"), eps=eps, **on)
+    def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
+        return attention(q, k, v, backend=backend, threads=threads, **options)
 
-    def attended(x: np.ndarray, residual: np.ndarray) -> np.ndarray:
-        return multi_head_attention(x, projections, num_heads=num_heads, num_kv_heads=num_kv_heads, residual=residual,
-                                    **on, **options)  # fmt: skip
-
-    def fed(x: np.ndarray, residual: np.ndarray) -> np.ndarray:
-        return ffn(x, maps["up.weight"], maps["down.weight"], up_bias=maps.get("up.bias"),
-                   down_bias=maps.get("down.bias"), gate=maps.get("gate.weight"), gate_bias=maps.get("gate.bias"),
-                   activation=activation, residual=residual, **on)  # fmt: skip
-
-    if pre_norm:
-        x = attended(normed(x, "attention.norm"), x)
-        return fed(normed(x, "ffn.norm"), x)
-    x = normed(attended(x, x), "attention.norm")
-    return normed(fed(x, x), "ffn.norm")
+    execution = Execution(arguments.ops(backend, threads), {f"layers.0.{name}": array for name, array in w.items()},
+                          attend=attend)  # fmt: skip
+    buffers = {"x": x}
+    execution.run(operations, buffers)
+    return buffers["x"]
 
 
 def _check_heads(sizes: Mapping[str, int], H: int, G: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..positions import rotary_angles
 from .arguments import Arguments, integer, number
 
 
@@ -118,8 +119,7 @@ def _angles(
     if places.size and places.dtype.kind not in "iuf":
         raise InputError(f"positions must be numbers [T] or [B,T], not {places.dtype}")
     _for_batch("positions", places, shape)
-    angles = places[..., None] * base ** (-np.arange(0, r, 2) / r)
-    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+    return rotary_angles(places, base, r, dtype)
 
 
 def _buckets(distances: np.ndarray, buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.reference.ops import attention
+from engine.backends.reference.formulas import attention
 
 from .tools import assert_as_good, assert_guards, available, guarded, load, round_up
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.cython_cpu.pack import ACTIVATIONS
-from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
+from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .tools import assert_guards, available, guarded, load, pack_bfloat16, round_up

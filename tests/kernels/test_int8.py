@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.cython_cpu.pack import ACTIVATIONS
-from engine.backends.reference import ops as reference
+from engine.backends.reference import formulas as reference
 
 from .tools import assert_guards, available, guarded, input_groups, load, pack_int8, random_int8, round_up
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.cython_cpu.pack import ACTIVATIONS
-from engine.backends.reference.ops import ACTIVATIONS as FORMULAS
-from engine.backends.reference.ops import linear
+from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
+from engine.backends.reference.formulas import linear
 
 from .tools import assert_as_good, assert_guards, available, guarded, load, pack, round_up
 

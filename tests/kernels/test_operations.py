@@ -6,7 +6,7 @@ import pytest
 from engine.backends.cython_cpu import BACKEND
 from engine.backends.cython_cpu.ops import NativeOps
 from engine.backends.cython_cpu.pack import ACTIVATIONS
-from engine.backends.reference.ops import gelu
+from engine.backends.reference.formulas import gelu
 
 from .test_linear import linear_in_order
 from .tools import assert_as_good

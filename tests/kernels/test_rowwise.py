@@ -6,7 +6,7 @@ import pytest
 from engine.backends.cython_cpu import native
 from engine.backends.cython_cpu.native import NormWeights
 from engine.backends.cython_cpu.pack import ACTIVATIONS
-from engine.backends.reference import ops as reference
+from engine.backends.reference import formulas as reference
 
 from .tools import assert_as_good, assert_guards, guarded
 

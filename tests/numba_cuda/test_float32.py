@@ -5,7 +5,7 @@ import pytest
 
 from engine.backends.numba_cuda.kernels import float32
 from engine.backends.numba_cuda.ptx.emulate import launch
-from engine.backends.reference import ops
+from engine.backends.reference import formulas as ops
 
 EPS = np.finfo(np.float32).eps
 DUMMY = np.zeros((1, 1), np.float32)

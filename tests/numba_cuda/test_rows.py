@@ -5,7 +5,7 @@ import pytest
 
 from engine.backends.numba_cuda.kernels import activation, embedding, norm, pooling
 from engine.backends.numba_cuda.ptx.emulate import launch
-from engine.backends.reference import ops
+from engine.backends.reference import formulas as ops
 from engine.config import POOLINGS
 from engine.pooling import pool
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16

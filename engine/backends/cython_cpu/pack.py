@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ...config import ModelConfig
-from ...groups import heads_of
+from ...parameters import input_heads
 from ...quantize import quantize_linear, widen
 from ...weights.bfloat16 import to_bfloat16
 from .native import Kernels, NormWeights, PackedBFloat16, PackedInt8, PackedLinear, TableWeights
@@ -99,7 +99,7 @@ class Packer:
         if weight.dtype == np.int8:
             return weight, self._weights[f"{stored}_scale"]
         if self._precision == "int8":
-            return quantize_linear(widen(self._weights, stored), heads_of(self._config, stored))
+            return quantize_linear(widen(self._weights, stored), input_heads(self._config, stored))
         if self._precision == "float32":
             weight = widen(self._weights, stored)
         elif weight.dtype != np.uint16:

@@ -1,7 +1,8 @@
 """The reference: NumPy, slow and obvious, the definition of right.
 
-ops.py        each operation as its formula     encoder.py     the forward pass that they make up
-attention.py  attention with all its options    functional.py  what `engine.ops` calls
+formulas.py   each operation as its formula      plan.py      a forward pass, as the model's program says
+attention.py  attention with all its options     rounded.py   the roundings that bfloat16 and int8 are defined by
+ops.py        the operations as `engine.ops` calls them
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import numpy as np
 
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
-from .encoder import ReferencePlan
-from .functional import ReferenceOps
+from .ops import ReferenceOps
+from .plan import ReferencePlan
 
 
 class ReferenceBackend:
@@ -45,7 +46,7 @@ class ReferenceBackend:
             raise UnsupportedError(
                 f"the reference backend computes in float32; precision {run.precision!r} is not there"
             )
-        return ReferencePlan(config, weights, self.dtype)
+        return ReferencePlan(config, weights, self.dtype, ReferenceOps())
 
     def ops(self, threads: int) -> ReferenceOps:
         """The formulas, in the precision of their arguments."""

@@ -1,17 +1,18 @@
-"""Attention as `engine.ops.attention` describes it, query by query, in the precision of its arguments."""
+"""Attention as `engine.ops.attention` describes it, in the precision of its arguments."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..functional import AttentionCall
-from .ops import softmax
+from .formulas import softmax
 
 
 def attention(call: AttentionCall) -> np.ndarray:
-    """[B,H,T,e]: for each query, softmax over the keys that it sees, and these keys' values in that proportion.
+    """Return [B,H,T,e]: for each query, the values of the keys that it sees, weighted by the softmax of their scores.
 
-    Keys that it does not see are left out, not given a weight of 0, which would make NaN of their NaN.
+    Keys that a query does not see are left out. With a weight of 0 instead, NaN in a hidden value would become NaN in the
+    result.
     """
     B, H, T, _ = call.q.shape
     G = call.k.shape[1]
@@ -19,9 +20,13 @@ def attention(call: AttentionCall) -> np.ndarray:
     for b in range(B):
         for h in range(H):
             values = call.v[b, h // (H // G)]
-            for t, row in enumerate(_scores(call, b, h)):
-                seen = ~np.isneginf(row)
-                out[b, h, t] = softmax(row[seen]) @ values[seen]
+            scores = _scores(call, b, h)
+            seen = ~np.isneginf(scores)
+            if seen.all():
+                out[b, h] = softmax(scores) @ values
+                continue
+            for t in range(T):
+                out[b, h, t] = softmax(scores[t, seen[t]]) @ values[seen[t]]
     return out
 
 
@@ -32,14 +37,14 @@ def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
         scores = call.softcap * np.tanh(scores / call.softcap)
     if call.bias is not None:
         scores = scores + call.bias[b, h]
-    visible = _visible(call, b, h)
+    visible = visible_keys(call, b, h)
     if call.score_mod is not None:
         for t, s in np.argwhere(visible).tolist():
             scores[t, s] = call.score_mod(scores[t, s].item(), b, h, t, s)
     return np.where(visible, scores, np.array(-np.inf, scores.dtype))
 
 
-def _visible(call: AttentionCall, b: int, h: int) -> np.ndarray:
+def visible_keys(call: AttentionCall, b: int, h: int) -> np.ndarray:
     """bool [T,S]: the keys within the sequence, inside the band, and left by the mask."""
     t = np.arange(call.q.shape[2])[:, None]
     s = np.arange(call.k.shape[2])

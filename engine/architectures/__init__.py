@@ -1,0 +1,15 @@
+"""Architectures: a `ModelConfig` becomes a `Program`. `encoder.py` is the one place that states the order of a layer."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..config import ModelConfig
+from ..program import Program
+from .encoder import encoder
+
+
+@lru_cache(maxsize=16)
+def program_of(config: ModelConfig) -> Program:
+    """The program that computes the token vectors of a model."""
+    return Program(tuple(encoder(config)))

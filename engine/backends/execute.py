@@ -1,0 +1,101 @@
+"""Run the operations of a program on whole arrays, with the single operations of any backend.
+
+The reference backend runs models this way, and `engine.ops.encoder_layer` runs one layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from ..positions import rotary_angles
+from ..program import Attend, Heads, Linear, Norm, Operation, Part
+from .functional import UNBOUNDED, AttentionCall, Ops
+
+Attention = Callable[[np.ndarray, np.ndarray, np.ndarray, Attend], np.ndarray]
+"""Computes attention from q [B,H,T,d], k [B,G,S,d] and v [B,G,S,e]: [B,H,T,e]."""
+
+
+class Execution:
+    """Runs every kind of operation except Embed and Store, whose data the caller holds."""
+
+    def __init__(self, ops: Ops, weights: Mapping[str, np.ndarray], positions: np.ndarray | None = None,
+                 attend: Attention | None = None):
+        """Hold what all operations share.
+
+        weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
+        attend: in place of plain attention, to add options to it.
+        """
+        self.ops, self.weights, self.positions = ops, weights, positions
+        self.attend = attend or self._attend
+
+    def run(self, operations: Iterable[Operation], buffers: dict[str, np.ndarray]) -> None:
+        """Run operations in order over buffers [B,T,width], which are replaced, never changed in place."""
+        for operation in operations:
+            match operation:
+                case Norm():
+                    buffers[operation.out] = self.norm(operation, buffers[operation.x])
+                case Linear():
+                    self.linear(operation, buffers)
+                case Heads():
+                    for name, heads in zip(operation.buffers, self._rotated(operation, buffers), strict=True):
+                        buffers[name] = heads
+                case Attend():
+                    heads = (buffers[name] for name in (operation.q, operation.k, operation.v))
+                    context = self.attend(*(x.transpose(0, 2, 1, 3) for x in heads), operation).transpose(0, 2, 1, 3)
+                    buffers[operation.out] = context.reshape(*context.shape[:2], -1)
+                case _:
+                    raise ValueError(f"{type(operation).__name__} is not an operation on arrays")
+
+    def norm(self, operation: Norm, x: np.ndarray) -> np.ndarray:
+        """The norm of each row of x [B,T,width]."""
+        rows, weight = x.reshape(-1, x.shape[-1]), self.weights[operation.weight]
+        if operation.kind == "rms":
+            return self.ops.rms_norm(rows, weight, operation.eps).reshape(x.shape)
+        return self.ops.layer_norm(rows, weight, self._bias(operation.bias), operation.eps).reshape(x.shape)
+
+    def linear(self, operation: Linear, buffers: dict[str, np.ndarray]) -> None:
+        """Write the results of all parts; heads become arrays [B,T,heads,width of a head]."""
+        x = buffers[operation.x]
+        if operation.gate:
+            gate, up = (self._product(part, x) for part in operation.parts)
+            assert operation.activation is not None
+            buffers[operation.parts[0].out] = self.ops.gate(operation.activation, gate, up)
+            return
+        residual = None if operation.residual is None else buffers[operation.residual]
+        for part in operation.parts:
+            y = self._product(part, x, operation.activation, residual)
+            buffers[part.out] = y if part.heads is None else y.reshape(*y.shape[:2], part.heads, -1)
+
+    def _product(self, part: Part, x: np.ndarray, activation: str | None = None,
+                 residual: np.ndarray | None = None) -> np.ndarray:
+        weight = self.weights[part.weight]
+        rows = None if residual is None else residual.reshape(-1, len(weight))
+        y = self.ops.linear(x.reshape(-1, x.shape[-1]), weight, self._bias(part.bias), activation, rows)
+        return y.reshape(*x.shape[:-1], len(weight))
+
+    def _bias(self, name: str | None) -> np.ndarray | None:
+        return None if name is None else self.weights.get(name)
+
+    def _rotated(self, operation: Heads, buffers: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """The heads [B,T,heads,d] of each buffer, rotated."""
+        assert self.positions is not None
+        rotated = []
+        for name in operation.buffers:
+            x = buffers[name].transpose(0, 2, 1, 3)
+            cos, sin = rotary_angles(self.positions, operation.rotary.theta, operation.rotary.width, x.dtype)
+            rotated.append(self.ops.rotate(x, cos, sin, operation.rotary.interleaved).transpose(0, 2, 1, 3))
+        return rotated
+
+    def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
+        B = len(q)
+        low, high = band(operation)
+        return self.ops.attention(AttentionCall(q, k, v, operation.scale, 0.0, np.full(B, low), np.full(B, high),
+                                                np.full(B, k.shape[2])))
+
+
+def band(operation: Attend) -> tuple[int, int]:
+    """The band (low, high) of a window: query t sees the keys t + low <= s < t + high."""
+    left, right = operation.window
+    return -UNBOUNDED if left is None else -left, UNBOUNDED if right is None else right + 1

@@ -1,0 +1,76 @@
+"""The forward pass with the roundings of bfloat16 or int8: the definition that the kernels of a precision are held to.
+
+Weights are rounded once. Which operands are rounded besides depends on the instructions of a CPU, so the caller says it.
+Everything else is float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...config import ModelConfig
+from ...parameters import parameters_of
+from ...quantize import quantize_linear, widen
+from ...weights.bfloat16 import from_bfloat16, to_bfloat16
+from ..functional import AttentionCall
+from .attention import visible_keys
+from .ops import ReferenceOps
+from .plan import ReferencePlan
+
+
+def bfloat16(x: np.ndarray) -> np.ndarray:
+    """Return the nearest bfloat16 to each number, as float64."""
+    return from_bfloat16(to_bfloat16(x.astype(np.float32))).astype(np.float64)
+
+
+def codes(x: np.ndarray) -> np.ndarray:
+    """Return the numbers that the codes 0 to 255 over each row's own range stand for: x [M,K] rounded."""
+    low = x.min(axis=1, keepdims=True)
+    step = (x.max(axis=1, keepdims=True) - low) / 255
+    return low + step * np.rint((x - low) / np.where(step > 0, step, 1))
+
+
+def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
+                 attention: bool) -> ReferencePlan:
+    """Return a plan in float64 that rounds as "bfloat16" or "int8" does.
+
+    rows: whether the rows that a bfloat16 product takes are rounded too; those of int8 always are.
+    attention: whether attention rounds its operands to bfloat16.
+    """
+    rounded = {name: _rounded(widen(weights, name), parameter.heads, precision) if parameter.kind == "linear"
+               else weights[name] for name, parameter in parameters_of(config).items()}
+    return ReferencePlan(config, dict(weights) | rounded, np.float64, _RoundedOps(precision, rows, attention))
+
+
+def _rounded(weight: np.ndarray, heads: int, precision: str) -> np.ndarray:
+    if precision == "bfloat16":
+        return bfloat16(weight)
+    integers, scale = quantize_linear(weight, heads)
+    return integers * scale[:, None].astype(np.float64)
+
+
+class _RoundedOps(ReferenceOps):
+    def __init__(self, precision: str, rows: bool, attention: bool):
+        self._precision, self._rows, self._attention = precision, rows, attention
+
+    def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
+               residual: np.ndarray | None) -> np.ndarray:
+        if self._precision == "int8":
+            x = codes(x)
+        elif self._rows:
+            x = bfloat16(x)
+        return super().linear(x, weight, bias, activation, residual)
+
+    def attention(self, call: AttentionCall) -> np.ndarray:
+        if not self._attention:
+            return super().attention(call)
+        group = call.q.shape[1] // call.k.shape[1]
+        k, v = (bfloat16(x).repeat(group, axis=1) for x in (call.k, call.v))
+        scores = bfloat16(call.q * (call.scale * math.log2(math.e))) @ k.swapaxes(2, 3)
+        for b, h in np.ndindex(scores.shape[:2]):
+            scores[b, h][~visible_keys(call, b, h)] = -np.inf
+        p = np.exp2(scores - scores.max(axis=3, keepdims=True))
+        return bfloat16(p) @ v / p.sum(axis=3, keepdims=True)

@@ -1,0 +1,279 @@
+"""A model's computation as data: a straight list of operations over named buffers.
+
+A buffer is a matrix with one row for each token. There are six kinds of operations, and no control flow:
+
+    Embed    out = word rows + position rows + token type rows, or the caller's embeddings in place of word rows
+    Norm     out = layer_norm(x) or rms_norm(x)
+    Linear   several linear maps of one input; then an activation, a gate, or a residual
+    Heads    rotates queries and keys by their positions
+    Attend   out = softmax(q k^T * scale) v, for each head of each sequence, inside a band of keys
+    Store    hands x to the caller
+
+Every backend runs the same list, and the rest of the engine derives names, shapes, FLOPs and memory from it.
+`engine.architectures` turns a `ModelConfig` into a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The shape of a buffer at some point of a program."""
+
+    width: int
+    """Columns of a row."""
+    heads: int | None = None
+    """How many heads lie side by side in a row; None for a row without heads."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The shape of a parameter, and its use, which decides how it may be stored."""
+
+    shape: tuple[int, ...]
+    kind: str
+    """"linear" for the weight of a linear map, "table" for a large table of the embeddings, "small" for all else."""
+    heads: int = 1
+    """How many heads the inputs of a linear map come from."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the embeddings: the name of the parameter, and its number of rows."""
+
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Embed:
+    """out = word rows + position rows + token type rows; an absent table adds nothing.
+
+    The caller may give embeddings in place of the word rows, and must where there is no word table.
+    """
+
+    out: str
+    width: int
+    word: Table | None = None
+    position: Table | None = None
+    token_type: Table | None = None
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class Norm:
+    """out = the norm of each row of x, times the weight, plus the bias; out may be x."""
+
+    x: str
+    out: str
+    weight: str
+    bias: str | None
+    eps: float
+    kind: str = "layer"
+    """"layer" for LayerNorm, "rms" for RMSNorm."""
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One linear map of a `Linear`: its parameters, the buffer that it writes, and that buffer's shape."""
+
+    weight: str
+    bias: str | None
+    out: str
+    width: int
+    heads: int | None = None
+    """How many heads the columns of the result fall into; None where it has no heads."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """out = x W^T + b for each part, followed by at most one of activation, gate and residual.
+
+    activation   applied to the result
+    gate         two parts that write one buffer: out = activation(x Wg^T + bg) * (x Wu^T + bu), the gate first
+    residual     a buffer that is added to the result of the only part
+    """
+
+    x: str
+    parts: tuple[Part, ...]
+    activation: str | None = None
+    gate: bool = False
+    residual: str | None = None
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """A rotary embedding: pair i of a head's first `width` columns turns by position * theta^(-2i/width).
+
+    Su et al., "RoFormer" (arXiv 2104.09864), equation 34.
+    """
+
+    theta: float
+    width: int
+    positions: int
+    """Positions are below this number."""
+    interleaved: bool = False
+    """Whether a pair is columns 2i and 2i+1; else it is columns i and i + width/2."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Rotates each head of each of these buffers, in place."""
+
+    buffers: tuple[str, ...]
+    rotary: Rotary
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class Attend:
+    """out = softmax(q k^T * scale) v for each head of each sequence; query head h reads key head h // (H/G).
+
+    window: how many keys a query sees to its left and to its right, beside its own; None for all of them.
+    """
+
+    q: str
+    k: str
+    v: str
+    out: str
+    scale: float
+    window: tuple[int | None, int | None] = (None, None)
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """Hands the rows of x to the caller."""
+
+    x: str
+    layer: int | None = None
+
+
+Operation = Embed | Norm | Linear | Heads | Attend | Store
+
+
+def reads(operation: Operation) -> tuple[str, ...]:
+    """Names of the buffers that an operation reads."""
+    match operation:
+        case Embed():
+            return ()
+        case Linear():
+            return (operation.x,) if operation.residual is None else (operation.x, operation.residual)
+        case Heads():
+            return operation.buffers
+        case Attend():
+            return (operation.q, operation.k, operation.v)
+    return (operation.x,)
+
+
+def writes(operation: Operation) -> tuple[str, ...]:
+    """Names of the buffers that an operation writes, without repetition."""
+    match operation:
+        case Linear():
+            return tuple(dict.fromkeys(part.out for part in operation.parts))
+        case Heads():
+            return operation.buffers
+        case Store():
+            return ()
+    return (operation.out,)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checked list of operations. Raises `ValueError` for one that cannot be run: a mistake of its author."""
+
+    operations: tuple[Operation, ...]
+
+    def __post_init__(self) -> None:
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[tuple[Operation, dict[str, Buffer]]]:
+        """Each operation with the shapes of the buffers after it; do not change the dictionary."""
+        shapes: dict[str, Buffer] = {}
+        for operation in self.operations:
+            for name in reads(operation):
+                if name not in shapes:
+                    raise ValueError(f"{operation} reads {name!r}, which nothing has written")
+            shapes.update(_results(operation, shapes))
+            yield operation, shapes
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """Every parameter by its name, in the order of use."""
+        found: dict[str, Parameter] = {}
+        for operation, shapes in self.steps():
+            for name, parameter in _parameters(operation, shapes):
+                if found.setdefault(name, parameter) != parameter:
+                    raise ValueError(f"{name} is used as {found[name]} and as {parameter}")
+        return found
+
+
+def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffer]:
+    """The shapes of the buffers that an operation writes; raises `ValueError` where its operands do not fit."""
+
+    def require(fits: bool, what: str) -> None:
+        if not fits:
+            raise ValueError(f"{operation}: {what}")
+
+    match operation:
+        case Embed():
+            return {operation.out: Buffer(operation.width)}
+        case Norm():
+            require(operation.kind in ("layer", "rms"), f"no norm is called {operation.kind!r}")
+            require(operation.kind == "layer" or operation.bias is None, "RMSNorm has no bias")
+            return {operation.out: Buffer(shapes[operation.x].width)}
+        case Linear():
+            parts, residual = operation.parts, operation.residual
+            # Partial sums of a sliced depth lie in the result until its last slice adds the residual.
+            require(not {operation.x, residual} & set(writes(operation)), "a result cannot be the input or the residual")
+            require(residual is None or operation.activation is None, "activation and residual exclude each other")
+            require(residual is None or (len(parts) == 1 and shapes[residual].width == parts[0].width),
+                    "a residual needs one part of its own width")
+            require(not operation.gate or (len(parts) == 2 and operation.activation is not None
+                                           and (parts[0].out, parts[0].width) == (parts[1].out, parts[1].width)),
+                    "a gate needs an activation and two parts that write one buffer")
+            require(operation.gate or len(writes(operation)) == len(parts), "two parts write one buffer")
+            require(all(part.width % (part.heads or 1) == 0 for part in parts), "a width is no multiple of its heads")
+            return {part.out: Buffer(part.width, part.heads) for part in parts}
+        case Heads():
+            rotary = operation.rotary
+            for name in operation.buffers:
+                heads = shapes[name].heads
+                require(heads is not None and rotary.width % 2 == 0 and 0 < rotary.width <= shapes[name].width // heads,
+                        f"a head of {name} cannot be rotated in {rotary.width} columns")
+            return {}
+        case Attend():
+            q, k, v = (shapes[name] for name in (operation.q, operation.k, operation.v))
+            if q.heads is None or k.heads is None or v.heads is None:
+                raise ValueError(f"{operation}: queries, keys and values must be heads")
+            require(k.heads == v.heads and q.heads % k.heads == 0, "key heads must divide query heads")
+            require(q.width // q.heads == k.width // k.heads, "queries and keys have heads of different widths")
+            return {operation.out: Buffer(q.heads * (v.width // v.heads), q.heads)}
+    return {}
+
+
+def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
+    """Names and parameters that an operation reads."""
+    match operation:
+        case Embed():
+            for table, kind in ((operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")):
+                if table is not None:
+                    yield table.name, Parameter((table.rows, operation.width), kind)
+        case Norm():
+            width = shapes[operation.x].width
+            yield operation.weight, Parameter((width,), "small")
+            if operation.bias is not None:
+                yield operation.bias, Parameter((width,), "small")
+        case Linear():
+            x = shapes[operation.x]
+            for part in operation.parts:
+                yield part.weight, Parameter((part.width, x.width), "linear", x.heads or 1)
+                if part.bias is not None:
+                    yield part.bias, Parameter((part.width,), "small")
