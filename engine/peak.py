@@ -41,26 +41,18 @@ class Peak:
 
 def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> Peak:
     """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""
-    return Peak(RATES[precision](threads, repeats), measure_dram(threads, repeats), threads)
+    return Peak(measure_rate(threads, precision, repeats), measure_dram(threads, repeats), threads)
 
 
-def measure_fma(threads: int, repeats: int = 5) -> float:
-    """GFLOP/s of independent float32 FMAs on `threads` threads together: the best of `repeats` runs."""
-    return _best_rate(isa.chosen().fma_rounds, threads, repeats)
+def measure_rate(threads: int, precision: str = "float32", repeats: int = 5) -> float:
+    """Measure 10^9 operations a second of a precision's independent products, on `threads` threads together.
 
-
-def measure_pairs(threads: int, repeats: int = 5) -> float:
-    """GFLOP/s of independent products of bfloat16, likewise; of FMAs where the CPU has no instruction for them."""
-    return _best_rate(isa.chosen().pair_rounds, threads, repeats)
-
-
-def measure_dot(threads: int, repeats: int = 5) -> float:
-    """10^9 operations a second of independent products of 8-bit integers, likewise."""
-    return _best_rate(isa.chosen().dot_rounds, threads, repeats)
-
-
-RATES = {"float32": measure_fma, "bfloat16": measure_pairs, "int8": measure_dot}
-"""By precision: what measures the machine's peak."""
+    float32 has FMAs, int8 dot products, bfloat16 the CPU's own product of it, or FMAs where there is none. The best of
+    `repeats` runs counts.
+    """
+    rounds = isa.chosen().product(precision).rounds
+    operations = rounds(ROUNDS, threads)
+    return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
 
 
 def measure_dram(threads: int, repeats: int = 5) -> float:
@@ -68,11 +60,6 @@ def measure_dram(threads: int, repeats: int = 5) -> float:
     kernels = isa.chosen()
     buffer = np.ones(BUFFER, np.float32)
     return buffer.nbytes / _best_time(lambda: kernels.read(buffer, threads), repeats) / 1e9
-
-
-def _best_rate(rounds: Callable[[int, int], float], threads: int, repeats: int) -> float:
-    operations = rounds(ROUNDS, threads)
-    return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
 
 
 def _best_time(work: Callable[[], object], repeats: int) -> float:

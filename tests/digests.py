@@ -80,17 +80,12 @@ def digest(kernels, model, precision, threads):
     return sha.hexdigest()[:16]
 
 
-def product_name(kernels, precision):
-    """Which product the kernels use for a precision: bits belong to an instruction set and a product."""
-    return f"{precision}_weights" if precision == "bfloat16" and kernels.operand_bytes == 4 else precision
-
-
 def main():
     recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
     for name in isa.available():
         kernels = isa.load(name)
         for precision in PRECISIONS:
-            recorded[f"{name}/{product_name(kernels, precision)}"] = {
+            recorded[f"{name}/{kernels.product(precision).name}"] = {
                 model: digest(kernels, model, precision, 1) for model in MODELS}
     FILE.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
 

@@ -14,6 +14,6 @@ RECORDED = json.loads(digests.FILE.read_text())
 @pytest.mark.parametrize("model", digests.MODELS)
 def test_bits_are_those_on_record(name, precision, model):
     kernels = digests.isa.load(name)
-    expected = RECORDED[f"{name}/{digests.product_name(kernels, precision)}"][model]
+    expected = RECORDED[f"{name}/{kernels.product(precision).name}"][model]
     for threads in digests.THREADS:
         assert digests.digest(kernels, model, precision, threads) == expected, f"{threads} threads"

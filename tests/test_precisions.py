@@ -35,7 +35,8 @@ def test_as_defined(name, precision, shape):
     weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
     kernels = tools.load(name)
-    rows, attention = kernels.operand_bytes == 2, kernels.attention_bfloat16_scratch(8, 8) > 0
+    product = kernels.product(precision)
+    rows, attention = product.converts, not product.attends_in_float32
     defined = rounded_plan(config, weights, precision, rows=rows, attention=attention).forward_unrounded(batch)
     out = plan_module.CythonPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
     rounding = mean_square(defined - exact)

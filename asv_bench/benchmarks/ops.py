@@ -2,7 +2,7 @@
 
 from time import perf_counter
 
-from engine.peak import measure_fma
+from engine.peak import measure_rate
 
 from .attention import KINDS, LIBRARIES, THREADS, extra_memory, numpy_bytes, prepare
 
@@ -37,7 +37,7 @@ class Attention:
         """That, over what the machine can do at most."""
         times, peaks = [], []
         for _ in range(REPEATS):  # in turns, so that a busy neighbour slows both alike
-            peaks.append(measure_fma(THREADS, repeats=1))
+            peaks.append(measure_rate(THREADS, repeats=1))
             times.append(seconds(self.attend))
         return self.case.flops() / min(times) / (max(peaks) * 1e9)
 

@@ -19,8 +19,8 @@ def run(kernels, q, k, v):
     wide = np.zeros((len(v), e + 5), np.float32)[:, :e]
     wide[:, :d] = v
     out = guarded(len(q), e, e + 9)
-    scratch = guarded(1, kernels.attention_scratch(d, e))
-    kernels.attention(q, k, wide, out, 1 / math.sqrt(d), scratch[0])
+    scratch = guarded(1, kernels.product("float32").attention_scratch(d, e))
+    kernels.product("float32").attention(q, k, wide, out, 1 / math.sqrt(d), scratch[0])
     assert_guards(out)
     assert_guards(scratch)
     assert not np.nan_to_num(out[:, d:]).any(), "padding must stay zero"

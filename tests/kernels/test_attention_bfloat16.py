@@ -13,16 +13,17 @@ UNIT = 2.0**-9
 
 @pytest.fixture(autouse=True)
 def with_bfloat16(request):
-    if "kernels" in request.fixturenames and not request.getfixturevalue("kernels").attention_bfloat16_scratch(8, 8):
+    if "kernels" in request.fixturenames and request.getfixturevalue("kernels").product("bfloat16").attends_in_float32:
         pytest.skip("these kernels attend in float32 alone")
 
 
-def run(kernels, q, k, v, scale):
+def run(kernels, q, k, v, scale, **options):
     e = round_up(v.shape[1], kernels.VL)
     out = guarded(len(q), v.shape[1], e + 3)
-    size = kernels.attention_bfloat16_scratch(q.shape[1], v.shape[1])
+    product = kernels.product("bfloat16")
+    size = product.attention_scratch(q.shape[1], v.shape[1])
     scratch = np.full(size + 16, np.nan, np.float32)
-    kernels.attention_bfloat16(q, k, v, out, scale, scratch)
+    product.attention(q, k, v, out, scale, scratch, **options)
     assert np.isnan(scratch[size:]).all()
     assert_guards(out)
     return np.array(out)
@@ -93,5 +94,5 @@ def test_a_query_does_not_depend_on_its_neighbours(kernels):
 @given(T=st.integers(1, 90), S=st.integers(1, 300), d=st.integers(1, 80), e=st.integers(1, 80),
        name=st.sampled_from(available()))
 def test_any_size(T, S, d, e, name):
-    if load(name).attention_bfloat16_scratch(8, 8):
+    if not load(name).product("bfloat16").attends_in_float32:
         check(load(name), T, S, d, e, seed=T + S)

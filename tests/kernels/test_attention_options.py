@@ -51,10 +51,10 @@ def run(kernels, q, k, v, scale, **options):
     T, d = q.shape
     e = v.shape[1]
     out = guarded(T, e)
-    scratch = guarded(1, kernels.attention_scratch(d, e))
+    scratch = guarded(1, kernels.product("float32").attention_scratch(d, e))
     if options.pop("score_mod", False):
         options["score_mod"] = ctypes.cast(halve_and_tilt, ctypes.c_void_p).value
-    kernels.attention(q, k, v, out, scale, scratch[0], **options)
+    kernels.product("float32").attention(q, k, v, out, scale, scratch[0], **options)
     assert_guards(out)
     assert_guards(scratch)
     return np.array(out)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from .tools import assert_guards, available, guarded, load, pack_bfloat16, round_up
+from .tools import assert_guards, available, guarded, load, pack, round_up
 
 EPS = np.finfo(np.float32).eps
 GUARD = 77
@@ -17,22 +17,25 @@ GUARD = 77
 
 @pytest.fixture(autouse=True)
 def with_bfloat16(request):
-    if "kernels" in request.fixturenames and not request.getfixturevalue("kernels").operand_bytes:
+    if "kernels" in request.fixturenames and not request.getfixturevalue("kernels").product("bfloat16").exists:
         pytest.skip("these kernels have no bfloat16")
 
 
 def operands(kernels, x):
     """The rows as numbers [M,K], and the bytes that the product takes; nothing is written beyond a row."""
     M, K = x.shape
-    size = kernels.operand_bytes
+    product = kernels.product("bfloat16")
+    size = product.operand_bytes
+    if not product.converts:
+        return x, np.ascontiguousarray(x)
     width = round_up(K, kernels.VL) * size
     out = np.full((M + 1, width + 64), GUARD, np.uint8)
-    kernels.to_operands(x, out[:M])
+    product.convert(x, out[:M])
     assert (out[M] == GUARD).all()
     assert (out[:M, width:] == GUARD).all()
-    stored = out[:M].view(np.uint16 if size == 2 else np.float32)
+    stored = out[:M].view(np.uint16)
     assert not stored[:, K : round_up(K, kernels.VL)].any(), "padding must be zero"
-    return (from_bfloat16(stored[:, :K]) if size == 2 else stored[:, :K]), out[:M]
+    return from_bfloat16(stored[:, :K]), out[:M]
 
 
 def problem(seed, M, N, K):
@@ -48,7 +51,8 @@ def check(kernels, x, w, bias, activation=None, residual=None):
     if residual is not None:    # it has the strides of the output
         extra = guarded(len(x), N)
         extra[:] = np.pad(residual, ((0, 0), (0, N - len(w))))
-    kernels.linear_bfloat16(pack_bfloat16(kernels, w, bias, ACTIVATIONS.get(activation, 0)), stored, out, extra)
+    packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "bfloat16")
+    kernels.product("bfloat16").multiply(packed, stored, out, extra)
     assert_guards(out)
     assert not out[:, len(w) :].any(), "padding must stay zero"
     numbers, wide = numbers.astype(np.float64), w.astype(np.float64)
@@ -64,7 +68,7 @@ def test_rounded_half_to_even_or_not_at_all(kernels):
     x = np.random.default_rng(0).standard_normal((3, 1000), np.float32)
     x[0, :8] = np.array([0x3F800000, 0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001, 0xBF808000, 0, 0x80000000],
                         np.uint32).view(np.float32)
-    expected = from_bfloat16(to_bfloat16(x)) if kernels.operand_bytes == 2 else x
+    expected = from_bfloat16(to_bfloat16(x)) if kernels.product("bfloat16").converts else x
     assert np.array_equal(operands(kernels, x)[0], expected)
 
 
@@ -75,7 +79,8 @@ def test_what_is_not_finite_stays_in_its_row(kernels, bad):
         spoilt = x.copy()
         spoilt[2, column] = bad
         out = np.empty((4, round_up(16, kernels.VL)), np.float32)
-        kernels.linear_bfloat16(pack_bfloat16(kernels, w, bias), operands(kernels, spoilt)[1], out)
+        packed = pack(kernels, w, bias, 0, "bfloat16")
+        kernels.product("bfloat16").multiply(packed, operands(kernels, spoilt)[1], out)
         assert not np.isfinite(out[2, :16]).any()
         assert np.isfinite(out[[0, 1, 3]]).all()
 
@@ -114,7 +119,7 @@ def test_a_row_does_not_depend_on_its_neighbours(kernels):
 
 
 def test_fill_refuses_what_does_not_fit(kernels):
-    packed = pack_bfloat16(kernels, np.ones((3, 4), np.float32), np.ones(3, np.float32))
+    packed = pack(kernels, np.ones((3, 4), np.float32), np.ones(3, np.float32), 0, "bfloat16")
     for shape, column in (((3, 5), 0), ((kernels.VL, 4), 1), ((1, 4), -1)):
         with pytest.raises(ValueError, match="outside"):
             packed.fill(np.ones(shape, np.uint16), column)
@@ -123,5 +128,5 @@ def test_fill_refuses_what_does_not_fit(kernels):
 @settings(max_examples=30, deadline=None)
 @given(M=st.integers(1, 30), N=st.integers(1, 150), K=st.integers(1, 200), name=st.sampled_from(available()))
 def test_any_size(M, N, K, name):
-    if load(name).operand_bytes:
+    if load(name).product("bfloat16").exists:
         check(load(name), *problem(M * N * K, M, N, K))

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
-from .tools import assert_guards, available, guarded, input_groups, load, pack_int8, random_int8, round_up
+from .tools import assert_guards, available, guarded, input_groups, load, pack, random_int8, round_up
 
 EPS = np.finfo(np.float32).eps
 GUARD = 77
@@ -19,7 +19,7 @@ def quantize(kernels, x):
     M, K = x.shape
     codes = np.full((M + 1, round_up(K, kernels.VL) + 64), GUARD, np.uint8)
     ranges = guarded(M, 2, 2)
-    kernels.quantize(x, codes[:M], ranges)
+    kernels.product("int8").convert(x, codes[:M], ranges)
     assert_guards(ranges)
     assert (codes[M] == GUARD).all()
     assert (codes[:M, round_up(K, kernels.VL) :] == GUARD).all()
@@ -41,7 +41,8 @@ def check(kernels, x, w, scale, bias, activation=None, residual=None):
         like = guarded(len(x), N)
         like[:] = extra
         extra = like
-    kernels.linear_int8(pack_int8(kernels, w, scale, bias, ACTIVATIONS.get(activation, 0)), stored, ranges, out, extra)
+    packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "int8", scale)
+    kernels.product("int8").multiply(packed, stored, out, extra, ranges)
     assert_guards(out)
     low, step = ranges.astype(np.float64).T[..., None]
     sums = codes @ w.T.astype(np.int64)
@@ -83,7 +84,7 @@ def test_what_is_not_finite_fills_its_row(kernels, bad):
         spoilt[2, column] = bad
         _, ranges, stored = quantize(kernels, spoilt)
         out = np.empty((4, round_up(16, kernels.VL)), np.float32)
-        kernels.linear_int8(pack_int8(kernels, w, scale, bias), stored, ranges, out)
+        kernels.product("int8").multiply(pack(kernels, w, bias, 0, "int8", scale), stored, out, None, ranges)
         assert np.isnan(out[2]).all()
         assert np.isfinite(out[[0, 1, 3]]).all()
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.backends.reference.formulas import linear
 
@@ -39,7 +39,7 @@ def check(kernels, M, N, K, activation=None, with_residual=False, seed=0):
     out = guarded(M, padded, padded + 5)
     strided = np.full((M, K + 7), np.nan, np.float32)[:, :K]
     strided[:] = a
-    kernels.linear(packed, strided, out, residual if with_residual else None)
+    kernels.product("float32").multiply(packed, strided, out, residual if with_residual else None)
     assert_guards(out)
     assert not out[:, N:].any(), "padding must stay zero"
 
@@ -94,7 +94,7 @@ def test_rows_do_not_depend_on_their_neighbours(kernels):
 
 def run(kernels, packed, a):
     out = guarded(len(a), round_up(20, kernels.VL))
-    kernels.linear(packed, a, out)
+    kernels.product("float32").multiply(packed, a, out)
     return np.array(out)
 
 
@@ -105,9 +105,9 @@ def test_columns_can_be_written_block_by_block(kernels):
     a, w, bias = make(rng, M, heads * width, 33)
     packed = pack(kernels, w, bias)
     plain = guarded(M, heads * width)
-    kernels.linear(packed, a, plain)
+    kernels.product("float32").multiply(packed, a, plain)
     blocks = guarded(heads * M, width, width)
-    kernels.linear(packed, a, blocks, width=width, block=M * width)
+    kernels.product("float32").multiply(packed, a, blocks, width=width, block=M * width)
     assert_guards(blocks)
     assert np.array_equal(blocks.reshape(heads, M, width).transpose(1, 0, 2).reshape(M, -1), plain)
 

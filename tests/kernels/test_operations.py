@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from engine.backends.cython_cpu import BACKEND
-from engine.backends.cython_cpu.ops import NativeOps
-from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.cython_cpu.native_ops import NativeOps
+from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference.formulas import gelu
 
 from .test_linear import linear_in_order

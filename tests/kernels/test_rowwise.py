@@ -5,7 +5,7 @@ import pytest
 
 from engine.backends.cython_cpu import native
 from engine.backends.cython_cpu.native import NormWeights
-from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
 from .tools import assert_as_good, assert_guards, guarded

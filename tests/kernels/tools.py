@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.backends import numba_cpu
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.native import Kernels, PackedBFloat16, PackedInt8, PackedLinear
+from engine.backends.cython_cpu.native import Kernels, PackedLinear
 from engine.weights.bfloat16 import to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
@@ -23,7 +23,7 @@ def load(name: str) -> Kernels:
     if name == "numba":
         from engine.backends.numba_cpu import table
 
-        for precision in table.KERNELS_OF:
+        for precision in table.PRODUCTS:
             kernels = table.load(precision)
         return kernels
     return isa.load(name)
@@ -91,28 +91,13 @@ def round_up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedLinear:
-    """The map w [N,K], bias [N], its columns padded with zeros."""
-    N = round_up(len(w), kernels.VL)
-    packed = PackedLinear(kernels, np.zeros(N * w.shape[1], np.float32), np.pad(bias, (0, N - len(bias))), activation)
-    packed.fill(w)
-    return packed
-
-
-def pack_bfloat16(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedBFloat16:
-    """The same of w rounded to bfloat16."""
+def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0, precision: str = "float32",
+         scale: np.ndarray | None = None) -> PackedLinear:
+    """The map w [N,K], bias [N], packed for a product, its columns padded with zeros; scale [N] of int8 weights."""
+    product = kernels.product(precision)
     N, K = round_up(len(w), kernels.VL), w.shape[1]
-    panels = np.zeros(N * round_up(K, 2), np.uint16)
-    packed = PackedBFloat16(kernels, panels, K, np.pad(bias, (0, N - len(w))), activation)
-    packed.fill(to_bfloat16(w))
-    return packed
-
-
-def pack_int8(kernels: Kernels, w: np.ndarray, scale: np.ndarray, bias: np.ndarray, activation: int = 0) -> PackedInt8:
-    """The same of int8 w [N,K] and a scale [N]."""
-    N, K = round_up(len(w), kernels.VL), w.shape[1]
-    scale, bias = (np.pad(x, (0, N - len(x))) for x in (scale, bias))
-    panels = np.zeros(N * round_up(K, kernels.DOT), np.int8)
-    packed = PackedInt8(kernels, panels, K, scale, bias, np.zeros(N, np.float32), activation)
-    packed.fill(w)
+    panels = np.zeros(N * round_up(K, product.depth_step) * product.weight_bytes, np.uint8)
+    bias, scale = (None if x is None else np.pad(x, (0, N - len(x))) for x in (bias, scale))
+    packed = PackedLinear(product, panels, K, bias, scale, activation)
+    packed.fill(to_bfloat16(w) if precision == "bfloat16" else w)
     return packed

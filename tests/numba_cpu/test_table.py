@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,10 @@ import numpy as np
 import pytest
 
 from engine.backends.cython_cpu import isa, native
-from engine.backends.cython_cpu.ops import NativeOps
-from engine.backends.cython_cpu.pack import ACTIVATIONS
+from engine.backends.cython_cpu.native_ops import NativeOps
+from engine.backends.cython_cpu.panels import ACTIVATIONS
 
-from ..kernels.tools import load, pack, pack_bfloat16, pack_int8, random_int8, round_up
+from ..kernels.tools import load, pack, random_int8, round_up
 
 WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
 table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
@@ -50,17 +51,29 @@ def both_bfloat16():
     return beside(BFLOAT16_PEER)
 
 
-def test_structs_are_as_large_as_in_c():
-    assert {name: ctypes.sizeof(layout) for name, layout in structs.LAYOUTS.items()} == native.struct_sizes()
+def fields_in_c(struct):
+    """The names of a struct's fields in table.pxd, in their order."""
+    text = Path(native.__file__).with_name("table.pxd").read_text(encoding="utf-8")
+    body = re.search(rf"^cdef struct {struct}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)[1]
+    code = re.sub(r"\((?!\*)[^()]*\)", "", re.sub(r" *#.*", "", body))     # without comments and lists of arguments
+    return re.findall(r"(\w+)\)?(?:\[\w+\])?(?: noexcept nogil)?$", code, re.MULTILINE)
+
+
+@pytest.mark.parametrize("struct", structs.LAYOUTS)
+def test_structs_are_those_of_c(struct):
+    layout = structs.LAYOUTS[struct]
+    assert ctypes.sizeof(layout) == native.struct_sizes()[struct]
+    assert [name for name, *_ in layout._fields_] == fields_in_c(struct)
 
 
 def test_every_kernel_is_there():
-    fields = [name for name, _ in structs.LAYOUTS["KernelTable"]._fields_]
-    numbers = ["isa", "VL", "NR", "MR", "DOT", "operand_bytes"]
-    absent = ["attention_bfloat16_scratch", "attention_bfloat16"]
-    kernels = [name for more in (table.KERNELS, *table.KERNELS_OF.values()) for name in more]
-    assert sorted(fields) == sorted([*numbers, *absent, *kernels])
-    assert not table.load().attention_bfloat16_scratch(8, 8)
+    kernels = load("numba")
+    memory = table._table().memory
+    assert all(getattr(memory, name) for name, _ in memory._fields_ if name != "products")
+    for row, precision in zip(memory.products, table.PRODUCTS, strict=True):
+        absent = {name for name, *_ in row._fields_ if not getattr(row, name)}
+        assert absent == ({"convert"} if "convert" not in table.PRODUCTS[precision] else set())
+        assert kernels.product(precision).attends_in_float32
 
 
 def test_it_is_compiled_once():
@@ -71,7 +84,7 @@ def test_it_is_compiled_once():
 def test_shapes_agree(both):
     ours, theirs = both
     assert (ours.isa, ours.VL, ours.NR, ours.MR) == ("numba", theirs.VL, theirs.NR, theirs.MR)
-    assert ours.DOT == theirs.DOT
+    assert ours.product("int8").depth_step == theirs.product("int8").depth_step
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
@@ -83,7 +96,7 @@ def test_linear(both, activation):
         for kernels in both:
             packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0))
             out = np.zeros((M, -(-N // kernels.VL) * kernels.VL), np.float32)
-            kernels.linear(packed, a, out, np.ones_like(out))
+            kernels.product("float32").multiply(packed, a, out, np.ones_like(out))
             results.append(out)
         assert np.array_equal(*results)
 
@@ -98,10 +111,10 @@ def test_linear_int8(both, activation):
         results = []
         for kernels in both:
             codes, ranges = np.zeros((M, K + 64), np.uint8), np.empty((M, 2), np.float32)
-            kernels.quantize(x, codes, ranges)
-            packed = pack_int8(kernels, w, scale, bias, ACTIVATIONS.get(activation, 0))
+            kernels.product("int8").convert(x, codes, ranges)
+            packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "int8", scale)
             out = np.zeros((M, round_up(N, kernels.VL)), np.float32)
-            kernels.linear_int8(packed, codes, ranges, out, np.ones_like(out))
+            kernels.product("int8").multiply(packed, codes, out, np.ones_like(out), ranges)
             results.append((codes, ranges, out))
         for ours, theirs in zip(*results, strict=True):
             assert np.array_equal(ours, theirs, equal_nan=ours.dtype != np.uint8)
@@ -114,11 +127,13 @@ def test_linear_bfloat16(both_bfloat16, activation):
         x, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), N))
         results = []
         for kernels in both_bfloat16:
-            operands = np.zeros((M, round_up(K, 16) * kernels.operand_bytes), np.uint8)
-            kernels.to_operands(x, operands)
-            packed = pack_bfloat16(kernels, w, bias, ACTIVATIONS.get(activation, 0))
+            product, operands = kernels.product("bfloat16"), x
+            if product.converts:
+                operands = np.zeros((M, round_up(K, 16) * product.operand_bytes), np.uint8)
+                product.convert(x, operands)
+            packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "bfloat16")
             out = np.zeros((M, round_up(N, kernels.VL)), np.float32)
-            kernels.linear_bfloat16(packed, operands, out, np.ones_like(out))
+            product.multiply(packed, operands, out, np.ones_like(out))
             results.append((operands, out))
         for ours, theirs in zip(*results, strict=True):
             assert np.array_equal(ours, theirs)
@@ -146,7 +161,8 @@ def test_attention(both, kind, T, S, d, e):
     results = []
     for kernels in both:
         out = np.empty((T, e), np.float32)
-        kernels.attention(q, k, v, out, 0.2, np.empty(kernels.attention_scratch(d, e), np.float32), **options)
+        product = kernels.product("float32")
+        product.attention(q, k, v, out, 0.2, np.empty(product.attention_scratch(d, e), np.float32), **options)
         results.append(out)
     assert np.array_equal(*results)
 
@@ -178,13 +194,13 @@ def test_reading_and_peak(both):
     x = np.arange(4096, dtype=np.float32)
     ours, theirs = both
     assert ours.read(x) == theirs.read(x)
-    assert ours.fma_rounds(100, 2) == theirs.fma_rounds(100, 2)
-    assert ours.dot_rounds(100, 2) == theirs.dot_rounds(100, 2)
+    for precision in ("float32", "int8"):
+        assert ours.product(precision).rounds(100, 2) == theirs.product(precision).rounds(100, 2)
 
 
 def test_peak_of_bfloat16(both_bfloat16):
     ours, theirs = both_bfloat16
-    assert ours.pair_rounds(100, 2) == theirs.pair_rounds(100, 2)
+    assert ours.product("bfloat16").rounds(100, 2) == theirs.product("bfloat16").rounds(100, 2)
 
 
 def run_pytest(*arguments, **environment):

@@ -62,7 +62,7 @@ class CythonBackend:
     def ops(self, threads: int) -> Ops:
         """Single operations on this CPU's kernels."""
         from . import isa
-        from .ops import NativeOps
+        from .native_ops import NativeOps
 
         return NativeOps(isa.chosen(), threads)
 

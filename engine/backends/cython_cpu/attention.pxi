@@ -63,6 +63,7 @@ cdef Py_ssize_t attention_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
 cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
     # What is left of the scratch beside the blocks of queries.
     cdef Scratch s
+    memset(&s, 0, sizeof(s))
     s.p = scratch + QUERIES * (call.d + padded(call.e) + 2)
     s.tail = s.p + NR * KEYS
     s.correction = s.tail + NR * KEYS

@@ -1,21 +1,23 @@
-# Attention in bfloat16, where there is an instruction for its products, and of the plain kind: every query sees every
-# key, out[T,e] = softmax(q k^T scale) v. As attention.pxi, but that the operands of both products are rounded to bfloat16
-# and lie as these want them. Scores, softmax and sums are float32.
+# Attention in bfloat16, for CPUs with an instruction for its products: as attention.pxi, with the operands of both products
+# rounded to bfloat16. Scores, softmax and sums are float32, and all options are those of attention.pxi.
 #
 #   for each group of QUERIES queries                in scratch
 #     for each of its blocks of W queries
 #       Q^T = (q scale log2 e)^T, in pairs           [d'/2][W][2]    d' = d padded to VL
-#     for each block of KEYS keys
+#     for each block of KEYS keys that the group sees
 #       K, and V in pairs                            [KEYS][d'], [KEYS/2][e][2]
 #       for each block of queries
-#         P^T = K Q^T                                [KEYS][W]
+#         P^T = K Q^T, changed as scores.pxi says    [KEYS][W]
 #         P^T = 2^(P^T - m'), in pairs               [KEYS/2][W][2], in its place
 #         O = c O + P V                              [W][e]
 #     out = O / l
+#
+# Pairs are counted from the sequence's first key, so the part of a block that queries see begins at an even key. A hidden
+# key that this includes has the weight 0.
 
 cdef struct HalfScratch:
     Scratch floats
-    operand* keys           # [KEYS][d']
+    operand* keys           # [KEYS][d'], from the block's first key on
     unsigned short* values  # [KEYS/2][e][2]
 
 
@@ -24,12 +26,12 @@ cdef Py_ssize_t attention_bfloat16_scratch(Py_ssize_t d, Py_ssize_t e) noexcept 
 
 
 cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nogil:
-    # The call's score options are not read; neither is its band.
     cdef Attention wide = call[0]
     cdef Block blocks[MOST_BLOCKS]
     cdef HalfScratch s
-    cdef Keys keys
-    cdef Py_ssize_t group, count, i
+    cdef Keys* keys = &s.floats.keys
+    cdef Keys seen
+    cdef Py_ssize_t group, count, last, i
     wide.d = padded(call.d)         # for cut and cut_blocks, which share the scratch out
     s.floats = cut(&wide, scratch)
     s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e))
@@ -38,20 +40,27 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
         count = cut_blocks(&wide, group * QUERIES, scratch, blocks)
         for i in range(count):
             load_query_pairs(call, &blocks[i])
-        keys.first = 0
-        while keys.first < call.S:
+        keys.first = max(0, group * QUERIES + call.low) // KEYS * KEYS
+        last = min(call.S, blocks[count - 1].t + blocks[count - 1].n - 1 + call.high)
+        while keys.first < last:
             keys.last = min(call.S, keys.first + KEYS)
-            to_operands(call.k + keys.first * call.k_stride, call.k_stride, keys.last - keys.first, call.d, s.keys, wide.d)
-            pair_values(call, &keys, s.values)
+            keys.v = call.v + keys.first * call.v_stride
+            keys.tail, s.floats.finite = NULL, -1
+            # The keys of this block that any query of the group sees, from an even one on.
+            seen.first = max(keys.first, (group * QUERIES + call.low) & ~1)
+            seen.last = min(keys.last, last)
+            to_operands(call.k + seen.first * call.k_stride, call.k_stride, seen.last - seen.first, call.d,
+                        s.keys + (seen.first - keys.first) * wide.d, wide.d, NULL)
+            pair_values(call, &seen, s.values + (seen.first - keys.first) * padded(call.e))
             for i in range(count):
-                attend_pairs(&wide, &s, &blocks[i], keys.last - keys.first)
+                attend_pairs(call, &wide, &s, &blocks[i])
             keys.first = keys.last
         for i in range(count):
             store_context(call, &blocks[i])
 
 
 cdef void load_query_pairs(const Attention* call, Block* b) noexcept nogil:
-    cdef vf scale = v_set1(call.scale * <float>M_LOG2E)
+    cdef vf scale = v_set1(call.scale if changes_scores(call) else call.scale * <float>M_LOG2E)
     cdef vf tile[VL]
     cdef unsigned short* queries = <unsigned short*>b.queries
     cdef Py_ssize_t k, i, j
@@ -89,23 +98,44 @@ cdef void pair_values(const Attention* call, const Keys* keys, unsigned short* v
         key += 2
 
 
-cdef void attend_pairs(const Attention* call, HalfScratch* s, Block* b, Py_ssize_t keys) noexcept nogil:
-    cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, tiles = (keys + MR - 1) // MR, row = 0, next_row, column = 0, i, j
+cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch* s, Block* b) noexcept nogil:
+    # The scratch's block of keys, as far as these queries see it; `wide` is the call with padded heads.
+    cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, row = 0, column = 0, next_row, tiles, count, skipped, i, j
+    cdef Keys seen = s.floats.keys
+    cdef bint edge, plain
     cdef Tile t
+    seen.first = max(seen.first, (b.t + call.low) & ~1)
+    seen.last = min(seen.last, b.t + b.n - 1 + call.high)
+    count, skipped = seen.last - seen.first, seen.first - s.floats.keys.first
+    if count <= 0:
+        return
+    seen.v += skipped * call.v_stride
+    # The pair of an odd last key holds the value of a key that is not seen, unless the block of keys ends there.
+    edge = (seen.first < b.t + b.n - 1 + call.low or seen.last > b.t + call.high
+            or (count % 2 == 1 and seen.last < s.floats.keys.last))
+    plain = not (edge or call.mask != NULL or changes_scores(call))
     for j in range(b.nv):
         v_store(s.floats.correction + j * VL, v_load(b.maximum + j * VL))
-    t.depth, t.a_stride, t.b, t.out_stride, t.maximum = call.d, call.d, b.queries, W, b.maximum
+    t.depth, t.a_stride, t.b, t.out_stride = wide.d, wide.d, b.queries, W
+    t.maximum = b.maximum if plain else s.floats.unused
+    tiles = (count + MR - 1) // MR
     for i in range(tiles):
-        next_row = keys * (i + 1) // tiles
-        t.a, t.out = s.keys + row * call.d, s.floats.p + row * W
+        next_row = count * (i + 1) // tiles
+        t.a, t.out = s.keys + (skipped + row) * wide.d, s.floats.p + row * W
         scores_of_pairs_any(<int>(next_row - row), b.nv, &t)
         row = next_row
-    exponentiate(&s.floats, b, keys, True)
-    pair_rows(s.floats.p, W, keys)
-    t.depth, t.a_stride, t.b_stride, t.out_stride = (keys + 1) // 2 * 2, 2 * W, 2 * e, e
+    if not plain:
+        revise_scores(call, b, &seen, s.floats.p, edge)
+    exponentiate(&s.floats, b, count, plain)
+    if not (plain or values_are_finite(call, &s.floats)):
+        add_seen_values(call, &s.floats, b, &seen)      # with values and weights that are not rounded
+        b.fresh = False
+        return
+    pair_rows(s.floats.p, W, count)
+    t.depth, t.a_stride, t.b_stride, t.out_stride = (count + 1) // 2 * 2, 2 * W, 2 * e, e
     tiles = (b.n + MR - 1) // MR
     while column < e:
-        t.b = s.values + column * 2
+        t.b = s.values + skipped * e + column * 2
         row = 0
         for i in range(tiles):
             next_row = b.n * (i + 1) // tiles

@@ -29,8 +29,8 @@ cdef inline void add_half(const int mr, const int nv, const char* low, const cha
 
 
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
-                      Py_ssize_t operands_stride) noexcept nogil:
-    # Rows padded to VL, with zeros.
+                      Py_ssize_t operands_stride, RowRange* ranges) noexcept nogil:
+    # Rows rounded to bfloat16, padded to VL with zeros.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef operand* out = <operand*>operands
     for row in range(M):
@@ -42,16 +42,16 @@ cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
         out += operands_stride
 
 
-cdef void pack_bfloat16(const Linear* y, unsigned short* panels, Py_ssize_t column, const unsigned short* w,
+cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                         Py_ssize_t n) noexcept nogil:
-    # As pack, of bfloat16.
+    cdef const unsigned short* w = <const unsigned short*>weight
     cdef Py_ssize_t K = (y.K + 1) // 2 * 2, i, k, c, first, width
     cdef unsigned short* panel
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
-        panel = panels + first * K + (c - first) * 2
+        panel = <unsigned short*>panels + first * K + (c - first) * 2
         for k in range(y.K):
             panel[k // 2 * width * 2 + k % 2] = w[i * y.K + k]
 

@@ -89,30 +89,31 @@ cdef void activate(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py
         activate_as(SILU, x, stride, M, N)
 
 
-cdef inline void gate_as(const int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
-                         Py_ssize_t M, Py_ssize_t N) noexcept nogil:
+cdef inline void gate_as(const int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride,
+                         float* out, Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)
     for row in range(M):
         for i in range(N // VL):
-            v_store(x + i * VL, v_mul(v_activate(activation, v_load(x + i * VL)), v_load(y + i * VL)))
+            v_store(out + i * VL, v_mul(v_activate(activation, v_load(x + i * VL)), v_load(y + i * VL)))
         if tail:
             i = N - tail
-            v_storen(x + i, v_mul(v_activate(activation, v_loadn(x + i, tail)), v_loadn(y + i, tail)), tail)
+            v_storen(out + i, v_mul(v_activate(activation, v_loadn(x + i, tail)), v_loadn(y + i, tail)), tail)
         x += x_stride
         y += y_stride
+        out += out_stride
 
 
-cdef void gate(int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, Py_ssize_t M,
-               Py_ssize_t N) noexcept nogil:
-    # x[M,N] = activation(x[M,N]) y[M,N], in place (Shazeer, arXiv 2002.05202, eqs. 4-5)
+cdef void gate(int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, float* out,
+               Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
+    # out[M,N] = activation(x[M,N]) y[M,N] (Shazeer, arXiv 2002.05202, eqs. 4-5); out may be x
     if activation == GELU:
-        gate_as(GELU, x, x_stride, y, y_stride, M, N)
+        gate_as(GELU, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == GELU_TANH:
-        gate_as(GELU_TANH, x, x_stride, y, y_stride, M, N)
+        gate_as(GELU_TANH, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == RELU:
-        gate_as(RELU, x, x_stride, y, y_stride, M, N)
+        gate_as(RELU, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == SILU:
-        gate_as(SILU, x, x_stride, y, y_stride, M, N)
+        gate_as(SILU, x, x_stride, y, y_stride, out, out_stride, M, N)
     else:
-        gate_as(IDENTITY, x, x_stride, y, y_stride, M, N)
+        gate_as(IDENTITY, x, x_stride, y, y_stride, out, out_stride, M, N)

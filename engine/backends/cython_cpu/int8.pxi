@@ -24,13 +24,14 @@ cdef extern from "dot.h" nogil:
     void d_store(unsigned char* p, vf x)
 
 
-cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, unsigned char* codes,
+cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                    Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil:
     # A row that holds NaN or infinity gets the step NaN, which makes NaN of all its results.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef int tail = <int>(K % VL)
     cdef vf least, most, probe, value, low, inverse
     cdef float step
+    cdef unsigned char* codes = <unsigned char*>operands
     for row in range(M):
         least = most = v_set1(x[0])
         probe = v_set1(0.0)
@@ -151,9 +152,8 @@ cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
         dot_rows(mr, 3, t)
 
 
-cdef void linear_int8(const LinearInt8* y, const unsigned char* codes, Py_ssize_t codes_stride, const RowRange* ranges,
-                      Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
-                      Py_ssize_t last) noexcept nogil:
+cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, const RowRange* ranges, Py_ssize_t M,
+                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     # The depth is not cut: a panel's slice of 3072 integers is as large as one of 768 floats.
     cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
     cdef int j, nv
@@ -165,12 +165,12 @@ cdef void linear_int8(const LinearInt8* y, const unsigned char* codes, Py_ssize_
         for j in range(nv):
             column = p * NR + j * VL
             t.column[j] = column // out.width * out.block + column % out.width
-        t.b = y.panels + p * NR * depth * DOT
+        t.b = <const signed char*>y.panels + p * NR * depth * DOT
         t.scale, t.sums, t.bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
         row = 0
         for i in range(tiles):
             next_row = M * (i + 1) // tiles
-            t.a = codes + row * codes_stride
+            t.a = <const unsigned char*>a + row * codes_stride
             t.ranges = ranges + row
             t.ahead = <const char*>t.b + depth * NR * DOT + depth * NR * DOT * i // tiles
             t.out = out.data + row * out.stride
@@ -179,9 +179,9 @@ cdef void linear_int8(const LinearInt8* y, const unsigned char* codes, Py_ssize_
             row = next_row
 
 
-cdef void pack_int8(const LinearInt8* y, signed char* panels, float* sums, Py_ssize_t column, const signed char* w,
+cdef void pack_int8(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                     Py_ssize_t n) noexcept nogil:
-    # Columns [column, column + n) of the panels, from the rows of w[n,K], and their sums; the caller zeroes both before.
+    cdef const signed char* w = <const signed char*>weight
     cdef Py_ssize_t depth = (y.K + DOT - 1) // DOT, i, k, c, first, width
     cdef signed char* lane
     cdef long long total
@@ -189,7 +189,7 @@ cdef void pack_int8(const LinearInt8* y, signed char* panels, float* sums, Py_ss
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
-        lane = panels + first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4
+        lane = <signed char*>panels + first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4
         total = 0
         for k in range(y.K):
             lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]

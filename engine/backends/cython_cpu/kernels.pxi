@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
     BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, RELU, SILU, Attention, Embedding, EmbeddingTable, KernelTable, Linear,
-    LinearInt8, Norm, Output, Rotary, RowRange,
+    Norm, Output, Product, Rotary, RowRange,
 )
 
 include "simd.pxi"
@@ -32,11 +32,6 @@ TABLE.isa = ISA_NAME
 TABLE.VL = VL
 TABLE.NR = NR
 TABLE.MR = MR
-TABLE.DOT = DOT
-TABLE.pack = pack
-TABLE.linear = linear
-TABLE.attention_scratch = attention_scratch
-TABLE.attention = attention
 TABLE.layer_norm = layer_norm
 TABLE.rms_norm = rms_norm
 TABLE.softmax = softmax
@@ -44,19 +39,39 @@ TABLE.rotate = rotate
 TABLE.embed = embed
 TABLE.activate = activate
 TABLE.gate = gate
-TABLE.quantize = quantize
-TABLE.pack_int8 = pack_int8
-TABLE.linear_int8 = linear_int8
-TABLE.dot_rounds = dot_rounds
-TABLE.operand_bytes = sizeof(operand)
-TABLE.to_operands = to_operands
-TABLE.pack_bfloat16 = pack_bfloat16
-TABLE.linear_bfloat16 = linear_bfloat16
-TABLE.pair_rounds = pair_rounds
-if HALVES == 1:
-    TABLE.attention_bfloat16_scratch = attention_bfloat16_scratch
-    TABLE.attention_bfloat16 = attention_bfloat16
-TABLE.fma_rounds = fma_rounds
 TABLE.read = read
+
+cdef Product* product = &TABLE.products[<int>FLOAT32]
+product.name = b"float32"
+product.depth_step = 1
+product.operand_bytes = sizeof(float)
+product.pack = pack
+product.multiply = linear
+product.attention_scratch = attention_scratch
+product.attention = attention
+product.rounds = fma_rounds
+
+product = &TABLE.products[<int>BFLOAT16]
+product.name = b"bfloat16" if HALVES == 1 else b"bfloat16_weights"
+product.depth_step = 2
+product.operand_bytes = sizeof(operand)
+product.pack = pack_bfloat16
+if HALVES == 1:
+    product.convert = to_operands
+product.multiply = linear_bfloat16
+product.attention_scratch = attention_bfloat16_scratch if HALVES == 1 else attention_scratch
+product.attention = attention_bfloat16 if HALVES == 1 else attention
+product.rounds = pair_rounds
+
+product = &TABLE.products[<int>INT8]
+product.name = b"int8"
+product.depth_step = DOT
+product.operand_bytes = 1
+product.pack = pack_int8
+product.convert = quantize
+product.multiply = linear_int8
+product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
+product.attention = TABLE.products[<int>BFLOAT16].attention
+product.rounds = dot_rounds
 
 table = PyCapsule_New(&TABLE, "engine.KernelTable", NULL)

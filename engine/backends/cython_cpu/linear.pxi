@@ -41,25 +41,25 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
                 row = next_row
 
 
-cdef void linear(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
-                 const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+cdef void linear(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                 const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     multiply_panels(LINEAR, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
-cdef void linear_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
-                          const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+cdef void linear_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     multiply_panels(PAIRS, y, <const char*>a, a_stride, M, residual, out, panel, last)
 
 
-cdef void pack(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil:
-    # Columns [column, column + n) of the panels, from the rows of w[n,K]; the caller zeroes the panels beforehand.
+cdef void pack(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+    cdef const float* w = <const float*>weight
     cdef Py_ssize_t c = 0, first, count, width, k, i
     cdef float* panel
     while c < n:
         first = (column + c) // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
         count = min(n - c, first + width - column - c)
-        panel = panels + first * y.K + column + c - first
+        panel = <float*>panels + first * y.K + column + c - first
         for k in range(y.K):
             for i in range(count):
                 panel[k * width + i] = w[(c + i) * y.K + k]

@@ -10,15 +10,42 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def supports(isa: str) -> bool: ...
 def struct_sizes() -> dict[str, int]: ...
 
+PRECISION_NAMES: tuple[str, ...]
+
+def padded_stride(width: int) -> int: ...
+
 class Kernels:
     isa: str
     VL: int
     NR: int
     MR: int
-    DOT: int
     def __init__(self, capsule: object) -> None: ...
-    def linear(
-        self, map: PackedLinear, a: Array, out: Array, residual: Array | None = None, width: int = 0, block: int = 0
+    def product(self, precision: str) -> Product: ...
+    def layer_norm(self, weights: NormWeights, x: Array, out: Array) -> None: ...
+    def activate(self, activation: int, x: Array) -> None: ...
+    def read(self, x: Array, threads: int = 1) -> float: ...
+
+class Product:
+    kernels: Kernels
+    precision: str
+    weight_bytes: int
+    name: str
+    exists: bool
+    depth_step: int
+    operand_bytes: int
+    converts: bool
+    attends_in_float32: bool
+    def __init__(self, kernels: Kernels, precision: str) -> None: ...
+    def convert(self, x: Array, operands: Array, ranges: Array | None = None) -> None: ...
+    def multiply(
+        self,
+        map: PackedLinear,
+        operands: Array,
+        out: Array,
+        residual: Array | None = None,
+        ranges: Array | None = None,
+        width: int = 0,
+        block: int = 0,
     ) -> None: ...
     def attention(
         self,
@@ -37,48 +64,12 @@ class Kernels:
         captured: int = 0,
     ) -> None: ...
     def attention_scratch(self, d: int, e: int) -> int: ...
-    def attention_bfloat16(self, q: Array, k: Array, v: Array, out: Array, scale: float, scratch: Array) -> None: ...
-    def attention_bfloat16_scratch(self, d: int, e: int) -> int: ...
-    def layer_norm(self, weights: NormWeights, x: Array, out: Array) -> None: ...
-    def activate(self, activation: int, x: Array) -> None: ...
-    def quantize(self, x: Array, codes: Array, ranges: Array) -> None: ...
-    def linear_int8(
-        self,
-        map: PackedInt8,
-        codes: Array,
-        ranges: Array,
-        out: Array,
-        residual: Array | None = None,
-        width: int = 0,
-        block: int = 0,
-    ) -> None: ...
-    operand_bytes: int
-    def to_operands(self, x: Array, operands: Array) -> None: ...
-    def linear_bfloat16(
-        self,
-        map: PackedBFloat16,
-        operands: Array,
-        out: Array,
-        residual: Array | None = None,
-        width: int = 0,
-        block: int = 0,
-    ) -> None: ...
-    def pair_rounds(self, n: int, threads: int = 1) -> float: ...
-    def dot_rounds(self, n: int, threads: int = 1) -> float: ...
-    def fma_rounds(self, n: int, threads: int = 1) -> float: ...
-    def read(self, x: Array, threads: int = 1) -> float: ...
+    def rounds(self, n: int, threads: int = 1) -> float: ...
 
 class PackedLinear:
-    def __init__(self, kernels: Kernels, panels: Array, bias: Array, activation: int = 0) -> None: ...
-    def fill(self, w: Array, column: int = 0) -> None: ...
-
-class PackedBFloat16:
-    def __init__(self, kernels: Kernels, panels: Array, K: int, bias: Array, activation: int = 0) -> None: ...
-    def fill(self, w: Array, column: int = 0) -> None: ...
-
-class PackedInt8:
+    product: Product
     def __init__(
-        self, kernels: Kernels, panels: Array, K: int, scale: Array, bias: Array, sums: Array, activation: int = 0
+        self, product: Product, panels: Array, K: int, bias: Array, scale: Array | None = None, activation: int = 0
     ) -> None: ...
     def fill(self, w: Array, column: int = 0) -> None: ...
 
@@ -88,23 +79,38 @@ class TableWeights:
 class NormWeights:
     def __init__(self, weight: Array, bias: Array, eps: float) -> None: ...
 
-class Encoder:
+class Executor:
     threads: int
     def __init__(
         self,
-        kernels: Kernels,
-        layers: list[tuple[Any, ...]],
-        word: TableWeights | None,
-        position: TableWeights | None,
-        type: TableWeights | None,
-        embedding_norm: NormWeights | None,
+        product: Product,
+        buffers: list[tuple[bool, int, int, int]],
+        count: int,
         *,
-        D: int,
-        H: int,
-        d: int,
+        token_floats: int,
+        block_floats: int,
         threads: int,
         allocate: Callable[[int], Array],
     ) -> None: ...
+    def embed(
+        self,
+        out: int,
+        width: int,
+        word: TableWeights | None,
+        position: TableWeights | None,
+        token_type: TableWeights | None,
+        *,
+        meets: bool,
+    ) -> None: ...
+    def norm(self, x: int, out: int, weights: NormWeights, *, rms: bool, stored: bool, meets: bool) -> None: ...
+    def convert(self, x: int, map: PackedLinear, *, meets: bool) -> None: ...
+    def multiply(self, x: int, out: int, map: PackedLinear, *, residual: int, gated: bool, meets: bool) -> None: ...
+    def rotate(self, x: int, cos: Array, sin: Array, d: int, interleaved: bool, *, meets: bool) -> None: ...
+    def attend(
+        self, q: int, k: int, v: int, out: int, d: int, scale: float, low: int, high: int, *, meets: bool
+    ) -> None: ...
+    def store(self, x: int, width: int, *, meets: bool) -> None: ...
+    def start(self) -> None: ...
     def workspace_bytes(self, tokens: int) -> int: ...
     def forward(
         self,

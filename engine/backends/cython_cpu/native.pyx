@@ -1,13 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The native half of the CPU backend, on any CPU: the encoder's schedule, single operations, CPU features."""
+"""The native half of the CPU backend, on any CPU: the interpreter of programs, single operations, CPU features."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, FLOAT32, IDENTITY, INT8, Attention, Embedding, EmbeddingTable, KernelTable, Linear, LinearInt8, Norm, Output,
-    Rotary, RowRange, ScoreMod, Storage,
+    FLOAT32, IDENTITY, INT8, Attention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Rotary, RowRange, ScoreMod,
 )
+from engine.backends.cython_cpu.table cimport Product as ProductRow
+
+import numpy as np
 
 cdef extern from "pool.h" nogil:
     ctypedef struct pool_barrier:
@@ -28,9 +30,9 @@ cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexc
 
 include "features.pxi"
 include "sizes.pxi"
-include "packed.pxi"
-include "single.pxi"
-include "schedule.pxi"
-include "encoder.pxi"
+include "weights.pxi"
+include "kernel_table.pxi"
+include "program.pxi"
+include "executor.pxi"
 include "operations.pxi"
-include "heads.pxi"
+include "attention_operation.pxi"

@@ -1,14 +1,15 @@
-# Single operations on arrays, on the threads of the pool: what ops.py makes engine.ops from. Arguments are trusted:
-# their shapes fit, and their last strides are one float. A result's bits depend neither on threads nor on other rows.
+# Single operations on arrays, on the threads of the pool; native_ops.py makes the operations of engine.ops from them.
+# Arguments are trusted: their shapes fit, and their last strides are one float. The bits of a result depend neither on the
+# number of threads nor on other rows.
 
 cdef enum:
     GRAIN = 65536               # floats of a thread's share: waking a thread costs as much as some of them
     PIECE = 4096                # floats of an elementwise operation that are copied, then changed in cache
-    FMAS = 32                   # of a product, that take the time of one float elsewhere
+    FMAS = 32                   # cost model: this many multiply-adds of a GEMM take as long as touching one float elsewhere
 
 
 cdef inline int team_of(int threads, Py_ssize_t units, Py_ssize_t floats) noexcept nogil:
-    # How many threads work on so many units, the least that can be shared out, of so many floats in all.
+    # How many threads work on `floats` floats that can be shared out in `units` parts.
     return <int>max(1, min(<Py_ssize_t>threads, min(units, floats // GRAIN)))
 
 
@@ -93,11 +94,11 @@ cdef void elements_work(void* arg, int rank, int size) noexcept nogil:
     for piece in range(pieces * rank // size, pieces * (rank + 1) // size):
         i = piece * PIECE
         n = min(e.n - i, <Py_ssize_t>PIECE)
-        memcpy(e.out + i, e.x + i, n * sizeof(float))
         if e.y == NULL:
+            memcpy(e.out + i, e.x + i, n * sizeof(float))
             e.table.activate(e.activation, e.out + i, n, 1, n)
         else:
-            e.table.gate(e.activation, e.out + i, n, e.y + i, n, 1, n)
+            e.table.gate(e.activation, e.x + i, n, e.y + i, n, e.out + i, n, 1, n)
 
 
 def activate(Kernels kernels, int activation, const float[::1] x, float[::1] out, const float[::1] gate=None,
@@ -151,10 +152,10 @@ def rotate(Kernels kernels, const float[:, :, :, :] x, const float[:, :, :] cos,
     run_team(team_of(threads, r.rows, r.rows * r.rotary.d), rotate_work, &r)
 
 
-# The product, from weights as they come: threads pack the panels together, each its own, before they share out rows.
-# Few rows are not shared out: a thread takes them through each of its panels as soon as that is packed.
+# The product of arrays, whose weights are packed for this one call. Each thread packs its share of the panels; then the
+# threads share out the rows. Few rows are not shared out: a thread multiplies all of them by each panel that it has packed.
 
-cdef struct Product:
+cdef struct ArrayProduct:
     const KernelTable* table
     Linear y
     float* panels
@@ -168,29 +169,29 @@ cdef struct Product:
     pool_barrier barrier
 
 
-cdef inline Py_ssize_t count_panels(const Product* p) noexcept nogil:
+cdef inline Py_ssize_t count_panels(const ArrayProduct* p) noexcept nogil:
     return (p.y.N + p.table.NR - 1) // p.table.NR
 
 
-cdef void pack_panels(const Product* p, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     cdef Py_ssize_t column = panel * p.table.NR, end = min(p.y.N, last * p.table.NR), begin
     if column < end:
         if end > p.N:
             begin = (last - 1) * p.table.NR
             memset(p.panels + begin * p.y.K, 0, (end - begin) * p.y.K * sizeof(float))
-        p.table.pack(&p.y, p.panels, column, p.weight + column * p.y.K, min(end, p.N) - column)
+        p.table.products[<int>FLOAT32].pack(&p.y, p.panels, NULL, column, p.weight + column * p.y.K, min(end, p.N) - column)
 
 
-cdef void multiply_rows(const Product* p, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
+cdef void multiply_rows(const ArrayProduct* p, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
                         Py_ssize_t last_panel) noexcept nogil:
     cdef Output out = p.out
     out.data += first * out.stride
-    p.table.linear(&p.y, p.x + first * p.x_stride, p.x_stride, last - first,
+    p.table.products[<int>FLOAT32].multiply(&p.y, p.x + first * p.x_stride, p.x_stride, NULL, last - first,
                    p.residual + first * out.stride if p.residual != NULL else NULL, &out, panel, last_panel)
 
 
 cdef void product_work(void* arg, int rank, int size) noexcept nogil:
-    cdef Product* p = <Product*>arg
+    cdef ArrayProduct* p = <ArrayProduct*>arg
     cdef Py_ssize_t panels = count_panels(p), panel = panels * rank // size, last_panel = panels * (rank + 1) // size
     cdef Py_ssize_t first = p.M * rank // size, M = p.M * (rank + 1) // size - first
     cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK, i
@@ -211,7 +212,7 @@ def linear(Kernels kernels, const float[:, :] x, const float[:, ::1] weight, con
 
     P is N padded to a multiple of VL. panels: P*K floats to pack the weights into.
     """
-    cdef Product p
+    cdef ArrayProduct p
     memset(&p, 0, sizeof(p))
     p.table, p.panels, p.weight, p.N = kernels.table, &panels[0], &weight[0, 0], weight.shape[0]
     p.y.panels, p.y.bias, p.y.N, p.y.K, p.y.activation = p.panels, &bias[0], bias.shape[0], weight.shape[1], activation

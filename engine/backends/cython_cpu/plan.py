@@ -1,4 +1,4 @@
-"""A model made ready for the CPU kernels: weights packed once, then one native call per forward pass."""
+"""A model ready for the CPU kernels: weights packed once, then one native call per forward pass."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...architectures import program_of
 from ...batch import Batch
 from ...config import ModelConfig, RunConfig
 from ...errors import InputError
-from .native import Encoder, Kernels
-from .pack import Packer, allocate
+from .lowering import lower
+from .native import Kernels
 from .schedule import make_schedule
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 class CythonPlan:
-    """`forward` may be called from any thread; calls take turns. Its linear maps are in the plan's precision; all else
-    is float32."""
+    """`forward` may be called from any thread; calls take turns. Linear maps are in the plan's precision, and everything
+    else is float32."""
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
         self._run = run
         self._width = config.hidden_size
-        self._encoder = _pack(kernels, config, weights, run)
+        self._executor = lower(program_of(config), kernels.product(run.precision), weights, run.threads)
         self._turn = threading.Lock()
         _PLANS.add(self)
 
@@ -39,10 +40,10 @@ class CythonPlan:
         if longest > self._run.max_tokens:
             raise InputError(f"a sequence of {longest} tokens exceeds max_tokens={self._run.max_tokens}, which bounds "
                              f"the workspace; load the model with a larger max_tokens")
-        plan = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens)
+        schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens)
         with self._turn:
-            self._encoder.forward(plan.sequences, plan.groups, plan.bundles, batch.input_ids, batch.inputs_embeds,
-                                  batch.position_ids, batch.token_type_ids, out)
+            self._executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
+                                   batch.inputs_embeds, batch.position_ids, batch.token_type_ids, out)
         return out
 
 
@@ -50,18 +51,10 @@ _PLANS: weakref.WeakSet[CythonPlan] = weakref.WeakSet()
 
 
 def _free_turns() -> None:
-    """In a forked child nobody holds a turn: whoever did, did not come along."""
+    """Free all turns in a forked child: the thread that held one does not exist there."""
     for plan in _PLANS:
         plan._turn = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_free_turns)
 
-
-def _pack(kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Encoder:
-    packer = Packer(kernels, config, weights, run.precision)
-    layers = [packer.layer(i) for i in range(config.num_layers)]
-    word, position, token_type = map(packer.table, ("embeddings.word", "embeddings.position", "embeddings.token_type"))
-    norm = packer.norm("embeddings.norm") if config.embedding_norm else None
-    return Encoder(kernels, layers, word, position, token_type, norm, D=config.hidden_size,
-                   H=config.num_heads, d=config.head_width, threads=run.threads, allocate=allocate)

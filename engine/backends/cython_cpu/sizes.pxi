@@ -1,7 +1,7 @@
 # For whoever fills a kernel table without including table.pxd.
 
 from engine.backends.cython_cpu.table cimport (
-    Attention, Embedding, EmbeddingTable, KernelTable, Linear, LinearInt8, Norm, Output, Rotary,
+    Attention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Rotary,
 )
 
 
@@ -9,12 +9,12 @@ def struct_sizes():
     """Bytes of each struct of the kernel table, by name."""
     return {
         "Linear": sizeof(Linear),
-        "LinearInt8": sizeof(LinearInt8),
         "Output": sizeof(Output),
         "Attention": sizeof(Attention),
         "Rotary": sizeof(Rotary),
         "EmbeddingTable": sizeof(EmbeddingTable),
         "Embedding": sizeof(Embedding),
         "Norm": sizeof(Norm),
+        "Product": sizeof(ProductRow),
         "KernelTable": sizeof(KernelTable),
     }

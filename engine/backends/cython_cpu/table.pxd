@@ -1,8 +1,8 @@
-# Seam 1: the kernel table. Tile-level work on raw pointers: no Python, no allocation, no threads.
+# The kernel table: tile-level work on raw pointers, without Python, allocation or threads.
 #
 # Letters: M rows (tokens), N columns (output features), K depth; T queries, S keys, d head width, D model width.
-# A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last one is as wide as the VL-padded rest.
-# Widths that are padded are padded to a multiple of VL, with zero weights and biases, so kernels have no column tails.
+# A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last one is as wide as the rest of the columns.
+# N is padded to a multiple of VL with zero weights and biases, so that kernels have no column tails.
 
 cdef enum Activation:
     IDENTITY
@@ -12,25 +12,18 @@ cdef enum Activation:
     SILU        # x / (1 + e^-x)
 
 cdef struct Linear:
-    # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N])
-    const void* panels          # float32 [N/NR][K][NR], or bfloat16 [N/NR][K/2][NR][2], two successive k side by side
+    # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the layout of the panels is that of the product that packed them
+    const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
+                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT
     const float* bias           # [N]
-    Py_ssize_t N                # padded to VL
-    Py_ssize_t K
-    int activation
-
-cdef struct LinearInt8:
-    # The same in 8-bit integers, w[j,k] = scale[j] * integer; see int8.pxi
-    const signed char* panels   # [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; see pack_int8
-    const float* scale          # [N]
-    const float* sums           # [N]: of each column's integers
-    const float* bias           # [N]
+    const float* scale          # [N], of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
+    const float* sums           # [N], the sum of each column's integers; NULL otherwise
     Py_ssize_t N                # padded to VL
     Py_ssize_t K
     int activation
 
 cdef struct RowRange:
-    # What the codes of a row stand for: low + step * code
+    # The code c of a quantized row stands for low + step * c
     float low
     float step
 
@@ -114,58 +107,53 @@ cdef struct Norm:
     Py_ssize_t D
     float eps
 
+cdef struct Product:
+    # Everything that one precision needs. A function that these kernels lack is NULL.
+    const char* name            # states the precision, and the product where a precision has several
+    int depth_step              # K of a panel is padded to a multiple of it
+    int operand_bytes           # of one number in a row that `multiply` takes
+    # Columns [column, column + n) of the panels and of sums, from w[n,K] in the precision's own type. The caller zeroes
+    # both before; column and n are multiples of VL, except for the last n.
+    void (*pack)(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w, Py_ssize_t n) noexcept nogil
+    # M rows of x as operands, padded to VL; NULL where `multiply` takes float32 rows as they are.
+    void (*convert)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                    Py_ssize_t operands_stride, RowRange* ranges) noexcept nogil
+    # Panels [panel, last) of y for M rows of operands. ranges [M] are those of codes; residual, when not NULL, has the
+    # geometry of an out without blocks.
+    void (*multiply)(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                     const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
+    # Attention of models in this precision, and the floats of scratch that it needs.
+    Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
+    void (*attention)(const Attention* call, float* scratch) noexcept nogil
+    # Roofline: n rounds of independent products; returns their number of operations.
+    double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
+
+cdef enum:
+    PRECISIONS = 3
+
 cdef struct KernelTable:
     const char* isa
     int VL
     int NR
     int MR
-    int DOT                     # steps of depth of a product of integers; 0, and the functions for them NULL: none here
-    int operand_bytes           # of an element of the rows that a product with bfloat16 weights takes; likewise
-    # Columns [column, column + n) of the packed matrix, from w[n,K]; both start at a multiple of VL.
-    void (*pack)(const Linear* y, float* panels, Py_ssize_t column, const float* w, Py_ssize_t n) noexcept nogil
-    # Panels [panel, last) of y for M rows of a; residual, when not NULL, has the geometry of a plain out.
-    void (*linear)(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
-                   const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
-    # Floats of scratch that attention needs.
-    Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
-    void (*attention)(const Attention* call, float* scratch) noexcept nogil
+    Product products[PRECISIONS]    # by enum Storage
     void (*layer_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                        Py_ssize_t M) noexcept nogil
     # x / sqrt(mean(x^2) + eps) * weight; the norm's bias is not read.
     void (*rms_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil
-    # Rows of N; -inf is excluded, and a row of nothing else gives zeros. May be in place, as the next.
+    # Rows of N; -inf is excluded, and a row of nothing else gives zeros. May be in place.
     void (*softmax)(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
                     Py_ssize_t N) noexcept nogil
+    # May be in place.
     void (*rotate)(const Rotary* rotary, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                    Py_ssize_t M) noexcept nogil
     void (*embed)(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                   Py_ssize_t out_stride) noexcept nogil
+    # In place.
     void (*activate)(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
-    # x[M,N] = activation(x) * y[M,N], in place: the gate of a gated feed-forward
-    void (*gate)(int activation, float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, Py_ssize_t M,
-                 Py_ssize_t N) noexcept nogil
-    # In 8-bit integers. quantize: rows of x as codes; rows of codes are padded to VL.
-    void (*quantize)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, unsigned char* codes,
-                     Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil
-    void (*pack_int8)(const LinearInt8* y, signed char* panels, float* sums, Py_ssize_t column, const signed char* w,
-                      Py_ssize_t n) noexcept nogil
-    void (*linear_int8)(const LinearInt8* y, const unsigned char* codes, Py_ssize_t codes_stride, const RowRange* ranges,
-                        Py_ssize_t M, const float* residual, const Output* out, Py_ssize_t panel,
-                        Py_ssize_t last) noexcept nogil
-    double (*dot_rounds)(Py_ssize_t n, float* sink) noexcept nogil
-    # Of bfloat16 weights. to_operands: rows of x as the product takes them, padded to VL; where operand_bytes is 4,
-    # these are the rows themselves.
-    void (*to_operands)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
-                        Py_ssize_t operands_stride) noexcept nogil
-    void (*pack_bfloat16)(const Linear* y, unsigned short* panels, Py_ssize_t column, const unsigned short* w,
-                          Py_ssize_t n) noexcept nogil
-    void (*linear_bfloat16)(const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M, const float* residual,
-                            const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
-    # Attention in bfloat16, its queries seeing all keys, without score options; NULL where float32 is as fast.
-    Py_ssize_t (*attention_bfloat16_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
-    void (*attention_bfloat16)(const Attention* call, float* scratch) noexcept nogil
-    double (*pair_rounds)(Py_ssize_t n, float* sink) noexcept nogil
-    # Roofline: n rounds of independent FMAs, returning their number of flops; and a sum over n floats.
-    double (*fma_rounds)(Py_ssize_t n, float* sink) noexcept nogil
+    # out[M,N] = activation(x[M,N]) * y[M,N], the gate of a gated feed-forward network; out may be x.
+    void (*gate)(int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, float* out,
+                 Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
+    # Roofline: the sum of n floats, a multiple of 4*VL.
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil

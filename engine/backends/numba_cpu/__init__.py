@@ -60,7 +60,7 @@ class NumbaBackend:
 
     def ops(self, threads: int) -> Ops:
         """Single operations on these kernels."""
-        from ..cython_cpu.ops import NativeOps
+        from ..cython_cpu.native_ops import NativeOps
         from . import table
 
         return NativeOps(table.load(), threads)

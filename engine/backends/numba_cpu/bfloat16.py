@@ -21,9 +21,9 @@ from .vector import v_load, v_loadn, v_sum, vector
 multiply_pairs = product(2, pairs_tile)
 
 
-def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
-                    last: Size) -> None:
-    """As linear, of bfloat16 weights and rows by to_operands."""
+def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                    panel: Size, last: Size) -> None:
+    """As linear, with bfloat16 weights, and with rows that to_operands converted if there is an instruction for them."""
     multiply_pairs(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
 
 
@@ -33,8 +33,9 @@ def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
     return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
 
 
-def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size) -> None:
-    """Rows of x as linear_bfloat16 takes them, padded to VL with zeros."""
+def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size,
+                ranges: Floats) -> None:
+    """Rows of x rounded to bfloat16, padded to VL with zeros."""
     whole = K // VL * VL
     for _ in range(M):
         for i in range(0, whole, VL):
@@ -45,7 +46,7 @@ def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands,
         operands += operands_stride
 
 
-def pack_bfloat16(y: Linear, panels: Bits, column: Size, w: Bits, n: Size) -> None:
+def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, n: Size) -> None:
     """Columns [column, column + n) of the panels, from the rows of w[n,K]; the panels are zeros before."""
     K = (y.K + 1) // 2 * 2
     for i in range(n):

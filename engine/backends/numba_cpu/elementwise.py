@@ -131,24 +131,26 @@ def activate(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None
 
 
 @inline
-def gate_as(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, M: Size, N: Size) -> None:
+def gate_as(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, out: Floats, out_stride: Size,
+            M: Size, N: Size) -> None:
     """gate, for an activation known at compile time."""
     for row in range(M):
         for i in range(0, N, VL):
             n = min(N - i, VL)
-            place = x + (row * x_stride + i)
-            v_storen(place, v_mul(v_activate(activation, v_loadn(place, n)), v_loadn(y + (row * y_stride + i), n)), n)
+            value = v_activate(activation, v_loadn(x + (row * x_stride + i), n))
+            v_storen(out + (row * out_stride + i), v_mul(value, v_loadn(y + (row * y_stride + i), n)), n)
 
 
-def gate(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, M: Size, N: Size) -> None:
-    """x[M,N] = activation(x[M,N]) y[M,N], in place"""
+def gate(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, out: Floats, out_stride: Size, M: Size,
+         N: Size) -> None:
+    """out[M,N] = activation(x[M,N]) y[M,N]; out may be x"""
     if activation == GELU:
-        gate_as(GELU, x, x_stride, y, y_stride, M, N)
+        gate_as(GELU, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == GELU_TANH:
-        gate_as(GELU_TANH, x, x_stride, y, y_stride, M, N)
+        gate_as(GELU_TANH, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == RELU:
-        gate_as(RELU, x, x_stride, y, y_stride, M, N)
+        gate_as(RELU, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == SILU:
-        gate_as(SILU, x, x_stride, y, y_stride, M, N)
+        gate_as(SILU, x, x_stride, y, y_stride, out, out_stride, M, N)
     else:
-        gate_as(IDENTITY, x, x_stride, y, y_stride, M, N)
+        gate_as(IDENTITY, x, x_stride, y, y_stride, out, out_stride, M, N)

@@ -14,9 +14,9 @@ from . import dot
 from .compiling import inline
 from .elementwise import IDENTITY, activate_rows
 from .emit import VF, VI
-from .pointers import BYTE, Pointer, null
+from .pointers import BYTE, Pointer, as_integers8, null
 from .roofline import in_rounds
-from .structs import Code, Double, Floats, Integers8, LinearInt8, Output, Size, Vector
+from .structs import Code, Double, Floats, Integers8, Linear, Output, Size, Vector
 from .target import DOT, DOT_MR, NR, NV, VL
 from .tile import columns, dot_tile
 from .vector import (
@@ -72,7 +72,7 @@ def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_str
         codes += codes_stride
 
 
-def linear_int8(y: LinearInt8, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                 panel: Size, last: Size) -> None:
     """Panels, outermost, then tiles of rows of nearly equal height; the depth is not cut."""
     tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT
@@ -83,7 +83,7 @@ def linear_int8(y: LinearInt8, codes: Code, codes_stride: Size, ranges: Floats, 
         for j in range(nv):
             column = p * NR + j * VL
             offsets[j] = column // out.width * out.block + column % out.width
-        w = y.panels + p * NR * depth * DOT
+        w = as_integers8(y.panels) + p * NR * depth * DOT
         scale, sums, bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
         row = 0
         for i in range(tiles):
@@ -98,7 +98,7 @@ def linear_int8(y: LinearInt8, codes: Code, codes_stride: Size, ranges: Floats, 
             row = next_row
 
 
-def pack_int8(y: LinearInt8, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
+def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
     """Columns [column, column + n) of the panels, from the rows of w[n,K], and their sums; both are zeros before."""
     depth = (y.K + DOT - 1) // DOT
     for i in range(n):

@@ -56,14 +56,14 @@ def product(step: int, tile: Any) -> Any:
 multiply_floats = product(1, linear_tile)
 
 
-def linear(y: Linear, a: Floats, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
+def linear(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
            last: Size) -> None:
     """Panels [panel, last) of y for M rows of a."""
     multiply_floats(y, y.panels, a, a_stride, M, residual, out, panel, last)
 
 
-def pack(y: Linear, panels: Floats, column: Size, w: Floats, n: Size) -> None:
-    """Columns [column, column + n) of the panels, from the rows of w[n,K]; the caller zeroes the panels beforehand."""
+def pack(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats, n: Size) -> None:
+    """Columns [column, column + n) of the panels, from the rows of w[n,K]; the caller zeroes the panels before."""
     c = 0
     while c < n:
         first = (column + c) // NR * NR

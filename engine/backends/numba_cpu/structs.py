@@ -54,17 +54,8 @@ def struct(cls: type) -> type:
 class Linear:
     panels: Floats
     bias: Floats
-    N: Size
-    K: Size
-    activation: Int
-
-
-@struct
-class LinearInt8:
-    panels: Integers8
     scale: Floats
     sums: Floats
-    bias: Floats
     N: Size
     K: Size
     activation: Int
@@ -179,33 +170,28 @@ class Norm:
 
 
 @struct
-class KernelTable:
-    isa: Code
-    VL: Int
-    NR: Int
-    MR: Int
-    DOT: Int
+class Product:
+    name: Code
+    depth_step: Int
     operand_bytes: Int
     pack: Code
-    linear: Code
+    convert: Code
+    multiply: Code
     attention_scratch: Code
     attention: Code
-    layer_norm: Code
-    rms_norm: Code
-    softmax: Code
-    rotate: Code
-    embed: Code
-    activate: Code
-    gate: Code
-    quantize: Code
-    pack_int8: Code
-    linear_int8: Code
-    dot_rounds: Code
-    to_operands: Code
-    pack_bfloat16: Code
-    linear_bfloat16: Code
-    attention_bfloat16_scratch: Code
-    attention_bfloat16: Code
-    pair_rounds: Code
-    fma_rounds: Code
-    read: Code
+    rounds: Code
+
+
+class KernelTable(ctypes.Structure):
+    """The table itself, which no kernel reads."""
+
+    _fields_ = (
+        ("isa", ctypes.c_void_p),
+        *((name, ctypes.c_int) for name in ("VL", "NR", "MR")),
+        ("products", LAYOUTS["Product"] * 3),
+        *((name, ctypes.c_void_p) for name in (
+            "layer_norm", "rms_norm", "softmax", "rotate", "embed", "activate", "gate", "read")),
+    )  # fmt: skip
+
+
+LAYOUTS["KernelTable"] = KernelTable

@@ -13,13 +13,9 @@ from . import attention, bfloat16, elementwise, embed, int8, linear, norm, roofl
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
-from .target import DOT, MR, NR, OPERAND_BYTES, VL
+from .target import DOT, HALVES, MR, NR, OPERAND_BYTES, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "pack": linear.pack,
-    "linear": linear.linear,
-    "attention_scratch": attention.attention_scratch,
-    "attention": attention.attention,
     "layer_norm": norm.layer_norm,
     "rms_norm": norm.rms_norm,
     "softmax": softmax.softmax,
@@ -27,28 +23,38 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "embed": embed.embed,
     "activate": elementwise.activate,
     "gate": elementwise.gate,
-    "fma_rounds": roofline.fma_rounds,
     "read": roofline.read,
 }
-"""The functions by their field in the table."""
+"""The functions that all precisions share, by their field in the table."""
 
-KERNELS_OF: dict[str, dict[str, Callable[..., Any]]] = {
-    "float32": {},
-    # No attention_bfloat16: where it is NULL, attention is in float32.
+_ATTENTION = {"attention_scratch": attention.attention_scratch, "attention": attention.attention}
+"""Attention is in float32 for every precision."""
+
+PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
+    "float32": {"pack": linear.pack, "multiply": linear.linear, "rounds": roofline.fma_rounds, **_ATTENTION},
     "bfloat16": {
-        "to_operands": bfloat16.to_operands,
-        "pack_bfloat16": bfloat16.pack_bfloat16,
-        "linear_bfloat16": bfloat16.linear_bfloat16,
-        "pair_rounds": bfloat16.pair_rounds,
+        "pack": bfloat16.pack_bfloat16,
+        **({"convert": bfloat16.to_operands} if HALVES == 1 else {}),
+        "multiply": bfloat16.linear_bfloat16,
+        "rounds": bfloat16.pair_rounds,
+        **_ATTENTION,
     },
     "int8": {
-        "quantize": int8.quantize,
-        "pack_int8": int8.pack_int8,
-        "linear_int8": int8.linear_int8,
-        "dot_rounds": int8.dot_rounds,
+        "pack": int8.pack_int8,
+        "convert": int8.quantize,
+        "multiply": int8.linear_int8,
+        "rounds": int8.dot_rounds,
+        **_ATTENTION,
     },
 }
-"""What a precision takes besides: NULL until it is asked for, as compiling takes seconds."""
+"""The functions of each precision, in the order of enum Storage. A row is filled when a plan first asks for the precision,
+because compiling takes seconds; float32's is always filled."""
+
+_ROWS = {
+    "float32": {"name": b"float32", "depth_step": 1, "operand_bytes": 4},
+    "bfloat16": {"name": b"bfloat16" if HALVES == 1 else b"bfloat16_weights", "depth_step": 2, "operand_bytes": OPERAND_BYTES},
+    "int8": {"name": b"int8", "depth_step": DOT, "operand_bytes": 1},
+}
 
 _ISA = b"numba"
 _CAPSULE = b"engine.KernelTable"
@@ -58,23 +64,35 @@ class _Table:
     """The table's memory, the machine code that it points to, and its face."""
 
     def __init__(self) -> None:
-        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR, DOT=DOT, operand_bytes=OPERAND_BYTES)
-        self.memory.isa = ctypes.cast(ctypes.c_char_p(_ISA), ctypes.c_void_p)
+        self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
+        self.memory.isa = _text(_ISA)
+        for row, values in zip(self.memory.products, _ROWS.values(), strict=True):
+            row.name, row.depth_step, row.operand_bytes = _text(values["name"]), values["depth_step"], values["operand_bytes"]
         self.compiled: dict[str, Any] = {}
-        self.precisions: set[str] = set()
+        self.filled: set[str] = set()
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
 
     def fill(self, precision: str) -> None:
-        if precision in self.precisions:    # every single operation asks
+        """Compile what a precision needs, and float32, whose attention and products serve single operations."""
+        wanted = [name for name in ("float32", precision) if name not in self.filled]
+        if not wanted:      # every single operation asks
             return
-        missing = {name: function for name, function in (KERNELS | KERNELS_OF[precision]).items()
-                   if name not in self.compiled}
+        targets = [(self.memory, field, function) for field, function in KERNELS.items()]
+        for name in wanted:
+            row = self.memory.products[list(PRODUCTS).index(name)]
+            targets += [(row, field, function) for field, function in PRODUCTS[name].items()]
+        missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.compiled}
         for name, function in _progress(missing):
             self.compiled[name] = compile_kernel(function, KernelCache(name))
-            setattr(self.memory, name, self.compiled[name].address)
-        self.precisions.add(precision)
+        for struct, field, function in targets:
+            setattr(struct, field, self.compiled[function.__name__].address)
+        self.filled.update(wanted)
+
+
+def _text(value: Any) -> ctypes.c_void_p:
+    return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 
 _table = cache(_Table)

@@ -10,7 +10,7 @@ import numpy as np
 from ..functional import AttentionCall
 from . import native
 from .native import Kernels, NormWeights
-from .pack import ACTIVATIONS
+from .panels import ACTIVATIONS
 
 if TYPE_CHECKING:
     from ..numba_cpu.score_mod import ScoreModCode

@@ -45,7 +45,7 @@ cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, 
     if call.mask != NULL:
         call.mask += b * a.mask[0] + h * a.mask[1] + t * call.mask_t
     call.b, call.h, call.query = b, h, t
-    a.table.attention(&call, scratch)
+    a.table.products[<int>FLOAT32].attention(&call, scratch)
 
 
 cdef void attend_work(void* arg, int rank, int size) noexcept nogil:
@@ -84,7 +84,7 @@ def attention(Kernels kernels, const float[:, :, :, :] q, const float[:, :, :, :
     cdef Py_ssize_t heads = a.B * a.H, small = (a.T + SMALL_SHARE - 1) // SMALL_SHARE
     cdef int team = team_of(threads, heads * small, heads * a.T * (k.shape[2] + 1) * (a.first.d + a.first.e) // FMAS)
     a.share = LARGE_SHARE if heads * (a.T // LARGE_SHARE) >= ITEMS * team or team == 1 else SMALL_SHARE
-    a.scratch_size = row_stride(kernels.table.attention_scratch(a.first.d, a.first.e))
+    a.scratch_size = row_stride(kernels.table.products[<int>FLOAT32].attention_scratch(a.first.d, a.first.e))
     a.scratch = <float*>aligned_alloc(64, team * a.scratch_size * sizeof(float))
     if a.scratch == NULL:
         raise MemoryError(f"no memory for the scratch of {team} threads, {a.scratch_size * 4} bytes each")

@@ -1,0 +1,183 @@
+# A program as Python sees it: it owns the instructions, the weights and the workspace, and runs forward passes.
+
+from libc.stdlib cimport calloc, free
+
+
+cdef Py_ssize_t row_stride(Py_ssize_t width) noexcept nogil:
+    # An odd number of cache lines, so that the rows of a tile do not fall into the same sets of a cache.
+    return ((width + 15) // 16 | 1) * 16
+
+
+def padded_stride(Py_ssize_t width):
+    """Return the floats from one row to the next in a buffer of rows of this width."""
+    return row_stride(width)
+
+
+cdef inline const EmbeddingTable* table_of(TableWeights weights) noexcept:
+    return &weights.table if weights is not None else NULL
+
+
+cdef inline const int* first_id(const int[::1] ids) noexcept:
+    return &ids[0] if ids is not None and ids.shape[0] else NULL
+
+
+cdef class Executor:
+    """Instructions over buffers, and the memory to run them on `threads` threads.
+
+    buffers: for each, (in_pass, offset, stride, heads) as in `Buffer` of program.pxi. token_floats and block_floats are
+    those of all buffers together. count: how many instructions there will be. Each method named after a kind of
+    instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
+    to this object, so the caller lets in one at a time.
+    """
+
+    cdef Machine machine
+    cdef Private* privates
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t widest          # numbers in a row of operands
+    cdef object allocate
+    cdef list keep
+    cdef float[::1] tokens
+    cdef readonly int threads
+
+    def __cinit__(self, Product product, list buffers, Py_ssize_t count, *, Py_ssize_t token_floats,
+                  Py_ssize_t block_floats, int threads, allocate):
+        cdef Machine* m = &self.machine
+        cdef Py_ssize_t i
+        m.kernels, m.product = product.kernels.table, product.row
+        m.token_floats, m.block_floats = token_floats, block_floats
+        m.code = <Instruction*>calloc(count, sizeof(Instruction))
+        m.buffers = <Buffer*>calloc(len(buffers), sizeof(Buffer))
+        self.privates = <Private*>calloc(threads, sizeof(Private))
+        if m.code == NULL or m.buffers == NULL or self.privates == NULL:
+            raise MemoryError
+        for i in range(len(buffers)):
+            m.buffers[i].in_pass, m.buffers[i].offset, m.buffers[i].stride, m.buffers[i].heads = buffers[i]
+        self.capacity, self.threads, self.allocate = count, threads, allocate
+        self.keep = [product]
+        self.tokens = allocate(1)
+
+    def __dealloc__(self):
+        free(self.machine.code)
+        free(self.machine.buffers)
+        free(self.privates)
+
+    cdef Instruction* append(self, Kind kind, bint meets, int x, int out, object keep) except NULL:
+        if self.machine.count == self.capacity:
+            raise ValueError(f"there is room for {self.capacity} instructions")
+        cdef Instruction* op = &self.machine.code[self.machine.count]
+        op.kind, op.meets, op.x, op.out, op.residual = kind, meets, x, out, -1
+        self.machine.count += 1
+        self.keep.append(keep)
+        return op
+
+    def embed(self, int out, Py_ssize_t width, TableWeights word, TableWeights position, TableWeights token_type, *,
+              bint meets):
+        """out = the sum of the tables' rows; each table may be None."""
+        cdef Instruction* op = self.append(EMBED, meets, -1, out, (word, position, token_type))
+        op.width = width
+        op.embedding.word, op.embedding.position, op.embedding.type = table_of(word), table_of(position), table_of(token_type)
+
+    def norm(self, int x, int out, NormWeights weights, *, bint rms, bint stored, bint meets):
+        """out = the norm of x, or the rows of the caller's array where `stored`."""
+        cdef Instruction* op = self.append(NORM, meets, x, out, weights)
+        op.norm, op.rms, op.stored = weights.norm, rms, stored
+
+    def convert(self, int x, PackedLinear map, *, bint meets):
+        """Convert rows of x to operands of the product that comes next."""
+        cdef Instruction* op = self.append(CONVERT, meets, x, -1, map)
+        op.linear = map.y
+        self.widest = max(self.widest, map.y.K)
+
+    def multiply(self, int x, int out, PackedLinear map, *, int residual, bint gated, bint meets):
+        """out = the map of x, plus the buffer `residual` unless it is -1, or gated: see `multiply_panels`."""
+        cdef Instruction* op = self.append(MULTIPLY, meets, x, out, map)
+        op.linear, op.residual, op.gated = map.y, residual, gated
+        if gated:       # the gate applies the activation itself
+            self.machine.gated = True
+
+    def rotate(self, int x, const float[:, ::1] cos, const float[:, ::1] sin, Py_ssize_t d, bint interleaved, *,
+               bint meets):
+        """Rotate each head of x by its positions, in place; cos, sin [positions, width/2]."""
+        cdef Instruction* op = self.append(ROTATE, meets, x, x, (cos, sin))
+        op.rotary.cos, op.rotary.sin, op.rotary.stride = &cos[0, 0], &sin[0, 0], cos.shape[1]
+        op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
+
+    def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high, *,
+               bint meets):
+        """out = attention of the heads of q over those of k and v, inside the band (low, high)."""
+        cdef Machine* m = &self.machine
+        cdef Instruction* op = self.append(ATTEND, meets, q, out, None)
+        op.k, op.v, op.d, op.scale, op.low, op.high = k, v, d, scale, low, high
+        m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attention_scratch(d, m.buffers[v].stride)))
+
+    def store(self, int x, Py_ssize_t width, *, bint meets):
+        """Copy rows of x to the caller's array."""
+        self.append(STORE, meets, x, -1, None).width = width
+
+    def start(self):
+        """Allocate each thread's own memory; instructions are complete."""
+        cdef Machine* m = &self.machine
+        cdef Private* own
+        cdef int rank
+        if self.widest:     # an odd number of cache lines, as in row_stride
+            m.operands_stride = row_stride(self.widest * m.product.operand_bytes // 4 + 16) * 4 // m.product.operand_bytes
+        cdef Py_ssize_t each = self.private_floats()
+        cdef float[::1] memory = self.allocate(each * self.threads)
+        self.keep.append(memory)
+        for rank in range(self.threads):
+            own = &self.privates[rank]
+            own.rows = &memory[rank * each]
+            own.scratch = own.rows + BLOCK * m.block_floats
+            own.panel = own.scratch + m.scratch_floats
+            own.operands = own.panel + self.panel_floats()
+            own.ranges = <RowRange*>(<char*>own.operands + BLOCK * m.operands_stride * m.product.operand_bytes)
+
+    cdef Py_ssize_t panel_floats(self) noexcept:
+        return BLOCK * self.machine.kernels.NR if self.machine.gated else 0
+
+    cdef Py_ssize_t private_floats(self) noexcept:
+        cdef Machine* m = &self.machine
+        return (BLOCK * m.block_floats + m.scratch_floats + self.panel_floats()
+                + BLOCK * (m.operands_stride * m.product.operand_bytes // 4 + 2))
+
+    def workspace_bytes(self, Py_ssize_t tokens):
+        """Return the bytes of workspace with `tokens` tokens in flight."""
+        return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats)
+
+    def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
+                const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
+                float[:, ::1] out):
+        """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each."""
+        cdef Job job
+        cdef EmbeddingTable given
+        cdef Py_ssize_t i, first = 0, most = 0
+        memset(&job, 0, sizeof(job))
+        job.machine, job.privates, job.bundles, job.count, job.out = (
+            &self.machine, self.privates, bundles, len(groups), &out[0, 0])
+        job.ids, job.position_ids, job.type_ids = first_id(ids), first_id(position_ids), first_id(type_ids)
+        if embeds is not None:
+            given.rows, given.scale, given.storage = &embeds[0, 0], NULL, FLOAT32
+            job.given = &given
+        for i in range(self.threads):
+            self.privates[i].begun = 0
+        cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
+        job.groups = <Group*>calloc(job.count, sizeof(Group))
+        try:
+            if all_sequences == NULL or job.groups == NULL:
+                raise MemoryError
+            for i in range(len(sequences)):
+                all_sequences[i].source, all_sequences[i].T, all_sequences[i].row = sequences[i, 0], sequences[i, 1], sequences[i, 2]
+            for i in range(job.count):
+                job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + first, groups[i, 0], groups[i, 1]
+                first += groups[i, 0]
+                most = max(most, groups[i, 1])
+            job.share = most * self.machine.token_floats
+            needed = job.share * (self.threads if bundles else 1)
+            if self.tokens.shape[0] < needed:
+                self.tokens = None
+                self.tokens = self.allocate(needed)
+            job.tokens = &self.tokens[0]
+            run_team(self.threads, work, &job)
+        finally:
+            free(all_sequences)
+            free(job.groups)

@@ -1,0 +1,186 @@
+# The kernel table as Python sees it, for the packing of weights, for tests and for benchmarks. Arguments are trusted: the
+# caller answers for their sizes.
+
+PRECISION_NAMES = ("float32", "bfloat16", "int8")
+WEIGHT_BYTES = (4, 2, 1)
+
+
+cdef class Kernels:
+    """The kernel table of one instruction set; `capsule` is the attribute `table` of a kernels module."""
+
+    cdef object capsule
+    cdef const KernelTable* table
+
+    def __cinit__(self, capsule):
+        self.capsule = capsule
+        self.table = <const KernelTable*>PyCapsule_GetPointer(capsule, "engine.KernelTable")
+
+    @property
+    def isa(self):
+        return self.table.isa.decode()
+
+    @property
+    def VL(self):
+        """Lanes of a vector: padded widths are multiples of it."""
+        return self.table.VL
+
+    @property
+    def NR(self):
+        """Columns of a panel."""
+        return self.table.NR
+
+    @property
+    def MR(self):
+        """Rows of a tile."""
+        return self.table.MR
+
+    def product(self, str precision):
+        """The row of the table for "float32", "bfloat16" or "int8"."""
+        return Product(self, precision)
+
+    def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
+        """out [M,D] = LayerNorm(x [M,D]); out may be x."""
+        with nogil:
+            self.table.layer_norm(&weights.norm, &x[0, 0], x.strides[0] // 4, &out[0, 0], out.strides[0] // 4, x.shape[0])
+
+    def activate(self, int activation, float[:, :] x):
+        """x [M,N] = activation(x), in place."""
+        with nogil:
+            self.table.activate(activation, &x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1])
+
+    def read(self, const float[::1] x, int threads=1):
+        """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
+        cdef Probe probe
+        probe.read, probe.x = self.table.read, &x[0]
+        probe.n = x.shape[0] // threads // (4 * self.table.VL) * 4 * self.table.VL
+        return run_probe(&probe, threads)
+
+
+cdef class Product:
+    """What the kernels of one instruction set have for one precision; see Product in table.pxd."""
+
+    cdef readonly Kernels kernels
+    cdef readonly str precision
+    cdef readonly int weight_bytes
+    cdef const ProductRow* row
+
+    def __init__(self, Kernels kernels, str precision):
+        index = PRECISION_NAMES.index(precision)
+        self.kernels, self.precision, self.weight_bytes = kernels, precision, WEIGHT_BYTES[index]
+        self.row = &kernels.table.products[<int>index]
+
+    @property
+    def name(self):
+        """The precision, or the product where a precision has several."""
+        return self.row.name.decode()
+
+    @property
+    def exists(self):
+        """Whether these kernels have the product."""
+        return self.row.multiply != NULL
+
+    @property
+    def depth_step(self):
+        """The depth of a panel is padded to a multiple of it."""
+        return self.row.depth_step
+
+    @property
+    def operand_bytes(self):
+        """Bytes of one number in a row of operands."""
+        return self.row.operand_bytes
+
+    @property
+    def converts(self):
+        """Whether rows have to be converted to operands; otherwise float32 rows are operands."""
+        return self.row.convert != NULL
+
+    def convert(self, const float[:, :] x, operands, float[:, ::1] ranges=None):
+        """operands [M, K'], K' at least K padded to VL, of the rows of x [M,K]; ranges [M,2] (low, step) of int8 codes."""
+        cdef unsigned char[:, ::1] target = operands.view("u1")
+        cdef RowRange* r = <RowRange*>&ranges[0, 0] if ranges is not None else NULL
+        with nogil:
+            self.row.convert(&x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1], &target[0, 0],
+                             target.shape[1] // self.row.operand_bytes, r)
+
+    def multiply(self, PackedLinear map, operands, float[:, :] out, const float[:, :] residual=None,
+                 const float[:, ::1] ranges=None, Py_ssize_t width=0, Py_ssize_t block=0):
+        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block: see Output in table.pxd."""
+        cdef const unsigned char[:, :] a = operands.view("u1")
+        cdef const float* extra = &residual[0, 0] if residual is not None else NULL
+        cdef const RowRange* r = <const RowRange*>&ranges[0, 0] if ranges is not None else NULL
+        cdef Output target
+        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        with nogil:
+            self.row.multiply(&map.y, &a[0, 0], a.strides[0] // self.row.operand_bytes, r, a.shape[0], extra, &target, 0,
+                              (map.y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
+
+    def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
+                  float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
+                  const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
+                  size_t captured=0):
+        """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; the options as in table.pxd, bias and mask [T,S]."""
+        cdef Attention call
+        memset(&call, 0, sizeof(call))
+        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+        call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
+        call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+        call.low, call.high, call.softcap = low, high, softcap
+        if bias is not None:
+            call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
+        if mask is not None:
+            call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
+        call.score_mod, call.captured = <ScoreMod>score_mod, <const void*>captured
+        with nogil:
+            self.row.attention(&call, &scratch[0])
+
+    def attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
+        """Floats of scratch that attention needs."""
+        return self.row.attention_scratch(d, e)
+
+    @property
+    def attends_in_float32(self):
+        """Whether attention is that of float32."""
+        return self.row.attention == self.kernels.table.products[<int>FLOAT32].attention
+
+    def rounds(self, Py_ssize_t n, int threads=1):
+        """Do n rounds of independent products on each thread of the pool; return the operations of all."""
+        cdef Probe probe
+        probe.rounds, probe.n, probe.x = self.row.rounds, n, NULL
+        return run_probe(&probe, threads)
+
+
+cdef struct Probe:
+    double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
+    float (*read)(const float* x, Py_ssize_t n) noexcept nogil
+    Py_ssize_t n
+    const float* x          # what to read; NULL: do rounds
+    double total            # added up under a lock
+
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    static void add_up(double *total, double part) {
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        pthread_mutex_lock(&lock);
+        *total += part;
+        pthread_mutex_unlock(&lock);
+    }
+    """
+    void add_up(double* total, double part) noexcept nogil
+
+
+cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Probe* probe = <Probe*>arg
+    cdef float sink
+    if probe.x == NULL:
+        add_up(&probe.total, probe.rounds(probe.n, &sink))
+    else:
+        add_up(&probe.total, probe.read(probe.x + rank * probe.n, probe.n))
+
+
+cdef double run_probe(Probe* probe, int threads) except *:
+    probe.total = 0
+    run_team(threads, probe_work, probe)
+    return probe.total

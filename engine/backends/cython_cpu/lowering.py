@@ -1,0 +1,185 @@
+"""Turns a program into instructions for the native interpreter: where buffers lie, what threads must wait for.
+
+A buffer whose rows are needed after an Attend is kept for all tokens of a pass. Any other buffer holds one block of rows
+for each thread. Heads that an Attend reads lie head by head; everything else lies in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...program import Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Program, Store, reads, writes
+from ..execute import band
+from .native import Executor, Product, padded_stride
+from .panels import Packer, allocate
+
+
+@dataclass
+class Placed:
+    """Where a buffer lies, in floats; see `Buffer` in program.pxi."""
+
+    index: int
+    in_pass: bool
+    stride: int
+    heads: int
+    """0 where it lies in rows."""
+    offset: int = 0
+
+    @property
+    def floats(self) -> int:
+        """Floats for each row."""
+        return self.stride * max(1, self.heads)
+
+
+def lower(program: Program, product: Product, weights: Mapping[str, np.ndarray], threads: int) -> Executor:
+    """Pack the weights of a program and return it ready to run on `threads` threads."""
+    packer = Packer(product, weights)
+    placed = place(program, packer)
+    steps = fuse(program)
+    in_pass, in_block = ([p for p in placed.values() if p.in_pass is kept] for kept in (True, False))
+    executor = Executor(
+        product, [(p.in_pass, p.offset, p.stride, p.heads) for p in placed.values()], 2 * len(steps),
+        token_floats=sum(p.floats for p in in_pass), block_floats=sum(p.floats for p in in_block), threads=threads,
+        allocate=allocate)
+    emitter = _Emitter(executor, packer, product, placed)
+    for step in steps:
+        emitter.emit(*step)
+    executor.start()
+    return executor
+
+
+def place(program: Program, packer: Packer) -> dict[str, Placed]:
+    """Decide for each buffer where it lies, in the order in which they are first written."""
+    by_head = {name for op in program.operations if isinstance(op, Attend) for name in (op.q, op.k, op.v)}
+    kept = kept_buffers(program)
+    placed: dict[str, Placed] = {}
+    ends = {True: 0, False: 0}
+    shapes: dict[str, list[Buffer]] = {}
+    for operation, after in program.steps():
+        for name in writes(operation):
+            shapes.setdefault(name, []).append(after[name])
+    for name, uses in shapes.items():
+        width = max(packer.padded(use.width, use.heads) for use in uses)
+        heads = (uses[0].heads or 0) if name in by_head else 0
+        if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
+            raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
+        stride = width // heads if heads else padded_stride(width)
+        placed[name] = Placed(len(placed), name in kept, stride, heads, ends[name in kept])
+        ends[name in kept] += placed[name].floats
+    return placed
+
+
+def kept_buffers(program: Program) -> set[str]:
+    """Return the buffers that an Attend reads or writes, or whose rows are read after an Attend that follows their writing."""
+    kept: set[str] = set()
+    segment, written = 0, {}
+    for operation in program.operations:
+        if isinstance(operation, Attend):
+            kept |= {*reads(operation), *writes(operation)}
+            segment += 1
+        kept |= {name for name in reads(operation) if written[name] != segment}
+        written |= dict.fromkeys(writes(operation), segment)
+    return kept
+
+
+Step = tuple[Operation, dict[str, Buffer], bool]
+"""An operation, the shapes of buffers after it, and whether its result goes to the caller."""
+
+
+def fuse(program: Program) -> list[Step]:
+    """Return the steps of a program, with a Norm that is followed by the last Store of its result as one step."""
+    steps: list[Step] = [(operation, dict(shapes), False) for operation, shapes in program.steps()]
+    if len(steps) > 1:
+        (norm, shapes, _), (store, _, _) = steps[-2:]
+        if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x:
+            steps[-2:] = [(norm, shapes, True)]
+    return steps
+
+
+@dataclass
+class _Meetings:
+    """Finds before which instructions a team that works by columns has to meet.
+
+    Threads need not meet between instructions that split their data in the same way. "rows" is each thread's share of the
+    rows, "heads" of the heads; "panels", "pieces" and "all" fit nothing else.
+    """
+
+    written: dict[str, str] = field(default_factory=dict)
+    read: dict[str, set[str]] = field(default_factory=dict)
+
+    def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
+        """Return whether threads meet before an instruction that reads and writes these buffers, split in these ways."""
+        meets = any(self._clash(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
+        meets = meets or any(self._clash(earlier, how) for name, how in writes.items() for earlier in self.read.get(name, ()))
+        if meets:
+            self.written, self.read = {}, {}
+        for name, how in reads.items():
+            self.read.setdefault(name, set()).add(how)
+        self.written |= writes
+        return meets
+
+    @staticmethod
+    def _clash(earlier: str | None, now: str) -> bool:
+        return earlier is not None and (earlier != now or now not in ("rows", "heads"))
+
+
+_OPERANDS = "operands"
+"""Stands for the operands of a product, which no buffer of a program is called."""
+
+
+class _Emitter:
+    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed]):
+        self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
+        self._meetings = _Meetings()
+
+    def emit(self, operation: Operation, shapes: dict[str, Buffer], stored: bool) -> None:
+        """Append the instructions of one operation."""
+        at = {name: placed.index for name, placed in self._placed.items()}
+        meets = self._meetings.before
+        match operation:
+            case Embed():
+                tables = map(self._packer.table, (operation.word, operation.position, operation.token_type))
+                self._executor.embed(at[operation.out], operation.width, *tables, meets=meets({}, {operation.out: "rows"}))
+            case Norm():
+                self._executor.norm(
+                    at[operation.x], at[operation.out], self._packer.norm(operation, shapes[operation.x].width),
+                    rms=operation.kind == "rms", stored=stored,
+                    meets=meets({operation.x: "rows"}, {} if stored else {operation.out: "rows"}))
+            case Linear():
+                self._linear(operation, shapes[operation.x], at)
+            case Heads():
+                cos, sin = self._packer.angles(operation.rotary)
+                for name in operation.buffers:
+                    shape = shapes[name]
+                    self._executor.rotate(at[name], cos, sin, shape.width // (shape.heads or 1),
+                                          operation.rotary.interleaved, meets=meets({name: "heads"}, {name: "heads"}))
+            case Attend():
+                q, names = shapes[operation.q], (operation.q, operation.k, operation.v)
+                low, high = band(operation)
+                self._executor.attend(
+                    *(at[name] for name in names), at[operation.out], q.width // (q.heads or 1), operation.scale, low, high,
+                    meets=meets(dict.fromkeys(names, "all"), {operation.out: "pieces"}))
+            case Store():
+                self._executor.store(at[operation.x], shapes[operation.x].width, meets=meets({operation.x: "rows"}, {}))
+
+    def _linear(self, operation: Linear, x: Buffer, at: dict[str, int]) -> None:
+        packed, source, first = self._packer.linear(operation, x), operation.x, writes(operation)[0]
+        self._check_adjacent(operation)
+        if self._product.converts:
+            self._executor.convert(at[source], packed, meets=self._meetings.before({source: "rows"}, {_OPERANDS: "rows"}))
+            source = _OPERANDS
+        read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})
+        self._executor.multiply(
+            at[operation.x], at[first], packed, residual=-1 if operation.residual is None else at[operation.residual],
+            gated=operation.gate, meets=self._meetings.before(read, dict.fromkeys(writes(operation), "panels")))
+
+    def _check_adjacent(self, operation: Linear) -> None:
+        """Raise unless the results of all parts are one run of heads of equal width, or one buffer."""
+        results = [self._placed[name] for name in writes(operation)]
+        for before, after in zip(results, results[1:], strict=False):
+            if not (before.heads and after.heads and before.stride == after.stride and before.in_pass and after.in_pass
+                    and after.offset == before.offset + before.floats):
+                raise ValueError(f"{operation}: parts must be heads of one width whose buffers are first written here")

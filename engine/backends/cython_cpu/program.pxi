@@ -1,0 +1,413 @@
+# The interpreter of a model's program: one native call per forward pass.
+#
+# lowering.py turns a program into instructions over buffers. A group is some whole sequences that a team of threads takes
+# through all instructions together; the tokens of a group lie end to end. Attention reads what other rows wrote, so each
+# ATTEND ends a segment of instructions that work row by row.
+#
+#   bundles      Many tokens. Each thread takes groups from a queue, longest first, as a team of one, without barriers.
+#   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
+#                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a shared
+#                machine are seldom equally fast.
+#   by columns   Few tokens. All threads form one team and split the panels of every product, so that one core alone reads
+#                each weight. Instructions state where the team has to meet.
+#
+# No schedule cuts a sum, so the bits of a result tell neither the schedule nor the number of threads.
+
+cdef enum:
+    BLOCK = 64                  # rows that go through a segment together, so that their hidden rows stay in the L2 cache
+    PIECES = 4                  # pieces of an ATTEND for each thread of a team
+    COLUMN_TOKENS = BLOCK       # a team splits columns for up to this many tokens, in the first thread's block of rows
+
+cdef enum Kind:
+    EMBED
+    NORM
+    CONVERT                     # rows of x to the operands of the MULTIPLY that follows
+    MULTIPLY
+    ROTATE
+    ATTEND
+    STORE
+
+cdef struct Buffer:
+    # Rows of numbers, one for each token of a group, or for each row of a thread's block.
+    bint in_pass                # whether its rows are kept for all tokens of the group
+    Py_ssize_t offset           # floats in front of it, for each token or each row of a block
+    Py_ssize_t stride           # floats from one row to the next
+    Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
+
+cdef struct Instruction:
+    int kind
+    bint meets                  # by columns, whether threads meet before it
+    int x                       # indexes of buffers; -1 for none
+    int out
+    int residual
+    Embedding embedding         # EMBED: the tables; ids belong to a call
+    Py_ssize_t width            # EMBED, STORE: columns
+    Norm norm                   # NORM
+    bint rms
+    bint stored                 # NORM: out is the caller's array
+    Linear linear               # CONVERT, MULTIPLY
+    bint gated                  # each panel holds columns of the gate, then the same columns that they multiply
+    Rotary rotary               # ROTATE: the angles of position 0
+    int k                       # ATTEND: q is x
+    int v
+    Py_ssize_t d
+    float scale
+    Py_ssize_t low              # query t sees the keys t + low <= s < t + high of its sequence
+    Py_ssize_t high
+
+cdef struct Sequence:
+    Py_ssize_t source           # its first token in the batch
+    Py_ssize_t T
+    Py_ssize_t row              # its first row in its group
+
+cdef struct Group:
+    Sequence* sequences
+    Py_ssize_t count
+    Py_ssize_t N                # tokens
+    float* rows                 # of the buffers that are kept for all tokens
+
+cdef struct Private:
+    # Memory of one thread; the first thread's rows serve a whole team that splits columns.
+    float* rows                 # of the buffers of a block, [BLOCK] each
+    float* scratch              # attention's
+    float* panel                # [BLOCK][NR], a gated product's
+    void* operands              # [BLOCK][operands_stride]
+    RowRange* ranges            # [BLOCK]
+    Py_ssize_t begun            # atomic: how many of this thread's blocks of rows have been begun
+
+cdef struct Machine:
+    # What stays the same from pass to pass.
+    const KernelTable* kernels
+    const ProductRow* product
+    Instruction* code
+    Py_ssize_t count
+    Buffer* buffers
+    Py_ssize_t token_floats     # of all buffers that are kept for all tokens, for each token
+    Py_ssize_t block_floats     # of all buffers of a block, for each row
+    Py_ssize_t scratch_floats
+    Py_ssize_t operands_stride  # numbers from one row of operands to the next
+    bint gated                  # whether any product is
+
+cdef struct Team:
+    int rank
+    int size
+    pool_barrier* barrier
+
+cdef struct Place:
+    # Where instructions find their rows.
+    const Group* group
+    const Private* block        # whose rows of a block
+    Py_ssize_t origin           # the row of the group that is the first in the block
+
+cdef struct Job:
+    const Machine* machine
+    const EmbeddingTable* given # the caller's embeddings in place of word rows; NULL for none
+    const int* ids
+    const int* position_ids
+    const int* type_ids
+    float* out                  # [N][width]
+    Group* groups
+    Py_ssize_t count
+    Private* privates
+    float* tokens               # rows of groups: one share for each thread, or all of it for a team
+    Py_ssize_t share            # floats
+    bint bundles
+    Py_ssize_t next             # atomic: the next bundle of the queue; for a team, the next piece of an ATTEND
+    pool_barrier barrier
+
+cdef extern from *:
+    """
+    static inline Py_ssize_t take_next(Py_ssize_t *next) { return __atomic_fetch_add(next, 1, __ATOMIC_RELAXED); }
+    """
+    Py_ssize_t take_next(Py_ssize_t* next) noexcept nogil
+
+
+cdef inline void meet(const Team* team) noexcept nogil:
+    if team.size > 1:
+        pool_barrier_wait(team.barrier, team.size)
+
+
+cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssize_t row) noexcept nogil:
+    # A row of a buffer, of its first head where it has heads.
+    cdef const Buffer* b = &m.buffers[buffer]
+    if b.in_pass:
+        return at.group.rows + b.offset * at.group.N + row * b.stride
+    return at.block.rows + b.offset * BLOCK + (row - at.origin) * b.stride
+
+
+# Instructions that work row by row, on rows [first, last) of a group.
+
+cdef inline bint rows_of(const Sequence* sequence, Py_ssize_t first, Py_ssize_t last, Py_ssize_t* begin,
+                         Py_ssize_t* end) noexcept nogil:
+    # The rows [begin, end) of a sequence that lie in [first, last); return False when there are none.
+    begin[0], end[0] = max(first, sequence.row), min(last, sequence.row + sequence.T)
+    return begin[0] < end[0]
+
+
+cdef void embed_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    cdef Embedding call = op.embedding
+    cdef const Sequence* sequence
+    cdef Py_ssize_t s, begin = 0, end = 0, stride = job.machine.buffers[op.out].stride
+    call.ids, call.position_ids, call.type_ids = job.ids, job.position_ids, job.type_ids
+    if job.given != NULL:
+        call.word, call.ids = job.given, NULL
+    for s in range(at.group.count):
+        sequence = &at.group.sequences[s]
+        if rows_of(sequence, first, last, &begin, &end):
+            job.machine.kernels.embed(&call, sequence.source + begin - sequence.row, end - begin, op.width,
+                                      row_at(job.machine, at, op.out, begin), stride)
+
+
+cdef inline void norm_into(const KernelTable* kernels, const Instruction* op, const float* x, Py_ssize_t x_stride, float* out,
+                           Py_ssize_t out_stride, Py_ssize_t M) noexcept nogil:
+    if op.rms:
+        kernels.rms_norm(&op.norm, x, x_stride, out, out_stride, M)
+    else:
+        kernels.layer_norm(&op.norm, x, x_stride, out, out_stride, M)
+
+
+cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    cdef const Machine* m = job.machine
+    cdef const Sequence* sequence
+    cdef Py_ssize_t s, begin = 0, end = 0, stride = m.buffers[op.x].stride
+    if not op.stored:
+        norm_into(m.kernels, op, row_at(m, at, op.x, first), stride, row_at(m, at, op.out, first),
+                  m.buffers[op.out].stride, last - first)
+        return
+    for s in range(at.group.count):
+        sequence = &at.group.sequences[s]
+        if rows_of(sequence, first, last, &begin, &end):
+            norm_into(m.kernels, op, row_at(m, at, op.x, begin), stride,
+                      job.out + (sequence.source + begin - sequence.row) * op.norm.D, op.norm.D, end - begin)
+
+
+cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    cdef const Sequence* sequence
+    cdef Py_ssize_t s, row, begin = 0, end = 0
+    for s in range(at.group.count):
+        sequence = &at.group.sequences[s]
+        if rows_of(sequence, first, last, &begin, &end):
+            for row in range(begin, end):
+                memcpy(job.out + (sequence.source + row - sequence.row) * op.width, row_at(job.machine, at, op.x, row),
+                       op.width * sizeof(float))
+
+
+cdef void convert_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    cdef Py_ssize_t row = first - at.origin
+    m.product.convert(row_at(m, at, op.x, first), m.buffers[op.x].stride, last - first, op.linear.K,
+                      <char*>at.block.operands + row * m.operands_stride * m.product.operand_bytes, m.operands_stride,
+                      at.block.ranges + row)
+
+
+# Instructions that may be split otherwise: by panels, by heads, by pieces.
+
+cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
+                          float* scratch, int rank, int size) noexcept nogil:
+    # This thread's share of the panels, for rows [first, last); scratch is this thread's own panel.
+    cdef const ProductRow* product = m.product
+    cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, a_stride, width, panel
+    cdef const void* a
+    cdef const float* residual = row_at(m, at, op.residual, first) if op.residual >= 0 else NULL
+    cdef const Buffer* target = &m.buffers[op.out]
+    cdef Output out
+    if product.convert != NULL:
+        a_stride = m.operands_stride
+        a = <char*>at.block.operands + (first - at.origin) * a_stride * product.operand_bytes
+    else:
+        a, a_stride = row_at(m, at, op.x, first), m.buffers[op.x].stride
+    out.data, out.stride, out.width, out.block = row_at(m, at, op.out, first), target.stride, op.linear.N, 0
+    if target.heads:
+        out.width, out.block = target.stride, at.group.N * target.stride
+    if not op.gated:
+        product.multiply(&op.linear, a, a_stride, at.block.ranges + (first - at.origin), M, residual, &out,
+                         panels * rank // size, panels * (rank + 1) // size)
+        return
+    # One panel at a time: its first half is act's argument, its second half the columns that act multiplies.
+    cdef Output half
+    half.data, half.stride, half.width, half.block = scratch, NR, NR, 0
+    for panel in range(panels * rank // size, panels * (rank + 1) // size):
+        width = min(op.linear.N - panel * NR, NR) // 2
+        product.multiply(&op.linear, a, a_stride, at.block.ranges + (first - at.origin), M, NULL, &half, panel, panel + 1)
+        m.kernels.gate(op.linear.activation, scratch, NR, scratch + width, NR, out.data + panel * (NR // 2), out.stride, M,
+                       width)
+
+
+cdef void rotate_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last, int rank,
+                       int size) noexcept nogil:
+    # This thread's share of the heads, for rows [first, last), in runs of successive positions.
+    cdef const Buffer* b = &job.machine.buffers[op.x]
+    cdef const Sequence* sequence
+    cdef const int* positions
+    cdef Rotary rotary = op.rotary
+    cdef Py_ssize_t s, h, begin = 0, end = 0, run
+    cdef float* x
+    for s in range(at.group.count):
+        sequence = &at.group.sequences[s]
+        if not rows_of(sequence, first, last, &begin, &end):
+            continue
+        while begin < end:
+            positions = job.position_ids + sequence.source + begin - sequence.row
+            run = 1
+            while begin + run < end and positions[run] == positions[0] + run:
+                run += 1
+            rotary.cos, rotary.sin = (op.rotary.cos + positions[0] * rotary.stride,
+                                      op.rotary.sin + positions[0] * rotary.stride)
+            for h in range(b.heads * rank // size, b.heads * (rank + 1) // size):
+                x = row_at(job.machine, at, op.x, begin) + h * at.group.N * b.stride
+                job.machine.kernels.rotate(&rotary, x, b.stride, x, b.stride, run)
+            begin += run
+
+
+cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t T, Py_ssize_t NR) noexcept nogil:
+    # About how many keys the queries of one block see in a sequence of T: the cost of the block.
+    return min(T, op.high - op.low + NR - 1)
+
+
+cdef void attend(const Machine* m, const Instruction* op, const Group* g, float* scratch, Py_ssize_t piece,
+                 Py_ssize_t pieces) noexcept nogil:
+    # A piece of all (sequence, head, block of NR queries), cut where the cost reaches the piece's share.
+    cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, low, high
+    cdef const Buffer* q = &m.buffers[op.x]
+    cdef const Buffer* k = &m.buffers[op.k]
+    cdef const Buffer* v = &m.buffers[op.v]
+    cdef const Buffer* out = &m.buffers[op.out]
+    cdef Py_ssize_t shared = q.heads // k.heads
+    cdef const Sequence* sequence
+    cdef Attention call
+    memset(&call, 0, sizeof(call))
+    call.q_stride, call.k_stride, call.v_stride, call.out_stride = q.stride, k.stride, v.stride, out.stride
+    call.d, call.e, call.scale = op.d, v.stride, op.scale
+    for s in range(g.count):
+        sequence = &g.sequences[s]
+        total += q.heads * ((sequence.T + NR - 1) // NR) * keys_seen(op, sequence.T, NR)
+    low, high = total * piece // pieces, total * (piece + 1) // pieces
+    for s in range(g.count):
+        sequence = &g.sequences[s]
+        blocks, each = (sequence.T + NR - 1) // NR, keys_seen(op, sequence.T, NR)
+        for h in range(q.heads):
+            begin = min(blocks, max(0, (low - cost + each - 1) // each)) if low > cost else 0
+            end = min(blocks, (high - cost + each - 1) // each) if high > cost else 0
+            cost += blocks * each
+            if begin >= end:
+                continue
+            call.S = sequence.T
+            call.T = min(end * NR, sequence.T) - begin * NR
+            call.low, call.high = begin * NR + op.low, begin * NR + op.high
+            call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + begin * NR) * q.stride
+            call.k = g.rows + k.offset * g.N + (h // shared * g.N + sequence.row) * k.stride
+            call.v = g.rows + v.offset * g.N + (h // shared * g.N + sequence.row) * v.stride
+            call.out = g.rows + out.offset * g.N + (sequence.row + begin * NR) * out.stride + h * v.stride
+            m.product.attention(&call, scratch)
+
+
+# The schedules.
+
+cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first, Py_ssize_t last,
+              int rank, int size) noexcept nogil:
+    # One instruction on rows [first, last): this thread's share of its panels or heads, if it has any.
+    if op.kind == EMBED:
+        embed_rows(job, op, at, first, last)
+    elif op.kind == NORM:
+        norm_rows(job, op, at, first, last)
+    elif op.kind == CONVERT:
+        convert_rows(job.machine, op, at, first, last)
+    elif op.kind == MULTIPLY:
+        multiply_panels(job.machine, op, at, first, last, own.panel, rank, size)
+    elif op.kind == ROTATE:
+        rotate_heads(job, op, at, first, last, rank, size)
+    elif op.kind == STORE:
+        store_rows(job, op, at, first, last)
+
+
+cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t rank, Py_ssize_t i, Py_ssize_t* first,
+                          Py_ssize_t* last) noexcept nogil:
+    # The rows [first, last) of the i-th block of a thread's share; return False when there is no i-th block.
+    cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
+    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK
+    if i >= blocks:
+        return False
+    first[0], last[0] = start + M * i // blocks, start + M * (i + 1) // blocks
+    return True
+
+
+cdef void run_segment(const Job* job, const Group* g, Private* own, const Team* team, Py_ssize_t begin,
+                      Py_ssize_t end) noexcept nogil:
+    # Instructions [begin, end) for blocks of rows: first this thread's own, then those that others have not begun.
+    cdef Private* privates = own - team.rank
+    cdef Place at
+    cdef Py_ssize_t first = 0, last = 0, turn, rank, i
+    at.group, at.block = g, own
+    for turn in range(team.size):
+        rank = (team.rank + turn) % team.size
+        while block_of(g, team, rank, take_next(&privates[rank].begun), &first, &last):
+            at.origin = first
+            for i in range(begin, end):
+                run(job, &job.machine.code[i], &at, own, first, last, 0, 1)
+
+
+cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+    cdef const Machine* m = job.machine
+    cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
+    while True:
+        while end < m.count and m.code[end].kind != ATTEND:
+            end += 1
+        run_segment(job, g, own, team, begin, end)
+        meet(team)
+        own.begun = 0               # nobody steals before the team meets again
+        if end == m.count:
+            return
+        if team.size == 1:
+            attend(m, &m.code[end], g, own.scratch, 0, 1)
+        else:
+            i = take_next(&job.next)
+            while i < pieces:
+                attend(m, &m.code[end], g, own.scratch, i, pieces)
+                i = take_next(&job.next)
+        meet(team)
+        if team.rank == 0 and team.size > 1:
+            job.next = 0
+        begin = end = end + 1
+
+
+cdef void run_by_columns(const Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
+    cdef const Machine* m = job.machine
+    cdef const Instruction* op
+    cdef Place at
+    cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, i
+    at.group, at.block, at.origin = g, &job.privates[0], 0
+    for i in range(m.count):
+        op = &m.code[i]
+        if op.meets:
+            meet(team)
+        if op.kind == ATTEND:
+            attend(m, op, g, own.scratch, team.rank, team.size)
+        elif op.kind == MULTIPLY or op.kind == ROTATE:
+            run(job, op, &at, own, 0, g.N, team.rank, team.size)
+        elif first < last:
+            run(job, op, &at, own, first, last, 0, 1)
+
+
+cdef void work(void* arg, int rank, int size) noexcept nogil:
+    # One thread's part of a forward pass.
+    cdef Job* job = <Job*>arg
+    cdef Team team
+    cdef Group group
+    cdef Py_ssize_t i
+    if job.bundles:
+        team.rank, team.size, team.barrier = 0, 1, NULL
+        i = take_next(&job.next)
+        while i < job.count:
+            group = job.groups[i]
+            group.rows = job.tokens + rank * job.share
+            run_by_rows(job, &group, &job.privates[rank], &team)
+            i = take_next(&job.next)
+        return
+    team.rank, team.size, team.barrier = rank, size, &job.barrier
+    for i in range(job.count):
+        group = job.groups[i]
+        group.rows = job.tokens
+        if group.N <= COLUMN_TOKENS:
+            run_by_columns(job, &group, &job.privates[rank], &team)
+        else:
+            run_by_rows(job, &group, &job.privates[rank], &team)
+        meet(&team)
