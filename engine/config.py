@@ -126,7 +126,7 @@ class ModelConfig:
             if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
                 yield f"rotary_theta must be None or a float above 0, not {theta!r}"
             if theta is not None and (self.head_width % 2 or not 0 < self.max_positions <= _MOST_ROTARY_POSITIONS):
-                yield (f"a rotary embedding needs heads of an even width and max_positions from 1 to "
+                yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
                        f"{_MOST_ROTARY_POSITIONS:,}, not {self.head_width} and {self.max_positions}")
         kinds = range(len(self.attention_kinds))
         if self.layer_kinds and (len(self.layer_kinds) != self.num_layers
@@ -151,7 +151,7 @@ class ModelConfig:
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal config.
 
-        Options beyond BERT's are left out where they have their defaults: engines of before these options read the rest.
+        An option beyond BERT's is left out where it has its default, so that older engines can read the rest.
         """
         values = asdict(self)
         return {f.name: values[f.name] for f in fields(self)
@@ -183,14 +183,15 @@ def _read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
     return tuple(AttentionKind(**entry) for entry in entries)
 
 
-NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm", "biases",
-                    "gated", "attention_kinds", "layer_kinds")
+NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm",
+                    "biases", "gated", "attention_kinds", "layer_kinds")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads")
-_TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str, "norm_bias": bool,
-          "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple, "layer_kinds": tuple}
+_TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
+          "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
+          "layer_kinds": tuple}
 _LARGEST = 2**24
 _MOST_ROTARY_POSITIONS = 2**17
 _MAX_LAYERS = 10_000

@@ -35,7 +35,7 @@ def from_groups(groups: np.ndarray, K: int, heads: int) -> np.ndarray:
 
 
 def group_sums(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum of the positive weights of each group, and of the negative ones without their sign: both [n, G, 2]."""
+    """Return the sums [n, G, 2] of the positive weights of each group, and of the negative ones without their sign."""
     positive = np.maximum(groups, 0)
     up, whole = (x[:, :, 0, :, 0] + x[:, :, 0, :, 1] + x[:, :, 1, :, 0] + x[:, :, 1, :, 1] for x in (positive, groups))
     return up, up - whole

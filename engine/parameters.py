@@ -30,7 +30,8 @@ def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
 
 def linear_maps(config: ModelConfig) -> list[str]:
     """The names of a model's linear maps, such as `layers.0.ffn.up`, whose weight has that name and `.weight`."""
-    return [name.removesuffix(".weight") for name, parameter in parameters_of(config).items() if parameter.kind == "linear"]
+    parameters = parameters_of(config)
+    return [name.removesuffix(".weight") for name in parameters if parameters[name].kind == "linear"]
 
 
 def matrices(config: ModelConfig) -> list[str]:
@@ -111,7 +112,7 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
 
 
 def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
-    """Describe the largest sum of int8 weights of one sign in a group of inputs, if it exceeds `engine.groups.LIMIT`."""
+    """Describe the largest sum of same-sign int8 weights in a group of inputs, if it exceeds `engine.groups.LIMIT`."""
     if array.dtype != np.int8 or parameters_of(config)[name].kind != "linear":
         return None
     heads = input_heads(config, name)

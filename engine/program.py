@@ -232,7 +232,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
         case Linear():
             parts, residual = operation.parts, operation.residual
             # Partial sums of a sliced depth lie in the result until its last slice adds the residual.
-            require(not {operation.x, residual} & set(writes(operation)), "a result cannot be the input or the residual")
+            require(not {operation.x, residual} & set(writes(operation)), "a result is the input or the residual")
             require(residual is None or operation.activation is None, "activation and residual exclude each other")
             require(residual is None or (len(parts) == 1 and shapes[residual].width == parts[0].width),
                     "a residual needs one part of its own width")
@@ -263,7 +263,8 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
     """Names and parameters that an operation reads."""
     match operation:
         case Embed():
-            for table, kind in ((operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")):
+            tables = (operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")
+            for table, kind in tables:
                 if table is not None:
                     yield table.name, Parameter((table.rows, operation.width), kind)
         case Norm():

@@ -40,8 +40,8 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """The same for the weight of a linear map, within the bound of `engine.groups`, which often makes the scale larger.
 
-    heads: how many heads the K inputs come from, see `engine.parameters.input_heads`. Where rounding would take a group beyond
-    the bound, its weights are rounded towards zero.
+    heads: how many heads the K inputs come from, see `engine.parameters.input_heads`. Where rounding would take a group
+    beyond the bound, its weights are rounded towards zero.
     """
     weight, scale = _empty(w)
     for rows in row_slabs(w):

@@ -1,4 +1,4 @@
-"""The bits of every forward pass are those on record, for each instruction set, precision, schedule and thread count."""
+"""The bits of forward passes are those on record, for each instruction set, precision, schedule and thread count."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Architectures: a `ModelConfig` becomes a `Program`. `encoder.py` is the one place that states the order of a layer."""
+"""Turns a `ModelConfig` into a `Program`. Only `encoder.py` states the order of the operations of a layer."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) 
     if kind.rotary_theta is not None:
         yield Heads(("q", "k"), Rotary(kind.rotary_theta, d, config.max_positions), layer=layer)
     yield Attend("q", "k", "v", "c", 1 / math.sqrt(d), (kind.window, kind.window), layer=layer)
-    yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual, layer=layer)
+    yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
+                 layer=layer)
 
 
 def feed_forward(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:

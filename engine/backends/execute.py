@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from ..positions import rotary_angles
-from ..program import Attend, Heads, Linear, Norm, Operation, Part
+from ..program import Attend, Heads, Linear, Norm, Operation, Part, Rotary
 from .functional import UNBOUNDED, AttentionCall, Ops
 
 Attention = Callable[[np.ndarray, np.ndarray, np.ndarray, Attend], np.ndarray]
@@ -39,11 +39,10 @@ class Execution:
                 case Linear():
                     self.linear(operation, buffers)
                 case Heads():
-                    for name, heads in zip(operation.buffers, self._rotated(operation, buffers), strict=True):
-                        buffers[name] = heads
+                    buffers.update({name: self._rotated(buffers[name], operation.rotary) for name in operation.buffers})
                 case Attend():
-                    heads = (buffers[name] for name in (operation.q, operation.k, operation.v))
-                    context = self.attend(*(x.transpose(0, 2, 1, 3) for x in heads), operation).transpose(0, 2, 1, 3)
+                    q, k, v = (buffers[name].transpose(0, 2, 1, 3) for name in (operation.q, operation.k, operation.v))
+                    context = self.attend(q, k, v, operation).transpose(0, 2, 1, 3)
                     buffers[operation.out] = context.reshape(*context.shape[:2], -1)
                 case _:
                     raise ValueError(f"{type(operation).__name__} is not an operation on arrays")
@@ -78,15 +77,11 @@ class Execution:
     def _bias(self, name: str | None) -> np.ndarray | None:
         return None if name is None else self.weights.get(name)
 
-    def _rotated(self, operation: Heads, buffers: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The heads [B,T,heads,d] of each buffer, rotated."""
+    def _rotated(self, heads: np.ndarray, rotary: Rotary) -> np.ndarray:
+        """Return heads [B,T,H,d] rotated by the positions of their tokens."""
         assert self.positions is not None
-        rotated = []
-        for name in operation.buffers:
-            x = buffers[name].transpose(0, 2, 1, 3)
-            cos, sin = rotary_angles(self.positions, operation.rotary.theta, operation.rotary.width, x.dtype)
-            rotated.append(self.ops.rotate(x, cos, sin, operation.rotary.interleaved).transpose(0, 2, 1, 3))
-        return rotated
+        cos, sin = rotary_angles(self.positions, rotary.theta, rotary.width, heads.dtype)
+        return self.ops.rotate(heads.transpose(0, 2, 1, 3), cos, sin, rotary.interleaved).transpose(0, 2, 1, 3)
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
         B = len(q)

@@ -15,7 +15,9 @@ from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.ptx.emulate import EmulationError
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS as EPILOGUES
 from engine.backends.reference import ReferenceBackend
-from engine.backends.reference.encoder import ReferencePlan
+from engine.backends.reference.ops import ReferenceOps
+from engine.backends.reference.plan import ReferencePlan
+from engine.backends.reference.rounded import bfloat16
 from engine.batch import Batch
 from engine.config import ACTIVATIONS as NAMES
 from engine.config import ModelConfig, RunConfig
@@ -23,7 +25,6 @@ from engine.errors import InputError, UnsupportedError
 from engine.families import FAMILIES
 from engine.parameters import expected_shapes
 from engine.pooling import pool
-from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from ..tiny_models import CONFIGS, D, random_model
 from ..tiny_text import tiny_text
@@ -63,13 +64,14 @@ def relative(out, expected):
     return np.linalg.norm(out - expected) / np.linalg.norm(expected)
 
 
-class Rounded(ReferencePlan):
-    """The reference with the operands of linear maps and attention rounded to bfloat16; softmax's weights are not."""
+class RoundedOps(ReferenceOps):
+    """The operands of linear maps and of attention rounded to bfloat16; the weights of softmax are not rounded."""
 
-    def linear(self, x, name):
-        x, weight = (from_bfloat16(to_bfloat16(a)).astype(self.dtype) for a in (x, self.weights[name + ".weight"]))
-        y = x @ weight.T + self.weights[name + ".bias"]
-        return from_bfloat16(to_bfloat16(y)) if name.endswith(("query", "key", "value")) else y
+    def linear(self, x, weight, bias, activation, residual):
+        return super().linear(bfloat16(x), bfloat16(weight), bias, activation, residual)
+
+    def attention(self, call):
+        return super().attention(replace(call, q=bfloat16(call.q), k=bfloat16(call.k), v=bfloat16(call.v)))
 
 
 @pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 32), ((9, 0), 64)], ids=str)
@@ -78,7 +80,8 @@ def test_bfloat16(capability, d):
     config = replace(SMALL, head_width=d)
     batch = make_batch(config, [3, 0, 9])
     out = make_plan(config, "bfloat16", capability=capability).forward(batch)
-    assert relative(out, Rounded(config, make_weights(config), np.float64).forward_unrounded(batch)) <= 3e-3
+    rounded = ReferencePlan(config, make_weights(config), np.float64, RoundedOps())
+    assert relative(out, rounded.forward_unrounded(batch)) <= 3e-3
     assert relative(out, exact(config, batch)) <= 1.5e-2
 
 

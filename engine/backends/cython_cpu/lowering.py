@@ -1,13 +1,14 @@
 """Turns a program into instructions for the native interpreter: where buffers lie, what threads must wait for.
 
-A buffer whose rows are needed after an Attend is kept for all tokens of a pass. Any other buffer holds one block of rows
-for each thread. Heads that an Attend reads lie head by head; everything else lies in rows.
+A buffer whose rows are needed after an Attend is kept for all tokens of a pass. Any other buffer holds one block of
+rows for each thread. Heads that an Attend reads lie head by head; everything else lies in rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -73,9 +74,10 @@ def place(program: Program, packer: Packer) -> dict[str, Placed]:
 
 
 def kept_buffers(program: Program) -> set[str]:
-    """Return the buffers that an Attend reads or writes, or whose rows are read after an Attend that follows their writing."""
+    """Return the buffers that an Attend reads or writes, or that are written before an Attend and read after it."""
     kept: set[str] = set()
-    segment, written = 0, {}
+    written: dict[str, int] = {}
+    segment = 0
     for operation in program.operations:
         if isinstance(operation, Attend):
             kept |= {*reads(operation), *writes(operation)}
@@ -103,17 +105,18 @@ def fuse(program: Program) -> list[Step]:
 class _Meetings:
     """Finds before which instructions a team that works by columns has to meet.
 
-    Threads need not meet between instructions that split their data in the same way. "rows" is each thread's share of the
-    rows, "heads" of the heads; "panels", "pieces" and "all" fit nothing else.
+    Threads need not meet between instructions that split their data in the same way. "rows" is each thread's share of
+    the rows, "heads" of the heads; "panels", "pieces" and "all" fit nothing else.
     """
 
     written: dict[str, str] = field(default_factory=dict)
     read: dict[str, set[str]] = field(default_factory=dict)
 
     def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
-        """Return whether threads meet before an instruction that reads and writes these buffers, split in these ways."""
+        """Return whether threads meet before an instruction that splits what it reads and writes in these ways."""
         meets = any(self._clash(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
-        meets = meets or any(self._clash(earlier, how) for name, how in writes.items() for earlier in self.read.get(name, ()))
+        meets = meets or any(self._clash(earlier, how) for name, how in writes.items()
+                             for earlier in self.read.get(name, ()))
         if meets:
             self.written, self.read = {}, {}
         for name, how in reads.items():
@@ -142,7 +145,8 @@ class _Emitter:
         match operation:
             case Embed():
                 tables = map(self._packer.table, (operation.word, operation.position, operation.token_type))
-                self._executor.embed(at[operation.out], operation.width, *tables, meets=meets({}, {operation.out: "rows"}))
+                self._executor.embed(at[operation.out], operation.width, *tables,
+                                     meets=meets({}, {operation.out: "rows"}))
             case Norm():
                 self._executor.norm(
                     at[operation.x], at[operation.out], self._packer.norm(operation, shapes[operation.x].width),
@@ -157,11 +161,11 @@ class _Emitter:
                     self._executor.rotate(at[name], cos, sin, shape.width // (shape.heads or 1),
                                           operation.rotary.interleaved, meets=meets({name: "heads"}, {name: "heads"}))
             case Attend():
-                q, names = shapes[operation.q], (operation.q, operation.k, operation.v)
-                low, high = band(operation)
+                q, operands = shapes[operation.q], (operation.q, operation.k, operation.v)
                 self._executor.attend(
-                    *(at[name] for name in names), at[operation.out], q.width // (q.heads or 1), operation.scale, low, high,
-                    meets=meets(dict.fromkeys(names, "all"), {operation.out: "pieces"}))
+                    at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
+                    operation.scale, *band(operation),
+                    meets=meets(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
             case Store():
                 self._executor.store(at[operation.x], shapes[operation.x].width, meets=meets({operation.x: "rows"}, {}))
 
@@ -169,7 +173,8 @@ class _Emitter:
         packed, source, first = self._packer.linear(operation, x), operation.x, writes(operation)[0]
         self._check_adjacent(operation)
         if self._product.converts:
-            self._executor.convert(at[source], packed, meets=self._meetings.before({source: "rows"}, {_OPERANDS: "rows"}))
+            meets = self._meetings.before({source: "rows"}, {_OPERANDS: "rows"})
+            self._executor.convert(at[source], packed, meets=meets)
             source = _OPERANDS
         read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})
         self._executor.multiply(
@@ -179,7 +184,7 @@ class _Emitter:
     def _check_adjacent(self, operation: Linear) -> None:
         """Raise unless the results of all parts are one run of heads of equal width, or one buffer."""
         results = [self._placed[name] for name in writes(operation)]
-        for before, after in zip(results, results[1:], strict=False):
+        for before, after in pairwise(results):
             if not (before.heads and after.heads and before.stride == after.stride and before.in_pass and after.in_pass
                     and after.offset == before.offset + before.floats):
                 raise ValueError(f"{operation}: parts must be heads of one width whose buffers are first written here")

@@ -1,4 +1,4 @@
-"""Packs the weights of a model into the panels of the kernels, in the plan's precision, with heads padded to vectors."""
+"""Packs a model's weights into the panels of the kernels, in the plan's precision, with heads padded to vectors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...program import Buffer, Linear, Norm, Rotary
-from ...program import Table as EmbeddingTable
 from ...positions import rotary_angles
+from ...program import Buffer, Linear, Norm, Rotary, Table
 from ...quantize import quantize_linear, widen
 from ...weights.bfloat16 import to_bfloat16
 from .native import NormWeights, PackedLinear, Product, TableWeights
@@ -47,7 +46,7 @@ class Packer:
         bias = np.zeros(width, np.float32) if operation.bias is None else self._weights[operation.bias]
         return NormWeights(self._weights[operation.weight], bias, operation.eps)
 
-    def table(self, table: EmbeddingTable | None) -> TableWeights | None:
+    def table(self, table: Table | None) -> TableWeights | None:
         """Return a table of the embeddings as it is stored, without a copy."""
         if table is None:
             return None
@@ -93,7 +92,7 @@ class Packer:
         return packed
 
     def _rows(self, name: str, x: Buffer) -> tuple[np.ndarray, np.ndarray]:
-        """Return a weight [N,K] in the plan's precision, its inputs padded as x is, and the scale of each row (int8) or 1."""
+        """Return a weight [N,K] in the plan's precision with inputs padded as x is, and each row's scale (int8) or 1."""
         weight, scale = self._rounded(name, x.heads or 1)
         if x.heads:
             width = x.width // x.heads

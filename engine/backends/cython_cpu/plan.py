@@ -21,13 +21,16 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 class CythonPlan:
-    """`forward` may be called from any thread; calls take turns. Linear maps are in the plan's precision, and everything
-    else is float32."""
+    """A model whose linear maps are in the plan's precision; everything else is float32.
+
+    `forward` may be called from any thread; calls take turns.
+    """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
         self._run = run
         self._width = config.hidden_size
-        self._executor = lower(program_of(config), kernels.product(run.precision), weights, run.threads)
+        product = kernels.product(run.precision)
+        self._executor = lower(program_of(config), product, weights, run.threads)
         self._turn = threading.Lock()
         _PLANS.add(self)
 

@@ -23,7 +23,7 @@ multiply_pairs = product(2, pairs_tile)
 
 def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                     panel: Size, last: Size) -> None:
-    """As linear, with bfloat16 weights, and with rows that to_operands converted if there is an instruction for them."""
+    """As linear, with bfloat16 weights; to_operands has converted the rows if there is an instruction for them."""
     multiply_pairs(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
 
 

@@ -27,7 +27,10 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 """The functions that all precisions share, by their field in the table."""
 
-_ATTENTION = {"attention_scratch": attention.attention_scratch, "attention": attention.attention}
+_ATTENTION: dict[str, Callable[..., Any]] = {
+    "attention_scratch": attention.attention_scratch,
+    "attention": attention.attention,
+}
 """Attention is in float32 for every precision."""
 
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
@@ -47,14 +50,15 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
         **_ATTENTION,
     },
 }
-"""The functions of each precision, in the order of enum Storage. A row is filled when a plan first asks for the precision,
-because compiling takes seconds; float32's is always filled."""
+"""The functions of each precision, in the order of enum Storage. A row is filled when a plan first asks for its
+precision, because compiling takes seconds; float32's is always filled."""
 
-_ROWS = {
-    "float32": {"name": b"float32", "depth_step": 1, "operand_bytes": 4},
-    "bfloat16": {"name": b"bfloat16" if HALVES == 1 else b"bfloat16_weights", "depth_step": 2, "operand_bytes": OPERAND_BYTES},
-    "int8": {"name": b"int8", "depth_step": DOT, "operand_bytes": 1},
-}
+_ROWS = (
+    (b"float32", 1, 4),
+    (b"bfloat16" if HALVES == 1 else b"bfloat16_weights", 2, OPERAND_BYTES),
+    (b"int8", DOT, 1),
+)
+"""Name, depth step and bytes of an operand of each precision."""
 
 _ISA = b"numba"
 _CAPSULE = b"engine.KernelTable"
@@ -66,8 +70,8 @@ class _Table:
     def __init__(self) -> None:
         self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
         self.memory.isa = _text(_ISA)
-        for row, values in zip(self.memory.products, _ROWS.values(), strict=True):
-            row.name, row.depth_step, row.operand_bytes = _text(values["name"]), values["depth_step"], values["operand_bytes"]
+        for row, (name, depth_step, operand_bytes) in zip(self.memory.products, _ROWS, strict=True):
+            row.name, row.depth_step, row.operand_bytes = _text(name), depth_step, operand_bytes
         self.compiled: dict[str, Any] = {}
         self.filled: set[str] = set()
         capsule = ctypes.pythonapi.PyCapsule_New
@@ -91,7 +95,7 @@ class _Table:
         self.filled.update(wanted)
 
 
-def _text(value: Any) -> ctypes.c_void_p:
+def _text(value: bytes) -> ctypes.c_void_p:
     return ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
 
 

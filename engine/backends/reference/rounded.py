@@ -1,6 +1,6 @@
 """The forward pass with the roundings of bfloat16 or int8: the definition that the kernels of a precision are held to.
 
-Weights are rounded once. Which operands are rounded besides depends on the instructions of a CPU, so the caller says it.
+Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller says it.
 Everything else is float64.
 """
 

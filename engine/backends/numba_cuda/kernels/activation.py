@@ -1,6 +1,7 @@
 """Activations, as functions for other kernels' epilogues, and gated ones as a kernel of their own.
 
-The formulas are those of `backends/reference/formulas.py`, in float32 with libdevice's erfc, tanh and exp (2 ulp and less).
+The formulas are those of `backends/reference/formulas.py`, in float32, with libdevice's erfc, tanh and exp
+(2 ulp and less).
 """
 
 from __future__ import annotations
