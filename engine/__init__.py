@@ -1,9 +1,9 @@
-"""Transformer encoders on CPUs, from exported weights, without a framework.
+"""Run transformer encoders on CPUs from exported weights, without a deep learning framework.
 
-from engine import Engine
+    from engine import Engine
 
-engine = Engine.load("all-MiniLM-L6-v2")
-vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
+    engine = Engine.load("all-MiniLM-L6-v2")
+    vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # At the first use, so that `import engine` stays light.
+    # `engine.ops` is imported at its first use, so that `import engine` stays fast.
     if name == "ops":
         return import_module(".ops", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

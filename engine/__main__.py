@@ -1,4 +1,4 @@
-"""`python -m engine`: the `engine` command where scripts are not on the PATH."""
+"""Run the `engine` command as `python -m engine`, for systems where scripts are not on the PATH."""
 
 import sys
 

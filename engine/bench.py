@@ -1,4 +1,4 @@
-"""`engine bench`: how near a model comes to the limits of this machine, shape by shape (a roofline, as a table)."""
+"""Compare a model's speed with the limits of this machine for several input shapes: `engine bench`, a roofline."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ from .errors import UnsupportedError
 from .peak import Peak, forward_flops, measure_peak, weight_bytes
 
 SHAPES = ((1, 16), (1, 128), (1, 512), (8, 128), (32, 128))
-"""Sequences and tokens of each."""
+"""Shapes to measure: (number of sequences, tokens per sequence)."""
 
 SECONDS = 1.0
-"""Time spent on each shape, about."""
+"""Approximate time spent on each shape, in seconds."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Forward passes over B sequences of T tokens, against the limits measured beside them."""
+    """The time of forward passes over B sequences of T tokens, and the machine's limits measured at the same time."""
 
     B: int
     T: int
     seconds: float
-    """Median of the passes."""
+    """Median time of one pass."""
     flops: float
     weight_bytes: int
     peak: Peak
 
     @property
     def gflops(self) -> float:
-        """GFLOP/s reached."""
+        """Return the speed reached, in GFLOP/s."""
         return self.flops / self.seconds / 1e9
 
     @property
     def compute_floor(self) -> float:
-        """Seconds that the arithmetic takes at the measured peak of the engine's precision."""
+        """Return the seconds that the arithmetic takes at the measured peak of the engine's precision."""
         return self.flops / self.peak.gops / 1e9
 
     @property
     def memory_floor(self) -> float:
-        """Seconds that reading every weight once takes at the measured bandwidth of the memory."""
+        """Return the seconds that reading every weight once takes at the measured memory bandwidth."""
         return self.weight_bytes / self.peak.dram_read_gbs / 1e9
 
 
 def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Iterator[Measurement]:
     """Time forward passes of each shape that the model's length limit allows, with random inputs.
 
-    The limits are measured anew beside each shape, and the highest so far are used: a busy neighbour only lowers them.
-    Raises `UnsupportedError` for an engine on a GPU, whose limits are not these.
+    The machine's limits are measured again after each shape, and the highest values so far are used, because other
+    processes can only lower them. Raises `UnsupportedError` for an engine on a GPU, because the limits are those of the
+    CPU.
     """
     if engine.backend == "cuda":
         raise UnsupportedError("engine bench measures CPUs; for a GPU run python -m asv_bench.gpu in the repository")
@@ -83,7 +84,7 @@ HEADER = "   shape       time  tokens/s  GFLOP/s  of peak   floors: arithmetic  
 
 
 def row(m: Measurement) -> str:
-    """One line of the table under `HEADER`; the higher floor, which no run can beat, is marked."""
+    """Format one line of the table under `HEADER`; `*` marks the higher of the two floors, which no run can beat."""
     by_compute = m.compute_floor >= m.memory_floor
     return (
         f"{f'{m.B}x{m.T}':>8} {m.seconds * 1e3:7.2f} ms {m.B * m.T / m.seconds:9,.0f} {m.gflops:8.1f} "

@@ -1,4 +1,4 @@
-"""The `engine` command. Each subcommand is a function that takes the parsed arguments, and a few lines in `_parser`."""
+"""Implement the `engine` command: one function for each subcommand, and its options in `_parser`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, or 1 after an error, which is told on stderr in one message."""
+    """Run the command line and return its exit status: 0, or 1 after an error, which is printed on stderr."""
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
@@ -48,21 +48,22 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="of the weights in the file: bfloat16 takes half of float32's bytes, int8 a quarter; else as they are",
+        help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
+        "by default the weights keep theirs",
     )
     command.set_defaults(run=convert)
 
-    command = commands.add_parser("info", help="what runs here; and what a model is")
+    command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
     command.add_argument("model", nargs="?", help="model folder or .npz file")
     command.set_defaults(run=info)
 
-    command = commands.add_parser("encode", help="vectors for a file of sentences, one a line")
+    command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line")
     command.add_argument("model", help="model folder or .npz file")
-    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence a line; - for standard input")
+    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
     command.add_argument(
         "-o", "--output", required=True, help="file to write: a NumPy array, float32 [lines, dimensions]"
     )
-    command.add_argument("--prompt-name", help="which of the model's prompts to put in front of each sentence")
+    command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
     command.add_argument(
         "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
     )
@@ -70,17 +71,19 @@ def _parser() -> argparse.ArgumentParser:
     _add_precision(command)
     command.set_defaults(run=encode)
 
-    command = commands.add_parser("bench", help="how near a model comes to the limits of this machine")
+    command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
     command.add_argument("model", help="model folder or .npz file")
     _add_run_options(command)
     _add_precision(command)
     command.set_defaults(run=bench)
 
-    command = commands.add_parser("compare", help="how far another precision is from float32, on your sentences")
+    command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
     command.add_argument("model", help="model folder or .npz file with float32 weights")
-    command.add_argument("--precision", required=True, choices=PRECISIONS, help="what to compare with float32")
+    command.add_argument("--precision", required=True, choices=PRECISIONS, help="precision to compare with float32")
     command.add_argument(
-        "--data", required=True, help="UTF-8 text: lines of score, sentence, sentence, separated by tabs; or no scores"
+        "--data",
+        required=True,
+        help="UTF-8 text: each line has a score and two sentences, two sentences, or one; tabs separate them",
     )
     _add_run_options(command)
     command.set_defaults(run=compare)
@@ -89,15 +92,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS])
-    command.add_argument("--threads", type=int, help="at most so many; else all that the process may use")
+    command.add_argument(
+        "--threads", type=int, help="maximum number of threads; by default all CPUs that the process may use"
+    )
 
 
 def _add_precision(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--precision", choices=PRECISIONS, help="to compute in; else int8 for a file in int8")
+    command.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="precision of the computation; by default int8 for int8 weights, otherwise float32",
+    )
 
 
 def convert(args: argparse.Namespace) -> None:
-    """Write a model folder as one .npz file."""
+    """Convert a model folder to one .npz file."""
     if not args.out.endswith(".npz"):
         raise InputError(f"the output must be named *.npz, not {args.out!r}")
     model = load_model(args.folder)
@@ -109,7 +118,7 @@ def convert(args: argparse.Namespace) -> None:
 
 
 def info(args: argparse.Namespace) -> None:
-    """Tell what runs here and, if one is given, what a model is."""
+    """Print the backends and CPU limits of this machine and, if a model is given, its description."""
     print(f"encoder-engine {__version__}")
     for name, module in BACKENDS.items():
         backend: Backend = import_module(module).BACKEND
@@ -125,7 +134,7 @@ def info(args: argparse.Namespace) -> None:
 
 
 def encode(args: argparse.Namespace) -> None:
-    """Write the vectors of a file's lines."""
+    """Write the vectors of a file's lines to a .npy file."""
     engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     sentences = _read_lines(args.file)
     vectors = engine.encode(
@@ -140,19 +149,19 @@ def encode(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Print a roofline table: each shape's speed beside the measured limits."""
-    from .bench import HEADER, measure, row  # here, because measuring needs the compiled kernels
+    """Print a roofline table: the speed for each shape beside the measured limits."""
+    from .bench import HEADER, measure, row  # imported here, because it needs the compiled kernels
 
     engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     print(engine)
     print(HEADER)
     for measurement in measure(engine):
         print(row(measurement), flush=True)
-    print("* the higher floor, which no run can beat; limits are measured beside each shape")
+    print("* is the higher floor, which no run can beat; the limits are measured again for each shape")
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Print how far vectors in another precision are from float32's, and how well both rank scored pairs."""
+    """Print how much the vectors of another precision differ from float32's, and how well both rank scored pairs."""
     data = parse_data(_read_lines(args.data), args.data)
     result = compare_precision(
         args.model,
@@ -170,7 +179,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def _read_lines(name: str) -> list[str]:
-    """The lines of a file, or of standard input for "-", without their ends; a line ends at a line feed only."""
+    """Read the lines of a file, or of standard input for "-", without their line ends; only a line feed ends a line."""
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
         text = data.decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""`engine compare`: how far vectors in another precision are from float32's, and how well both rank pairs."""
+"""Compare the vectors of another precision with float32's, and how well both rank scored pairs: `engine compare`."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ from .quantize import convert_model
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Sentences to compare on."""
+    """The sentences to compare on, and their scores."""
 
     rows: list[list[str]]
-    """n sentences or n pairs of them."""
+    """n rows of one sentence each, or n rows of two."""
     scores: np.ndarray | None
-    """float64 [n]: how alike people find the two of a pair; None when nobody was asked."""
+    """float64 [n]: how similar people rated the two sentences of a row; None when the file has no scores."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One precision against float32, over all sentences."""
+    """The differences between one precision and float32 over all sentences."""
 
     cosine_mean: float
-    """Of the cosine between the two vectors of a sentence."""
+    """Mean over sentences of the cosine between the float32 vector and the other vector."""
     cosine_min: float
+    """Minimum of the same cosines."""
     spearman: tuple[float, float] | None
-    """Rank correlation, times 100, of the scores with the cosine of a pair: in float32, and in the other precision."""
+    """Spearman's correlation, times 100, of the scores with the cosines of the pairs.
+
+    The two values are for float32 and for the other precision.
+    """
 
 
 def parse_data(lines: Sequence[str], source: str) -> Data:
-    """Tab-separated lines: a sentence, or two, or a score and two sentences; all of one kind.
+    """Parse tab-separated lines, all with the same columns: a sentence, two sentences, or a score and two sentences.
 
-    Raises `InputError` that names `source` and the number of the line.
+    Raises an `InputError` that names `source` and the number of the line.
     """
     table = [line.split("\t") for line in lines]
     if not table:
@@ -67,12 +71,13 @@ def compare_precision(
     threads: int | None = None,
     show_progress_bar: bool | None = None,
 ) -> Comparison:
-    """Encode the data with a float32 model, and with what `engine convert` makes of it in `precision`, and compare.
+    """Encode the data in float32 and in `precision`, and compare the vectors.
 
-    Raises what `Engine.load` and `Engine.encode` raise.
+    The second model is the result of `convert_model`, as `engine convert` writes it. Raises the errors of `Engine.load`
+    and `Engine.encode`.
     """
     sentences = [sentence for row in data.rows for sentence in row]
-    # Both are loaded before either works, so that what cannot run is told at once.
+    # Both engines are created before either runs, so that an unsupported precision fails at once.
     model = load_model(path)
     engines = [
         Engine(convert_model(model, name), backend=backend, threads=threads, precision=name)
@@ -88,14 +93,18 @@ def compare_precision(
 
 
 def _unit_vectors(engine: Engine, sentences: list[str], show_progress_bar: bool | None) -> np.ndarray:
-    """float64 [n, D]: rounding in what follows is far below that of either precision."""
+    """Return vectors of length 1, float64 [n, D].
+
+    In float64 the later rounding errors are far smaller than those of either precision.
+    """
     return normalize(engine.encode(sentences, show_progress_bar=show_progress_bar).astype(np.float64))
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's rank correlation of a [n] and b [n]: Pearson's of their ranks, equal values sharing their mean rank.
+    """Return Spearman's rank correlation of a [n] and b [n]: Pearson's correlation of their ranks.
 
-    NaN when one of them is constant. (Spearman, "The proof and measurement of association between two things", 1904.)
+    Equal values share their mean rank. The result is NaN when a or b is constant. (Spearman, "The proof and measurement
+    of association between two things", 1904.)
     """
     x, y = (ranks - ranks.mean() for ranks in (_ranks(a), _ranks(b)))
     norm = math.sqrt((x @ x) * (y @ y))
@@ -108,7 +117,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _pair_cosines(vectors: np.ndarray) -> np.ndarray:
-    """Of unit vectors [2n, D], the cosine [n] of each with its neighbour."""
+    """Return the cosine [n] of the two vectors of each pair, from unit vectors [2n, D]."""
     return np.einsum("nd,nd->n", vectors[::2], vectors[1::2])
 
 

@@ -1,6 +1,6 @@
-"""How many CPUs this process may use: its affinity and the quotas of its control groups, whichever is smaller.
+"""Count the CPUs that this process may use: the smaller of its CPU affinity and the quotas of its control groups.
 
-A container's quota is invisible to `os.cpu_count`, and threads beyond it only wait for one another.
+`os.cpu_count` does not report the quota of a container, and threads beyond the quota only wait for one another.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from .errors import InputError
 
 @dataclass(frozen=True)
 class CpuLimit:
-    """A number of CPUs, at least 1, and what sets it."""
+    """A number of CPUs, at least 1, and the setting that limits the process to it."""
 
     cpus: int
     source: str
 
 
 def usable_cpus() -> int:
-    """The smallest of `cpu_limits()`."""
+    """Return the number of CPUs of the strictest limit in `cpu_limits()`."""
     return min(limit.cpus for limit in cpu_limits())
 
 
 def choose_threads(asked: int | None) -> int:
-    """`asked`, but at most the usable CPUs, and all of them for None; raises `InputError` for less than 1."""
+    """Return the number of threads to use: `asked` or, for None, all usable CPUs; never more than those.
+
+    Raises `InputError` for a number below 1.
+    """
     if asked is not None and (type(asked) is not int or asked < 1):
         raise InputError(f"threads must be None or an int of at least 1, not {asked!r}")
     usable = usable_cpus()
@@ -35,7 +38,7 @@ def choose_threads(asked: int | None) -> int:
 
 
 def cpu_limits(proc: str = "/proc/self") -> list[CpuLimit]:
-    """Everything that limits this process's CPUs; `proc` is the kernel's folder about the process, if there is one."""
+    """Return every limit on this process's CPUs; `proc` is the kernel's folder about the process, if there is one."""
     if hasattr(os, "sched_getaffinity"):
         first = CpuLimit(len(os.sched_getaffinity(0)), "CPU affinity")
     else:
@@ -44,7 +47,7 @@ def cpu_limits(proc: str = "/proc/self") -> list[CpuLimit]:
 
 
 def _quotas(proc: str) -> Iterator[CpuLimit]:
-    """The quotas of the process's control group and of all the groups that it is in."""
+    """Yield the CPU quotas of the process's control group and of all the groups that contain it."""
     for mount, group, version in _cpu_groups(proc):
         for folder in _upwards(group):
             quota = _quota(mount + folder, version)
@@ -53,19 +56,19 @@ def _quotas(proc: str) -> Iterator[CpuLimit]:
 
 
 def _quota(group: str, version: int) -> int | None:
-    """CPUs, rounded up, that a group may use; None without a limit."""
+    """Return the number of CPUs that a control group may use, rounded up; None when it has no quota."""
     if version == 2:
         words = _read(f"{group}/cpu.max").split()
     else:
         words = _read(f"{group}/cpu.cfs_quota_us").split() + _read(f"{group}/cpu.cfs_period_us").split()
     if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
-        return None  # "max" and -1 both say that there is no limit
+        return None  # both "max" and -1 mean that there is no quota
     quota, period = map(int, words)
     return -(-quota // period)
 
 
 def _upwards(group: str) -> Iterator[str]:
-    """/a/b, /a and the empty string, for the group /a/b."""
+    """Yield the group and the groups that contain it: "/a/b", "/a" and "" for "/a/b"."""
     while group:
         yield group
         group = group.rpartition("/")[0]
@@ -73,7 +76,7 @@ def _upwards(group: str) -> Iterator[str]:
 
 
 def _cpu_groups(proc: str) -> Iterator[tuple[str, str, int]]:
-    """(mount point, this process's group below it, version) of each hierarchy that controls CPUs; see cgroups(7)."""
+    """Yield (mount point, group of this process, version) of each hierarchy that controls CPUs. See cgroups(7)."""
     mounts = list(_cgroup_mounts(proc))
     for line in _read(f"{proc}/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -82,14 +85,15 @@ def _cpu_groups(proc: str) -> Iterator[tuple[str, str, int]]:
             continue
         for root, mount, mounted_version in mounts:
             if mounted_version == version:
-                # A container may see the host's path of its group, although only the group itself is mounted.
+                # Inside a container, the kernel may report the host's path of the group although only the group is
+                # mounted.
                 below = path.removeprefix(root.rstrip("/")).rstrip("/")
                 visible = below.startswith("/") and "/.." not in below and os.path.isdir(mount + below)
                 yield mount, below if visible else "", version
 
 
 def _cgroup_mounts(proc: str) -> Iterator[tuple[str, str, int]]:
-    """(path in the hierarchy, mount point, version) of each mounted hierarchy that can control CPUs; see proc(5)."""
+    """Yield (path in it, mount point, version) of each mounted hierarchy that can control CPUs. See proc(5)."""
     for line in _read(f"{proc}/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
@@ -103,7 +107,7 @@ def _cgroup_mounts(proc: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(path: str) -> str:
-    """A file's text; empty when the kernel, or this system, does not have it."""
+    """Return the text of a file, or "" when it cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read()

@@ -1,11 +1,11 @@
-"""Every error this package raises on purpose.
+"""Define every error that this package raises on purpose.
 
-Each message names what was expected, what came, and what to do about it.
+Each message says what was expected, which value was found, and how to correct it.
 """
 
 
 class EngineError(Exception):
-    """Base class: catch this to catch anything `engine` raises on purpose."""
+    """Base class of all errors that `engine` raises on purpose."""
 
 
 class WeightsError(EngineError, ValueError):
@@ -17,8 +17,8 @@ class InputError(EngineError, ValueError):
 
 
 class UnsupportedError(EngineError, NotImplementedError):
-    """A well-formed model or request needs a feature that the engine, or the chosen backend, lacks."""
+    """A model or a request is well formed but needs a feature that the engine or the chosen backend lacks."""
 
 
 class BackendUnavailable(EngineError, RuntimeError):
-    """A backend or instruction set was asked for that cannot run on this machine or in this install."""
+    """The requested backend or instruction set cannot run on this machine or in this installation."""

@@ -1,7 +1,8 @@
-"""From the arrays or lists that a caller passes to a packed `Batch`, and from token vectors back to the caller's form.
+"""Pack the caller's arrays or lists into a `Batch`, and return token vectors in the caller's form.
 
-An array [B,T] and a list of B sequences are read alike, as all their tokens end to end. Then the padding, if there is
-any, is dropped; positions are counted before that, so that a token keeps its column.
+An array [B,T] and a list of B sequences are both read as one array that holds all their tokens in order. Then the
+padding, if there is any, is removed. Positions are counted before the removal, so that the position of a token is its
+column in the caller's array.
 """
 
 from __future__ import annotations
@@ -19,26 +20,29 @@ from .errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How the caller's tokens lie, padding included."""
+    """The shape of the caller's input, padding included, and which of its tokens are real."""
 
     starts: np.ndarray
-    """int64 [B+1]: sequence b is the tokens starts[b] to starts[b+1]."""
+    """int64 [B+1]: sequence b consists of the tokens starts[b] to starts[b+1] - 1."""
     shape: tuple[int, int] | None
-    """(B, T) of an array; None for a list of sequences."""
+    """(B, T) for an array; None for a list of sequences."""
     real: np.ndarray | None = None
-    """bool [B*T]: which tokens are not padding; None when all are real."""
+    """bool [B*T]: True for each token that is not padding; None when all tokens are real."""
 
     @property
     def cu_seqlens(self) -> np.ndarray:
-        """int32 [B+1], over the real tokens only."""
+        """Return the boundaries of the sequences, counted in real tokens only: int32 [B+1]."""
         return (self.starts if self.real is None else _before(self.real)[self.starts]).astype(np.int32)
 
     def pack(self, values: np.ndarray, dtype: type[np.generic] = np.int32) -> np.ndarray:
-        """What belongs to the real tokens, C-contiguous."""
+        """Return the rows of `values` that belong to real tokens, as a C-contiguous array."""
         return np.ascontiguousarray(values if self.real is None else values[self.real], dtype)
 
     def unpack(self, tokens: np.ndarray) -> np.ndarray | list[np.ndarray]:
-        """Token vectors [N, D] in the caller's form: [B, T, D] with zeros for padding, or a list of views [T_i, D]."""
+        """Return token vectors [N, D] in the caller's form.
+
+        An array has the shape [B, T, D], with zeros for padding; a list holds views [T_i, D].
+        """
         if self.shape is None:
             bounds = self.starts.tolist()
             return [tokens[start:end] for start, end in pairwise(bounds)]
@@ -49,7 +53,7 @@ class Layout:
         return tokens.reshape(*self.shape, tokens.shape[1])
 
     def place(self, token: int) -> tuple[int, int]:
-        """(sequence, place in it) of a token, both counted from 0."""
+        """Return (sequence, position in the sequence) of a token, both counted from 0."""
         sequence = int(np.searchsorted(self.starts, token, side="right")) - 1
         return sequence, token - int(self.starts[sequence])
 
@@ -65,7 +69,7 @@ def pack(
 ) -> tuple[Batch, Layout]:
     """Check the arguments of `Engine.forward`, which describes them, and pack their real tokens.
 
-    The layout turns the token vectors back into the caller's form. Raises `InputError`.
+    The returned layout converts token vectors back to the caller's form. Raises `InputError`.
     """
     ids, embeds, layout = _read_tokens(config, input_ids, inputs_embeds)
     if attention_mask is not None:
@@ -89,7 +93,7 @@ def pack(
 def _read_tokens(
     config: ModelConfig, input_ids: Any, inputs_embeds: Any
 ) -> tuple[np.ndarray | None, np.ndarray | None, Layout]:
-    """Ids [tokens] or embeddings [tokens, D], whichever was given, and how they lie."""
+    """Return (ids [tokens] or None, embeddings [tokens, D] or None, layout); exactly one of the first two is None."""
     if (input_ids is None) == (inputs_embeds is None):
         raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
     if input_ids is None:
@@ -102,7 +106,7 @@ def _read_tokens(
 
 
 def _read(name: str, value: Any, width: int | None = None) -> tuple[np.ndarray, Layout]:
-    """All tokens end to end: ids [tokens], or with a width vectors [tokens, width]; and how they lie."""
+    """Return all tokens as one array, ids [tokens] or, if `width` is given, vectors [tokens, width]; and the layout."""
     if isinstance(value, (list, tuple)):
         rows = [_array(f"{name}[{b}]", row, 1, width) for b, row in enumerate(value)]
         starts = np.zeros(len(rows) + 1, np.int64)
@@ -116,12 +120,15 @@ def _read(name: str, value: Any, width: int | None = None) -> tuple[np.ndarray, 
 
 
 def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
-    """An integer array of that rank, or with a width a float array with one more axis of that width."""
+    """Return `value` as an integer array of that rank, or, if `width` is given, as a float array with one more axis.
+
+    The additional axis has the size `width`.
+    """
     axes = ["B", "T"][-rank:] + ([] if width is None else [str(width)])
     expected = f"{'an integer' if width is None else 'a float'} array [{','.join(axes)}]"
     array = _as_array(name, value, expected)
     fits = array.ndim == len(axes) and (width is None or array.shape[-1] == width)
-    # An empty list is a float array to NumPy; there is nothing in it whose type could be wrong.
+    # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if not fits or (array.size and array.dtype.kind not in ("iu" if width is None else "f")):
         hint = "or a list of sequences of any lengths" if rank == 2 else "as one of the sequences of a list"
         raise InputError(f"{name} must be {expected}, {hint}, not {array.dtype} {list(array.shape)}")
@@ -144,7 +151,7 @@ def _with_mask(layout: Layout, attention_mask: Any) -> Layout:
         raise InputError(
             f"attention_mask must have the shape of the tokens, {list(layout.shape)}, not {list(mask.shape)}"
         )
-    # Float masks are refused: some libraries add theirs to the scores, where 0 stands for a real token.
+    # Float masks are refused: some libraries add float masks to the scores, where 0 marks a real token.
     if mask.size and mask.dtype.kind not in "biu":
         raise InputError(f"attention_mask must be {expected}, not {mask.dtype}")
     if mask.size and (mask.min() < 0 or mask.max() > 1):
@@ -153,7 +160,7 @@ def _with_mask(layout: Layout, attention_mask: Any) -> Layout:
 
 
 def _read_companion(name: str, value: Any, layout: Layout) -> np.ndarray:
-    """One number for each token, given in the same form as the tokens: int64 [tokens]."""
+    """Return one number for each token, int64 [tokens], from an argument of the same form as the tokens."""
     numbers, own = _read(name, value)
     if (own.shape is None) != (layout.shape is None):
         raise InputError(
@@ -172,7 +179,7 @@ def _lengths(layout: Layout) -> str:
 
 
 def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, position_ids: Any) -> np.ndarray:
-    """Each token's row in the position table, checked; the caller's, or counted as transformers counts."""
+    """Return each token's row in the position table, checked: the caller's, or counted as transformers counts it."""
     if position_ids is not None:
         positions = _read_companion("position_ids", position_ids, layout)
         _check_below(config.max_positions, "position id", positions, layout)
@@ -180,7 +187,7 @@ def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, posi
     if config.max_positions == 0:
         return np.zeros(layout.starts[-1], np.int64)
     if config.position_offset and ids is not None:
-        # RoBERTa counts the tokens that are not its padding token; that one itself has the row before the first.
+        # RoBERTa numbers the tokens that are not padding from `position_offset`; a padding token has the row before it.
         counted = ids != config.pad_token_id
         before = _before(counted)
         positions = counted * (before[1:] - _spread(before[layout.starts[:-1]], layout)) + config.position_offset - 1
@@ -197,14 +204,14 @@ def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, posi
 
 
 def _before(flags: np.ndarray) -> np.ndarray:
-    """How many flags are set before each place, the end included: int64 [n+1]."""
+    """Return, for each index from 0 to n, the number of flags set before it: int64 [n+1]."""
     counts = np.zeros(len(flags) + 1, np.int64)
     np.cumsum(flags, out=counts[1:])
     return counts
 
 
 def _spread(values: np.ndarray, layout: Layout) -> np.ndarray:
-    """One value for each sequence [B], repeated for all its tokens."""
+    """Repeat the value of each sequence [B] for all its tokens."""
     return np.repeat(values, np.diff(layout.starts))
 
 
@@ -218,7 +225,7 @@ def _check_below(limit: int, what: str, numbers: np.ndarray, layout: Layout) -> 
 
 
 def _first_wrong(limit: int, numbers: np.ndarray, layout: Layout) -> int | None:
-    """The first real token whose number is not from 0 to limit - 1, or None; padding may hold anything."""
+    """Return the first real token whose number is not from 0 to limit - 1, or None; padding may hold any number."""
     if numbers.size == 0 or (numbers.min() >= 0 and numbers.max() < limit):
         return None
     wrong = (numbers < 0) | (numbers >= limit)

@@ -1,6 +1,7 @@
-"""From the vectors of a sequence's tokens to one vector for it, as sentence-transformers defines it.
+"""Reduce the token vectors of each sequence to one vector, with the pooling modes of sentence-transformers.
 
-Each sequence is reduced on its own, its tokens in order, so that its vector never depends on its neighbours.
+Each sequence is reduced separately and its tokens are added in order, so that its vector never depends on the other
+sequences of the batch.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 
 
 def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-    """One vector for each sequence, float32 [B, len(modes)*D]: the results of several modes side by side.
+    """Pool token vectors into one vector for each sequence: float32 [B, len(modes)*D].
 
-    tokens: float32 [N, D], packed; cu_seqlens: int [B+1]; modes: names of `engine.config.POOLINGS`.
-    skip: how many tokens at the start of every sequence take no part (those of a prompt).
-    A sequence of no tokens gives zeros.
+    tokens: float32 [N, D], packed; cu_seqlens: int [B+1]; modes: names of `engine.config.POOLINGS`. The results of
+    several modes are concatenated. skip: number of tokens at the start of every sequence that are ignored (the tokens
+    of a prompt). A sequence without tokens gives zeros.
     """
     out = np.zeros((len(cu_seqlens) - 1, len(modes), tokens.shape[1]), np.float32)
     for row, (start, end) in zip(out, pairwise(cu_seqlens.tolist()), strict=True):
@@ -28,19 +29,19 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
 
 
 def normalize(vectors: np.ndarray) -> np.ndarray:
-    """Vectors [..., D] scaled to length 1; a vector of zeros stays as it is."""
+    """Scale vectors [..., D] to length 1; a vector of zeros stays unchanged."""
     lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
     return vectors / np.maximum(lengths, 1e-12)
 
 
 def cosine_similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Cosine of the angle between each vector of a [n, D] or [D] and each of b [m, D] or [D]: float32 [n, m]."""
+    """Return the cosine of each vector of a, [n, D] or [D], with each vector of b, [m, D] or [D]: float32 [n, m]."""
     a, b = (normalize(np.atleast_2d(np.asarray(vectors, np.float32))) for vectors in (a, b))
     return a @ b.T
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
-    """The first token, or the first after the prompt if there is one."""
+    """Return the first token after the prompt, or the first token when nothing follows the prompt."""
     return tokens[skip if skip < len(tokens) else 0]
 
 
@@ -61,7 +62,7 @@ def _mean_sqrt_len(tokens: np.ndarray, skip: int) -> np.ndarray:
 
 
 def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
-    """Mean with weights 1, 2, 3 ... T; tokens after a prompt keep the weights of their places."""
+    """Return the mean with weights 1, 2, 3 ... T; the tokens after a prompt keep the weights of their positions."""
     weights = np.arange(skip + 1, len(tokens) + 1)
     weighted = tokens[skip:] * weights.astype(np.float32)[:, None]
     return weighted.sum(axis=0) / max(1, int(weights.sum()))

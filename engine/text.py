@@ -1,4 +1,4 @@
-"""From sentences to token ids, with the model's own tokenizer; and in which batches they are best worked on."""
+"""Tokenize sentences with the model's own tokenizer, and group them into batches."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ from .errors import InputError, UnsupportedError, WeightsError
 LOG = logging.getLogger("engine")
 
 Sentence: TypeAlias = str | tuple[str, str]
-"""A text, or a pair of texts that the model reads together."""
+"""A text, or a pair of texts that the model reads together as one sequence."""
 
 SLICE_SENTENCES = 4096
 SLICE_CHARACTERS = 2**20
-"""Most that is tokenized at a time, beyond one sentence: what `tokenizers` returns takes a hundred bytes a token."""
+"""Limits on the sentences tokenized at one time, unless one sentence alone exceeds them.
+
+They bound the memory: a result of `tokenizers` takes about 100 bytes per token.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Some tokenized sentences."""
+    """The tokens of some sentences."""
 
     input_ids: list[np.ndarray]
-    """int32 [T_i] of each, special tokens included."""
+    """One int32 [T_i] for each sentence, special tokens included."""
     token_type_ids: list[np.ndarray]
-    """int32 [T_i] of each: which text of a pair a token belongs to."""
+    """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
 
 
 class Tokenizer:
-    """A model's tokenizer, set to truncate and not to pad. May be called from many threads."""
+    """A model's tokenizer, which truncates and does not pad. Several threads may call it at once."""
 
     def __init__(self, text: TextConfig, max_tokens: int | None, threads: int):
-        """Sentences are cut to the smaller of `text.max_seq_length` and `max_tokens`, so far as they are given.
+        """Load the tokenizer; it truncates sentences to the smaller of `text.max_seq_length` and `max_tokens`.
 
-        With one thread, tokenizing takes none besides the caller's; otherwise `tokenizers` decides how many.
+        A limit that is None is ignored. With threads=1 the caller's thread does all the work; otherwise `tokenizers`
+        chooses the number of threads.
         """
         self._threads = threads
         self._tokenizer = _load(text)
@@ -61,14 +65,14 @@ class Tokenizer:
             self._tokenizer.no_truncation()
 
     def __call__(self, sentences: Sequence[Sentence]) -> Tokens:
-        """The tokens of each sentence, which `check_sentences` has passed."""
+        """Tokenize sentences that `check_sentences` has returned."""
         encodings = self._encode(sentences)
         return Tokens(
             [np.array(e.ids, np.int32) for e in encodings], [np.array(e.type_ids, np.int32) for e in encodings]
         )
 
     def prompt_length(self, prompt: str) -> int:
-        """How many tokens a prompt puts at the start of a sentence, special ones included."""
+        """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
         [encoding] = self._encode([prompt])
         special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
         ids = encoding.ids
@@ -84,7 +88,7 @@ def _load(text: TextConfig) -> Any:
     tokenizers = require("tokenizers")
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
-    except Exception as error:  # the only class that `tokenizers` promises
+    except Exception as error:  # `tokenizers` documents no narrower class
         raise WeightsError(
             f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {error}"
         ) from error
@@ -95,7 +99,7 @@ def _load(text: TextConfig) -> Any:
 
 
 def require(module: str) -> ModuleType:
-    """Import a module of the [text] extra; raises `UnsupportedError` that says how to install it."""
+    """Import a module of the [text] extra, or raise an `UnsupportedError` that says how to install it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -103,7 +107,10 @@ def require(module: str) -> ModuleType:
 
 
 def check_sentences(sentences: Any) -> list[Sentence]:
-    """The sentences of a collection; raises `InputError` naming the first that is not a string or a pair of strings."""
+    """Return the sentences as a list, or raise an `InputError` that names the first wrong one.
+
+    Each must be a string or a pair of strings.
+    """
     if isinstance(sentences, (bytes, dict)) or not isinstance(sentences, Iterable):
         raise InputError(f"sentences must be a string or a list of strings, not {type(sentences).__name__}")
     return [_check_sentence(i, sentence) for i, sentence in enumerate(sentences)]
@@ -119,7 +126,10 @@ def _check_sentence(i: int, sentence: Any) -> Sentence:
 
 
 def _check_unicode(what: str, text: str) -> str:
-    """The text, which may come from a file name or from JSON and hold half a character; `tokenizers` takes no such."""
+    """Return the text, or raise `InputError` if it holds half of a surrogate pair, which `tokenizers` cannot read.
+
+    Strings from file names and from JSON may hold one.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -128,12 +138,15 @@ def _check_unicode(what: str, text: str) -> str:
 
 
 def add_prompt(prompt: str, sentences: list[Sentence]) -> list[Sentence]:
-    """The prompt in front of each sentence, or of the first text of a pair."""
+    """Put the prompt in front of each sentence, or of the first text of a pair."""
     return [prompt + s if isinstance(s, str) else (prompt + s[0], s[1]) for s in sentences]
 
 
 def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None) -> str:
-    """`prompt` itself, else the model's prompt of that name, else its default prompt, else ""; raises `InputError`."""
+    """Return `prompt`, or else the model's prompt called `prompt_name`, or else its default prompt, or else "".
+
+    Raises `InputError`.
+    """
     if prompt is None and prompt_name is None:
         return text.prompts.get(text.default_prompt_name or "", "")
     if prompt is None:
@@ -149,7 +162,7 @@ def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None)
 
 
 def slices(sentences: list[Sentence]) -> Iterator[range]:
-    """Neighbouring sentences, as many as are worth tokenizing at a time."""
+    """Yield ranges of consecutive sentences to tokenize at one time, within SLICE_SENTENCES and SLICE_CHARACTERS."""
     first = characters = 0
     for i, sentence in enumerate(sentences):
         size = len(sentence) if isinstance(sentence, str) else len(sentence[0]) + len(sentence[1])
@@ -162,7 +175,10 @@ def slices(sentences: list[Sentence]) -> Iterator[range]:
 
 
 def batches(lengths: list[int], max_tokens: int, batch_size: int | None) -> Iterator[list[int]]:
-    """Numbers of sequences, the longest first, in batches of at most `max_tokens` tokens and `batch_size` sequences."""
+    """Group sequences into batches of at most `max_tokens` tokens and `batch_size` sequences, the longest ones first.
+
+    Yields lists of indices into `lengths`. A sequence longer than `max_tokens` is a batch by itself.
+    """
     batch: list[int] = []
     tokens = 0
     for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
@@ -177,9 +193,9 @@ def batches(lengths: list[int], max_tokens: int, batch_size: int | None) -> Iter
 
 @contextmanager
 def progress(total: int, show: bool | None) -> Iterator[Callable[[int], object]]:
-    """A progress bar over sentences, as a function to call with how many more are done.
+    """Show a progress bar over sentences; yields a function to call with the number of sentences just completed.
 
-    With None there is one when the log is at level INFO or DEBUG and tqdm is installed.
+    If `show` is None, the bar appears when the log level is INFO or DEBUG and tqdm is installed.
     """
     if show is None:
         show = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG) and find_spec("tqdm") is not None
@@ -191,6 +207,6 @@ def progress(total: int, show: bool | None) -> Iterator[Callable[[int], object]]
 
 
 def _shown(value: Any) -> str:
-    """A value's type and, as far as it is short, the value."""
+    """Return a value's type and its repr, cut to 60 characters, for an error message."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
