@@ -1,1 +1,1 @@
-"""Weights on disk: the engine's own `.npz`, and `.safetensors` read as it is."""
+"""Read and write weight files: the engine's own `.npz`, and `.safetensors` (read only)."""

@@ -1,9 +1,9 @@
-"""Where the members of a zip archive lie: the small part of the format that NumPy writes, read with distrust.
+"""List the members of a zip archive and check every header: the small part of the format that NumPy writes.
 
-The standard library's `zipfile` cannot say where a member's data starts, follows sizes without comparing the two places
-that state them, and builds an object per directory entry before anything can be checked. This reader accepts one
-reading of a file or none: the archive must fill the file, both headers of a member must agree, and no two members may
-share a byte. Layout and field names follow PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.
+The standard library's `zipfile` cannot say where a member's data starts, uses sizes without comparing the two places
+that state them, and builds an object per directory entry before anything can be checked. This reader accepts a file
+only if it has exactly one reading: the archive must fill the file, both headers of a member must agree, and no two
+members may share a byte. Layout and field names follow PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.
 
     member 0: local header, name, extra, data   member 1 ...   directory   [zip64 end record, its locator]   end record
 """
@@ -46,7 +46,7 @@ class Member:
 
 
 def list_members(data: mmap) -> list[Member]:
-    """The members of the archive that fills `data`, in order of position; raises `FormatError`."""
+    """Return the members of the archive that fills `data`, in order of position; raises `FormatError`."""
     count, directory, end = _find_directory(data)
     members = []
     position = directory
@@ -65,7 +65,7 @@ def list_members(data: mmap) -> list[Member]:
 
 
 def _find_directory(data: mmap) -> tuple[int, int, int]:
-    """Number of entries, start and end of the central directory."""
+    """Return the number of entries, the start and the end of the central directory."""
     last = len(data) - _END.size
     if last < 0 or data[:2] != b"PK":
         raise FormatError("not a zip archive")
@@ -88,7 +88,10 @@ def _find_directory(data: mmap) -> tuple[int, int, int]:
 
 
 def _read_zip64_end(data: mmap, last: int) -> tuple[int, list[int]]:
-    """Position of the zip64 end record before the end record at `last`, and its six values, in that record's order."""
+    """Return the position of the zip64 end record and its six values, in the order in which the record stores them.
+
+    `last` is the position of the ordinary end record, which follows it.
+    """
     at = last - _ZIP64_LOCATOR.size - _ZIP64_END.size
     if at < 0 or _ZIP64_LOCATOR.unpack_from(data, last - _ZIP64_LOCATOR.size) != (b"PK\6\7", 0, at, 1):
         raise FormatError("the zip64 end record is not where its locator says")
@@ -99,7 +102,7 @@ def _read_zip64_end(data: mmap, last: int) -> tuple[int, list[int]]:
 
 
 def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Member, int]:
-    """The member whose directory entry is at `position`, and the position of the next entry."""
+    """Return the member whose directory entry is at `position`, and the position of the next entry."""
     if position + _CENTRAL.size > end:
         raise FormatError("the zip directory is cut short")
     (magic, _, _, flags, method, _, _, crc, compressed_size, size, name_length, extra_length, comment_length,
@@ -129,7 +132,7 @@ def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Me
 
 
 def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, int, int, int]) -> int:
-    """Offset of a member's data, once its local header is found to agree with the directory entry."""
+    """Return the offset of a member's data, after checking that its local header agrees with the directory entry."""
     fields: tuple[Any, ...] = _LOCAL.unpack_from(data, header)
     magic, _, flags, method, _, _, crc, compressed_size, size, name_length, extra_length = fields
     name_at = header + _LOCAL.size
@@ -138,7 +141,7 @@ def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, i
     size, compressed_size = _widen(data[extra_at:start], name.decode(), size, compressed_size)
     local = (flags, method, crc, size, compressed_size)
     if flags & _STREAMED and not (crc or size or compressed_size):
-        # A writer that cannot seek back leaves zeros here and is right in the directory.
+        # A writer that cannot seek back leaves zeros here and states the sizes in the directory only.
         local = (flags, method, *stated[2:])
     if magic != b"PK\3\4" or data[name_at:extra_at] != name or local != stated:
         raise FormatError(f"the two headers of member {name.decode()!r} disagree")
@@ -146,7 +149,7 @@ def _check_local(data: mmap, header: int, name: bytes, stated: tuple[int, int, i
 
 
 def _widen(extra: bytes, name: str, *values: int) -> list[int]:
-    """`values` with each saturated one replaced by its 64-bit form from the zip64 block of the extra field."""
+    """Return `values`, each saturated value replaced by its 64-bit form from the zip64 block of the extra field."""
     wide = _zip64_block(extra, name) if _SATURATED in values else b""
     result = []
     for value in values:

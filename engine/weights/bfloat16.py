@@ -1,4 +1,4 @@
-"""bfloat16, which NumPy lacks: the upper 16 bits of a float32, kept as uint16."""
+"""Convert between float32 and bfloat16, which NumPy lacks: uint16 holds the upper 16 bits of a float32."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..errors import WeightsError
 
 
 def to_bfloat16(array: np.ndarray) -> np.ndarray:
-    """The bits of float32 numbers rounded to bfloat16, half to even: uint16 of the same shape.
+    """Round float32 numbers to bfloat16, half to even, and return the bits: uint16 of the same shape.
 
-    Raises `WeightsError` for NaN, infinity and what would round to it.
+    Raises `WeightsError` for NaN, infinity and numbers that would round to infinity.
     """
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     rounded = bits >> 16
@@ -19,12 +19,12 @@ def to_bfloat16(array: np.ndarray) -> np.ndarray:
     rounded += bits
     rounded >>= 16
     if np.any(rounded & 0x7F80 == 0x7F80):
-        raise WeightsError("bfloat16 is for finite numbers up to 3.39e38, and an array holds others")
+        raise WeightsError("bfloat16 holds finite numbers up to 3.39e38, and an array has other values")
     return rounded.astype(np.uint16)
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """The float32 numbers, exactly, whose bfloat16 bits are given as uint16."""
+    """Return the float32 numbers whose bfloat16 bits are given as uint16; the conversion is exact."""
     wide = bits.astype(np.uint32)
     wide <<= 16
     return wide.view(np.float32)

@@ -1,4 +1,4 @@
-"""Mapping, parsing and replacing files: what both weight formats and the folder readers need."""
+"""Map, parse and replace files, for both weight formats and for the readers of model folders."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _JSON_ADVICE = "copy the model's folder again from its source"
 
 
 class FormatError(Exception):
-    """What is wrong with the contents of a file; `naming` turns it into a `WeightsError` that names the file."""
+    """The contents of a file are wrong; `naming` converts this error to a `WeightsError` that names the file."""
 
 
 @contextmanager
 def naming(path: Path, advice: str) -> Iterator[None]:
-    """Raise any `FormatError` or `OSError` of the block as a `WeightsError`: the file, what is wrong, what to do."""
+    """Convert a `FormatError` or `OSError` of the block to a `WeightsError` with the file, the fault and the advice."""
     try:
         yield
     except FormatError as error:
@@ -35,7 +35,7 @@ def naming(path: Path, advice: str) -> Iterator[None]:
 
 @contextmanager
 def within(path: Path) -> Iterator[None]:
-    """Put the file in front of what a block that interprets its contents complains about."""
+    """Put the file's name in front of the message of an `UnsupportedError` or `WeightsError` that the block raises."""
     try:
         yield
     except (UnsupportedError, WeightsError) as error:
@@ -43,10 +43,10 @@ def within(path: Path) -> Iterator[None]:
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """Map a whole file read-only; arrays over the map keep it alive, and replacing the file leaves them as they were.
+    """Map a whole file read-only; arrays over the map keep it alive, and replacing the file leaves them unchanged.
 
-    A file that another process shortens in place while it is mapped kills the reader with SIGBUS. No check can prevent
-    that: replace model files by renaming, as `replacing` does, and never rewrite them.
+    If another process shortens the file in place while it is mapped, reading it kills this process with SIGBUS. No
+    check can prevent that: replace model files by renaming, as `replacing` does, and never overwrite them.
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
@@ -55,7 +55,7 @@ def map_file(path: Path) -> mmap.mmap:
 
 
 def release_pages(arrays: Iterable[np.ndarray]) -> None:
-    """Give the memory behind mapped arrays back to the system, which reads it from their files again when needed."""
+    """Return the memory of mapped arrays to the system, which reads their pages from the files again when needed."""
     maps = {id(mapped): mapped for mapped in map(_map_behind, arrays) if mapped is not None}
     if hasattr(mmap, "MADV_DONTNEED"):
         for mapped in maps.values():
@@ -72,7 +72,7 @@ def _map_behind(array: np.ndarray) -> mmap.mmap | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when the block ends well, and vanishes when it does not."""
+    """Open a new file that replaces `path` if the block succeeds, and is deleted if it fails."""
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -85,7 +85,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of a UTF-8 JSON text; bad syntax, absurd nesting and duplicate keys raise `FormatError`."""
+    """Return the value of a UTF-8 JSON text; wrong syntax, too deep nesting and duplicate keys raise `FormatError`."""
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_distinct)
     except RecursionError:
@@ -95,7 +95,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
-    """As `parse_json`, for a text that must be a JSON object."""
+    """Return the value of a UTF-8 JSON text that must be an object, as `parse_json` does."""
     value = parse_json(data)
     if not isinstance(value, dict):
         raise FormatError(f"expected a JSON object, found {type(value).__name__}")
@@ -103,13 +103,13 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object that a file holds; raises `WeightsError`."""
+    """Return the JSON object that a file holds; raises `WeightsError`."""
     with naming(path, _JSON_ADVICE):
         return parse_object(read_bytes(path, _MAX_JSON))
 
 
 def read_list(path: Path) -> list[Any]:
-    """The JSON list that a file holds; raises `WeightsError`."""
+    """Return the JSON list that a file holds; raises `WeightsError`."""
     with naming(path, _JSON_ADVICE):
         value = parse_json(read_bytes(path, _MAX_JSON))
         if not isinstance(value, list):
@@ -118,11 +118,11 @@ def read_list(path: Path) -> list[Any]:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The contents of a file of at most `limit` bytes."""
+    """Return the contents of a file of at most `limit` bytes."""
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise FormatError(f"larger than the {limit:,} bytes that such a file may have")
+        raise FormatError(f"the file has more than the {limit:,} bytes that are allowed")
     return data
 
 

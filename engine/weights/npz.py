@@ -1,8 +1,8 @@
-"""The engine's own weights file: an `.npz` that is memory-mapped.
+"""Read and write the engine's own weights file: an `.npz` whose arrays are memory-mapped.
 
-Members are stored uncompressed, and each array's numbers start at a multiple of 64 bytes in the file, so that reading
-is mapping: an array is a read-only view into one shared map, and processes that load the same file share its pages.
-`numpy.load` reads these files, and files of plain `numpy.savez` and `numpy.savez_compressed` are read here too.
+Members are stored uncompressed, and each array's numbers start at a multiple of 64 bytes in the file. Therefore reading
+needs no copy: an array is a read-only view into one shared map, and processes that load the same file share its pages.
+`numpy.load` reads these files. This module also reads the files of `numpy.savez` and `numpy.savez_compressed`.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from .archive import STORED, Member, list_members
 from .files import FormatError, map_file, naming, replacing
 
 ALIGNMENT = 64
-"""Of an array's first byte in the file: a cache line, and the widest vector register."""
+"""Alignment in bytes of an array's first byte in the file: one cache line, and the widest vector register."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _ADVICE = "write it again with save_model or numpy.savez, or copy it again from its source"
 _LOCAL_HEADER = 30
 _ZIP64_EXTRA = 20
 _ZIP64_FROM = 2**31 - 2**16
-"""Bytes of an array from which its member gets 64-bit sizes: zipfile must be told before it writes."""
+"""Arrays of at least this many bytes get 64-bit sizes, which zipfile must be told before it writes."""
 _PADDING_ID = 0xD935
-"""The zip extra field that Android's zipalign uses for the same purpose; readers skip it."""
+"""Identifier of a zip extra field that holds padding; Android's zipalign uses the same one, and readers skip it."""
 
 _READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint16, "i1": np.int8, "u1": np.uint8}
-"""What becomes of numbers, by their dtype without its byte order."""
+"""The dtype that an array is read as, for each stored dtype without its byte order."""
 
 _MAX_NPY_HEADER = 10_000
 _MAX_DIMENSIONS = 8
 _MAX_INFLATION = 100
-"""Most bytes that one byte of the file may unpack to, on the whole; trained weights stay far below it."""
+"""Limit on the unpacked size of all members, in bytes per byte of the file; trained weights stay far below it."""
 _FREE_INFLATION = 2**26
-"""What any file may unpack to, however small it is."""
+"""Unpacked size in bytes that is always allowed, however small the file is."""
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays under their names, aligned and uncompressed; equal arrays give equal bytes.
+    """Write arrays under their names, aligned and uncompressed; equal arrays give equal files.
 
-    The file appears, or replaces an older one, only when it is complete. Raises `WeightsError` for a name that is not
-    made of letters, digits, `_`, `.` and `-`, for an array that is empty or holds Python objects, and when the file
-    cannot be written.
+    The file appears at `path`, or replaces an older file, only when it is complete. Raises `WeightsError` for a name
+    that has characters other than letters, digits, `_`, `.` and `-`, for an array that is empty or holds Python
+    objects, and when the file cannot be written.
     """
     for name, array in arrays.items():
         if not _NAME.fullmatch(name):
@@ -70,18 +70,20 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
                 padding = -(end_of_header + 4) % ALIGNMENT
                 member.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
                 with archive.open(member, "w", force_zip64=zip64) as stream:
-                    # The .npy header is itself padded to 64 bytes: an aligned member has aligned numbers.
+                    # NumPy pads the .npy header to a multiple of 64 bytes, so that aligning the member aligns its
+                    # numbers.
                     np.lib.format.write_array(stream, np.require(array, requirements="C"), (1, 0), allow_pickle=False)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """All arrays of an `.npz`, read-only and C-contiguous: floats as float32; int8, uint8, uint16 and str as they are.
+    """Return all arrays of an `.npz`, read-only and C-contiguous.
 
-    Stored little-endian float32, uint16, int8 and uint8 come back as views of one memory map, anything else is
-    converted. Every byte is checked against the archive's checksums. A file that is damaged, hostile or of another kind
-    raises `WeightsError`; nothing is ever unpickled, and no more is allocated than a fixed multiple of the file's size.
+    Floats are returned as float32; int8, uint8, uint16 and str keep their dtype. Little-endian float32, uint16, int8
+    and uint8 arrays that are stored uncompressed are views of one memory map; all others are converted. Every byte is
+    checked against the archive's checksums. A file that is damaged, hostile or of another kind raises `WeightsError`.
+    Nothing is ever unpickled, and the memory allocated is limited to a fixed multiple of the file's size.
     """
     path = Path(path)
     with naming(path, _ADVICE):
@@ -122,7 +124,7 @@ def _inflate(contents: memoryview, member: Member) -> bytes:
 
 
 def _parse_npy(contents: memoryview, name: str) -> np.ndarray:
-    """The array of one `.npy` member: a view of `contents` where its layout allows that, a converted copy where not."""
+    """Return the array of one `.npy` member: a view of `contents` if its layout allows, otherwise a converted copy."""
     shape, fortran_order, dtype, start = _npy_header(contents, name)
     if dtype.hasobject:
         raise FormatError(f"member {name!r} holds pickled Python objects, which are never loaded")
@@ -138,19 +140,19 @@ def _parse_npy(contents: memoryview, name: str) -> np.ndarray:
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
     if dtype.kind == "U":
         return array
-    with np.errstate(over="ignore"):  # a float64 too large becomes infinity, which is reported with all else
+    with np.errstate(over="ignore"):  # a float64 beyond float32's range becomes infinity, which a later check reports
         array = np.require(array, _READABLE[dtype.str[1:]], ["C", "A"])
     array.flags.writeable = False
     return array
 
 
 def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Shape, order and dtype from a `.npy` header, and the offset at which the numbers start."""
+    """Return the shape, the order and the dtype from a `.npy` header, and the offset at which the numbers start."""
     stream = io.BytesIO(contents[:_MAX_NPY_HEADER + 12])
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         read = readers[np.lib.format.read_magic(stream)]
         shape, fortran_order, dtype = read(stream, max_header_size=_MAX_NPY_HEADER)
-    except Exception:  # the header is a Python literal: a hostile one fails in the tokenizer, the parser or in dtype()
+    except Exception:  # the header is a Python literal, and a hostile one can fail in the tokenizer, parser or dtype()
         raise FormatError(f"member {name!r} does not start with a valid .npy header") from None
     return shape, fortran_order, dtype, stream.tell()

@@ -1,9 +1,9 @@
-"""Reading `.safetensors`: eight bytes with the length of a JSON header, the header, then all tensors end to end.
+"""Read `.safetensors` files: 8 bytes with the length of a JSON header, the header, then the data of all tensors.
 
     {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"key": "text"}}
 
-Offsets count from the end of the header. The limits of the format are enforced: a header of at most 100 MB that starts
-with `{`, no duplicate names, and tensors that cover the data without a hole or an overlap.
+Offsets count from the end of the header. The limits of the format are enforced: the header has at most 100 MB and
+starts with `{`, no name occurs twice, and the tensors cover the data without a hole or an overlap.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ class _Tensor:
 
 
 def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
-    """The tensors of a file as read-only arrays, float32 or bfloat16's bits, under the names that `rename` gives them.
+    """Return the tensors of a file as read-only arrays, under the names that `rename` returns for them.
 
-    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 come back as views
-    of one memory map, BF16 as uint16; F16 is widened, F64 rounded. Raises `WeightsError` for a file that breaks the
-    format, for any other dtype, and for two tensors with the same new name.
+    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 tensors are views of
+    one memory map; a BF16 tensor is returned as its bits in uint16. F16 is converted to float32 exactly, and F64 is
+    rounded to float32. Raises `WeightsError` for a file that breaks the format, for any other dtype, and for two
+    tensors with the same new name.
     """
     path = Path(path)
     with naming(path, _ADVICE):
@@ -63,7 +64,10 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
 
 
 def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
-    """As `read_safetensors`, for a model in several files beside `index`, the `model.safetensors.index.json`."""
+    """Return the tensors of a model that is split into several files, as `read_safetensors` does for one file.
+
+    `index` is the path of `model.safetensors.index.json`; the other files lie beside it.
+    """
     index = Path(index)
     shards = read_object(index).get("weight_map")
     with naming(index, _ADVICE):
@@ -87,9 +91,9 @@ def _is_file_name(name: str) -> bool:
 
 
 def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
-    """All tensors in order of position, and the offset at which their data starts."""
+    """Return all tensors in order of position, and the offset at which their data starts."""
     if len(data) < 8:
-        raise FormatError("too short to be a safetensors file")
+        raise FormatError("the file is too short to be a safetensors file")
     length = int.from_bytes(data[:8], "little")
     start = 8 + length
     if length > MAX_HEADER or start > len(data):
@@ -136,13 +140,13 @@ def _are_sizes(values: Any) -> bool:
 
 
 def _read_tensor(data: mmap, start: int, tensor: _Tensor) -> np.ndarray:
-    """The tensor as read-only float32 or uint16: a view of the map when it is F32 or BF16, and aligned."""
+    """Return the tensor as read-only float32 or uint16: a view of the map when it is F32 or BF16 and aligned."""
     if tensor.dtype not in _READABLE:
         raise FormatError(f"tensor {tensor.name!r} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
     if tensor.begin == tensor.end:
         raise FormatError(f"tensor {tensor.name!r} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
-    with np.errstate(over="ignore"):  # an F64 too large becomes infinity, which is reported with all else
+    with np.errstate(over="ignore"):  # an F64 beyond float32's range becomes infinity, which a later check reports
         array = np.require(flat.reshape(tensor.shape), np.uint16 if tensor.dtype == "BF16" else np.float32, ["C", "A"])
     array.flags.writeable = False
     return array
