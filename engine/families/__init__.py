@@ -1,7 +1,8 @@
-"""Model families: each turns a Hugging Face config and its tensor names into the engine's own.
+"""Convert the config and the tensor names of Hugging Face models to the engine's own, family by family.
 
-A family is a module with two functions, `read_config(values) -> ModelConfig` and `rename(name) -> str | None`, where
-None marks a tensor that the encoder has no use for. To add one, write the module and enter its model_type below.
+A family is a module with two functions: `read_config(values) -> ModelConfig` and `rename(name) -> str | None`. `rename`
+returns None for a tensor that the encoder does not use. To add a family, write its module and enter its model_type in
+FAMILIES below.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from . import bert, distilbert, roberta
 
 
 class Family(Protocol):
-    """What a family's module provides."""
+    """The functions that a family's module provides."""
 
     def read_config(self, values: dict[str, Any]) -> ModelConfig:
-        """The architecture that the contents of a config.json describe."""
+        """Return the architecture that the contents of a config.json describe."""
 
     def rename(self, name: str) -> str | None:
-        """Canonical name of a tensor, None for one that is left out, and an unknown name as it is."""
+        """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged."""
 
 
 FAMILIES: dict[str, Family] = {
@@ -30,11 +31,11 @@ FAMILIES: dict[str, Family] = {
     "roberta": roberta,
     "xlm-roberta": roberta,
 }
-"""model_type of config.json -> module."""
+"""The module of each model_type of config.json."""
 
 
 def get_family(values: dict[str, Any]) -> Family:
-    """The family of the model that a config.json describes; raises `UnsupportedError` for one that is not known."""
+    """Return the family of the model that a config.json describes; raises `UnsupportedError` for an unknown family."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str):
         raise WeightsError(f"model_type must name a model family ({', '.join(FAMILIES)}), not {model_type!r}")

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2018) and what shares its architecture: MiniLM, BGE, E5, the first GTE."""
+"""Read BERT (Devlin et al. 2018) and models with its architecture: MiniLM, BGE, E5, the first GTE."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ rename = NAMES.rename
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
-    """The architecture that the contents of a config.json describe; raises `WeightsError` or `UnsupportedError`."""
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
     hidden_size = integer(values, "hidden_size", 768)
     num_heads = integer(values, "num_attention_heads", 12)

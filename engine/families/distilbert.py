@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT without token types, under names of its own."""
+"""Read DistilBERT (Sanh et al. 2019): BERT without token types, with other tensor names and config keys."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ rename = NAMES.rename
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
-    """The architecture that the contents of a config.json describe; raises `WeightsError` or `UnsupportedError`.
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`.
 
-    The position table is read as it is stored: sinusoidal or learnt, it makes no difference here.
+    The position table is read from the weights, so it makes no difference whether it is sinusoidal or learnt.
     """
     refuse_variants(values)
     hidden_size = integer(values, "dim", 768)

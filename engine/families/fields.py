@@ -1,4 +1,4 @@
-"""What the families share: typed reading of config.json, and renaming of tensors by table."""
+"""Read typed values from config.json and rename tensors by a table, for all families."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-"""Name in transformers -> name here. All the tanh forms are one formula; they differ in how they round."""
+"""The engine's name for each activation of transformers.
+
+All the tanh forms compute one formula; they differ only in rounding.
+"""
 
 
 def integer(values: dict[str, Any], key: str, default: int) -> int:
-    """The integer under `key`, or transformers' own default where the config leaves it out."""
+    """Return the integer under `key`, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
     if type(value) is not int:
         raise WeightsError(f"{key} must be an integer, not {value!r}")
@@ -31,7 +34,7 @@ def integer(values: dict[str, Any], key: str, default: int) -> int:
 
 
 def number(values: dict[str, Any], key: str, default: float) -> float:
-    """As `integer`, for a number that may have a fraction."""
+    """Return the number under `key` as a float, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
     if type(value) not in (int, float):
         raise WeightsError(f"{key} must be a number, not {value!r}")
@@ -39,7 +42,7 @@ def number(values: dict[str, Any], key: str, default: float) -> float:
 
 
 def activation(values: dict[str, Any], key: str) -> str:
-    """The engine's name for the activation under `key`; raises `UnsupportedError` for one it does not have."""
+    """Return the engine's name for the activation under `key`; raises `UnsupportedError` for an unknown activation."""
     value = values.get(key, "gelu")
     if not isinstance(value, str) or value not in ACTIVATIONS:
         raise UnsupportedError(f"{key} {value!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
@@ -47,14 +50,14 @@ def activation(values: dict[str, Any], key: str) -> str:
 
 
 def head_width(hidden_size: int, num_heads: int) -> int:
-    """Width of one of `num_heads` equal heads."""
+    """Return the width of one of `num_heads` equal heads."""
     if num_heads < 1 or hidden_size % num_heads:
         raise WeightsError(f"hidden size {hidden_size} cannot be split into {num_heads} attention heads")
     return hidden_size // num_heads
 
 
 def refuse_variants(values: dict[str, Any]) -> None:
-    """Raise `UnsupportedError` for a setting that changes the computation in a way the engine does not follow."""
+    """Raise `UnsupportedError` for a setting that changes the computation in a way that the engine does not support."""
     plain = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
              "pruned_heads": {}, "quantization_config": None}
     for key, expected in plain.items():
@@ -65,25 +68,25 @@ def refuse_variants(values: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Names:
-    """A family's tensor names and their canonical ones."""
+    """The tensor names of a family and the canonical names they are converted to."""
 
     prefix: str
-    """What a model with a head puts before the names of its encoder."""
+    """Prefix of the encoder's tensor names in a model that has a task head."""
     embeddings: Mapping[str, str]
-    """Whole names."""
+    """Canonical name of each embedding tensor, by its full name."""
     layers: str
-    """What precedes a layer's number."""
+    """The part of a tensor name before the layer's number."""
     layer: Mapping[str, str]
-    """What stands between a layer's number and the final `.weight` or `.bias`."""
+    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
     left_out: tuple[str, ...]
-    """Beginnings of the names of heads and buffers, which the encoder does not use."""
+    """Prefixes of the names of task heads and buffers, which the encoder does not use."""
 
     def rename(self, name: str) -> str | None:
-        """Canonical name of a tensor, None for one that is left out, and an unknown name as it is."""
+        """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged."""
         bare = name.removeprefix(self.prefix)
         if bare.startswith(self.left_out):
             return None
-        # Checkpoints converted from TensorFlow keep its names for a norm's scale and shift.
+        # Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
         bare = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare)
         bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", bare)
         if bare in self.embeddings:

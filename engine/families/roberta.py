@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), XLM-RoBERTa, CamemBERT: BERT with positions counted from after the padding id."""
+"""Read RoBERTa (Liu et al. 2019), XLM-RoBERTa and CamemBERT: BERT whose positions start after the padding id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ rename = NAMES.rename
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
-    """The architecture that the contents of a config.json describe; raises `WeightsError` or `UnsupportedError`."""
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     defaults = {"pad_token_id": 1, "vocab_size": 50265 if values.get("model_type") == "roberta" else 30522}
     config = bert.read_config(defaults | values)
     return replace(config, family="roberta", position_offset=config.pad_token_id + 1)

@@ -1,12 +1,12 @@
-"""How a sentence-transformers folder says what stands between text and vectors.
+"""Read from a sentence-transformers folder how the model tokenizes text and pools token vectors.
 
     modules.json                        the modules and the folder of each
     <Transformer>/                      config.json, weights, tokenizer.json, sentence_bert_config.json
-    <Pooling>/config.json               how token vectors become one vector
+    <Pooling>/config.json               pooling modes
     config_sentence_transformers.json   prompts
 
-Files of every version up to 6 are understood. A folder without modules.json is read as SentenceTransformer reads a
-plain Hugging Face model: the mean of the token vectors, not normalised.
+The files of every version up to 6 are supported. A folder without modules.json is read as SentenceTransformer reads a
+plain Hugging Face model: pooling is the mean of the token vectors, and the result is not normalised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..weights.files import naming, read_bytes, read_list, read_object, within
 
 _SETTINGS = tuple(f"sentence_{name}_config.json"
                   for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
-"""The names that the Transformer module's settings have had, in the order in which they are tried."""
+"""The names that the file with the Transformer module's settings has had, in the order in which they are tried."""
 
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -31,24 +31,24 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""Flags of versions before 6 -> modes, in the order in which the results are concatenated."""
+"""The pooling mode of each flag of versions before 6, in the order in which the results are concatenated."""
 
 _MAX_TOKENIZER = 256_000_000
 
 
 @dataclass(frozen=True)
 class Modules:
-    """Where the parts of a model lie."""
+    """The folders of a model's parts."""
 
     folder: Path
     transformer: Path
     pooling: Path | None = None
-    """None in a folder without modules.json."""
+    """None for a model folder without modules.json."""
     normalize: bool = False
 
 
 def find_modules(folder: Path) -> Modules:
-    """The modules of a model folder; raises `UnsupportedError` for any but Transformer, Pooling and Normalize."""
+    """Find the modules of a model folder; raises `UnsupportedError` for any but Transformer, Pooling and Normalize."""
     path = folder / "modules.json"
     if not path.is_file():
         return Modules(folder, folder)
@@ -67,7 +67,7 @@ def find_modules(folder: Path) -> Modules:
 
 
 def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
-    """How the model reads text, or None when its folder has no tokenizer.json."""
+    """Return the text settings of the model, or None when its folder has no tokenizer.json."""
     path = modules.transformer / "tokenizer.json"
     if not path.is_file():
         return None
@@ -93,12 +93,12 @@ def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
 
 
 def _kind(module_type: str) -> str:
-    """Class name of one of the library's own modules; their place in the library has moved between versions."""
+    """Return the class name of a library module, whose package differs between versions, or another's full name."""
     return module_type.rpartition(".")[2] if module_type.startswith("sentence_transformers.") else module_type
 
 
 def _inside(path: Path, relative: str) -> Path:
-    parts = PureWindowsPath(relative)  # knows the separators of every system
+    parts = PureWindowsPath(relative)  # splits at both / and \, whichever system wrote the path
     if parts.anchor or ".." in parts.parts or not relative.isprintable():
         raise WeightsError(f"{path}: the module path {relative!r} leaves the model's folder")
     return path.parent.joinpath(*parts.parts)
@@ -124,7 +124,7 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
 
 
 def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig) -> int | None:
-    """The limit that the settings state, else the tokenizer's; in any case no more than the position table allows."""
+    """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
     path = folder / "tokenizer_config.json"
     tokenizer = read_object(path) if path.is_file() else {}
     overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}
@@ -133,14 +133,14 @@ def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig)
     limit = next((value for value in stated if value is not None), None)
     if limit is None:
         return config.max_tokens
-    # Tokenizers without a limit of their own state 1e30, as an integer or as a float.
+    # A tokenizer without a limit of its own states 1e30, as an integer or as a float.
     if type(limit) not in (int, float) or not limit >= 1:
         raise WeightsError(f"{folder}: the longest sequence must be a positive number of tokens, not {limit!r}")
     return int(min(limit, config.max_tokens or limit))
 
 
 def _pooling(path: Path) -> tuple[tuple[str, ...], bool]:
-    """Pooling modes, and whether the prompt takes part."""
+    """Return the pooling modes, and whether the tokens of the prompt are pooled too."""
     values = read_object(path)
     modes = values.get("pooling_mode")
     if modes is None:
@@ -153,7 +153,7 @@ def _pooling(path: Path) -> tuple[tuple[str, ...], bool]:
 
 
 def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
-    """The prompts by name, and the name of the one that is used when the caller names none."""
+    """Return the prompts by name, and the name of the default prompt or None."""
     values = read_object(path) if path.is_file() else {}
     if values.get("model_type", "SentenceTransformer") != "SentenceTransformer":
         raise UnsupportedError(f"{path}: model_type {values['model_type']!r} is not supported; "
