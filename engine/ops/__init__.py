@@ -1,24 +1,25 @@
-"""Single operations of transformers on NumPy arrays: attention of every kind, and what stands around it.
+"""Run single operations of transformers on NumPy arrays: attention of every kind, linear maps, norms and others.
 
     import engine, numpy as np
 
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 512, 64), np.float32)      # [B,H,T,d]
     out = engine.ops.attention(q, k, v, causal=True, window=(128, None))
 
-Arrays are float32, with any strides; so is the result, which is always a new array. Linear weights are stored as in
-PyTorch, [out, in]. Nothing is broadcast unless a description says so, no argument is changed, and no backend stands in
-for another. Letters as in `engine.config`, and S keys, G key heads, e width of a value.
+Arguments are float32 arrays with any strides, and the result is always a new float32 array. Linear weights are stored
+as in PyTorch, [out, in]. An array is broadcast only where a docstring says so, no argument is changed, and no backend
+replaces another. Dimension letters are those of `engine.config`, and S keys, G key heads, e width of a value vector.
 
     attention.py   attention                          linear.py      linear, ffn
     rowwise.py     norms, softmax, activations        positions.py   rotary, ALiBi, T5's relative positions
-    layers.py      multi-head attention and a layer   arguments.py   the checks they share
+    layers.py      multi-head attention and a layer   arguments.py   argument checks that all of them use
 
-All of them raise `InputError` for a wrong type, shape or value. Those that compute on a backend take
-    backend    a name that `engine info` lists; None for the fastest that works here
-    threads    at most so many; None for as many CPUs as the process may use, which is also the most it gets (both are
-               found out at the first call, and remembered)
-and raise `BackendUnavailable` for one that cannot run here. With backend="reference" they work in float64 too, all
-arrays alike; elsewhere that is an `UnsupportedError`.
+All operations raise `InputError` for a wrong type, shape or value. The operations that run on a backend have two more
+arguments:
+    backend    a name that `engine info` lists; None for the fastest backend that works here
+    threads    maximum number of threads; None for all CPUs that the process may use, which is also the upper limit
+The choice of backend and the number of CPUs are determined at the first call and remembered. These operations raise
+`BackendUnavailable` for a backend that cannot run here. With backend="reference" they also compute in float64, if all
+arrays are float64; other backends raise `UnsupportedError` for float64.
 """
 
 from .attention import attention

@@ -1,4 +1,4 @@
-"""Checks that all operations share: types, shapes in letters, and the backend that is to run the call."""
+"""Check the arguments of all operations: dtypes, shapes in letters, and the backend that runs the call."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..cpus import choose_threads
 from ..errors import InputError, UnsupportedError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
-"""What `activation=` takes: the names of `engine.config`."""
+"""Values that `activation=` accepts: the names of `engine.config`, and silu."""
 
 _NEVER_ZERO = frozenset("HGdDKF")
 
 
 class Arguments:
-    """The arrays of one call, checked one after the other: all of one dtype, and a letter stands for one size."""
+    """Checks the arrays of one call in order: all have one dtype, and each letter stands for one size."""
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
@@ -30,7 +30,7 @@ class Arguments:
         self._leading: tuple[int, ...] | None = None
 
     def floats(self, name: str, value: Any) -> np.ndarray:
-        """A float array of any shape, of the same dtype as those before it."""
+        """Check a float array of any shape; it must have the dtype of the arrays before it."""
         if not isinstance(value, np.ndarray):
             raise InputError(
                 f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "
@@ -44,13 +44,13 @@ class Arguments:
                 f"{name} must be {expected}, not {value.dtype}; convert it with "
                 f"{name}.astype(np.{self.dtype or 'float32'})"
             )
-        # Fields of packed records lie at odd places, which no backend reads.
+        # The fields of packed records can be unaligned, and no backend reads unaligned numbers.
         return np.array(value) if not value.flags.aligned else np.asarray(value)
 
     def array(self, name: str, value: Any, shape: str) -> np.ndarray:
-        """A float array of a shape like "B T D", or "... D" for any axes in front, the same wherever they are named.
+        """Check a float array whose shape is given as "B T D", or as "... D" for any number of leading axes.
 
-        A letter is bound by the first array that has it.
+        The first array with a letter sets the size of the letter, and the first array with "..." sets the leading axes.
         """
         array = self.floats(name, value)
         letters = shape.removeprefix("... ").split()
@@ -67,23 +67,23 @@ class Arguments:
         return array
 
     def optional(self, name: str, value: Any, shape: str) -> np.ndarray | None:
-        """As `array`, but None stays None."""
+        """Return None for None; check any other value as `array` does."""
         return None if value is None else self.array(name, value, shape)
 
     def ops(self, backend: str | None, threads: int | None) -> Ops:
-        """The operations of the backend that the caller chose, which has to have the dtype of the arrays."""
+        """Return the operations of the chosen backend, after checking that it computes in the dtype of the arrays."""
         name = "auto" if backend is None else backend
         if not isinstance(name, str):
             raise InputError(f"backend must be None or the name of a backend, not {backend!r}")
         if self.dtype == np.float64 and name != "reference":
             raise UnsupportedError(
-                f"float64, which {self._first} is, works with backend='reference' only; for the others convert all "
-                "arrays with astype(np.float32)"
+                f"float64, which {self._first} is, works with backend='reference' only; for other backends convert "
+                "all arrays with astype(np.float32)"
             )
         return _ops(name, threads)
 
     def _describe(self, letters: list[str], any_axes: bool) -> str:
-        """The shape in letters, with what is known of them."""
+        """Format the shape in letters, with the sizes that are already set."""
         text = f"[{','.join(['...'] * any_axes + letters)}]"
         facts = [f"{letter}={self.sizes[letter]}" for letter in letters if letter in self.sizes]
         if any_axes and self._leading is not None:
@@ -94,12 +94,13 @@ class Arguments:
 
 @lru_cache(maxsize=64, typed=True)
 def _ops(backend: str, threads: int | None) -> Ops:
-    # Remembered for the life of the process: asking the system for its CPUs takes longer than a small operation.
+    # The result is cached for the life of the process: asking the system for its CPUs takes longer than a small
+    # operation.
     return get_backend(backend).ops(choose_threads(threads))
 
 
 def number(name: str, value: Any, least: float = -math.inf) -> float:
-    """A finite number that is at least `least`."""
+    """Return `value` as a finite float that is at least `least`."""
     try:
         result = float(value)
     except (TypeError, ValueError):
@@ -111,7 +112,7 @@ def number(name: str, value: Any, least: float = -math.inf) -> float:
 
 
 def integer(name: str, value: Any, least: int) -> int:
-    """An int, Python's or NumPy's, that is at least `least`."""
+    """Return `value`, a Python or NumPy integer, as an int that is at least `least`."""
     try:
         result = operator.index(value)
     except TypeError:
@@ -122,10 +123,13 @@ def integer(name: str, value: Any, least: int) -> int:
 
 
 def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndarray:
-    """Integers [B] from `least` to `most`, one for each sequence; a single one is for all of them. int64."""
+    """Return int64 [B], one integer from `least` to `most` for each of B=`size` sequences.
+
+    `value` holds one integer for each sequence, or one integer for all of them.
+    """
     array = np.asarray(value)
     array = np.full(size, array) if array.ndim == 0 else array
-    # An empty list is a float array to NumPy; there is nothing in it whose type could be wrong.
+    # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if array.shape != (size,) or (array.size and array.dtype.kind not in "iu"):
         came = f"{array.dtype} {list(np.shape(value))}"
         raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {came}")
@@ -137,7 +141,7 @@ def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndar
 
 
 def activation_name(value: Any) -> str:
-    """One of `ACTIVATIONS`."""
+    """Return `value` after checking that it is one of `ACTIVATIONS`."""
     if value not in ACTIVATIONS:
         raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {value!r}")
     return str(value)

@@ -1,4 +1,4 @@
-"""Attention: one operation for every kind of it."""
+"""Compute attention of every kind with one operation."""
 
 from __future__ import annotations
 
@@ -32,37 +32,41 @@ def attention(
     backend: str | None = None,
     threads: int | None = None,
 ) -> np.ndarray:
-    """softmax(scores) v, where scores = q k^T * scale, with whatever the options do to them: float32 [B,H,T,e].
+    """Return softmax(scores) v, where scores = q k^T * scale, changed by the options below: float32 [B,H,T,e].
 
-    q [B,H,T,d], k [B,G,S,d], v [B,G,S,e]. G divides H, and query head h reads key head h // (H/G): G = H is multi-head
-    attention (Vaswani et al. 2017, section 3.2), G = 1 multi-query (Shazeer, arXiv:1911.02150), between them
-    grouped-query attention (Ainslie et al., arXiv:2305.13245). k and v of another sequence make it cross-attention.
+    q [B,H,T,d], k [B,G,S,d], v [B,G,S,e]. G divides H, and query head h reads key head h // (H/G). G = H is multi-head
+    attention (Vaswani et al. 2017, section 3.2), G = 1 is multi-query attention (Shazeer, arXiv:1911.02150), and other
+    values are grouped-query attention (Ainslie et al., arXiv:2305.13245). If k and v come from another sequence than q,
+    it is cross-attention.
 
-    The scores, step by step:
-        scale       they are multiplied by it; None for 1/sqrt(d)
-        softcap     c > 0 bends them into (-c, c): c tanh(score/c) (Gemma 2, arXiv:2408.00118); 0 for none
-        bias        float array that broadcasts to [B,H,T,S], added
-        score_mod   function (score, b, h, q_index, kv_index) -> score, of the numbers of the sequence, query head,
-                    query and key, each from 0. Where it is compiled it needs Numba; "reference" calls it as it is
+    These options change the scores, in this order:
+        scale       factor of the scores; None for 1/sqrt(d)
+        softcap     c > 0 maps each score into (-c, c): c tanh(score/c) (Gemma 2, arXiv:2408.00118); 0 for no cap
+        bias        float array that broadcasts to [B,H,T,S] and is added to the scores
+        score_mod   function (score, b, h, q_index, kv_index) -> score; the indices of the sequence, the query head, the
+                    query and the key count from 0. "reference" calls the function; other backends compile it with Numba
 
-    Then the keys that a query sees. Query t stands at place p = t + q_offset among the keys:
-        q_offset    int, or integers [B]; None for 0, so that the first query is beside the first key. With a cache
-                    of keys it is the number of those that came before the queries
-        causal      keys s <= p only
-        window      (left, right): keys p - left <= s <= p + right only; None leaves a side open (Beltagy et al.,
-                    arXiv:2004.05150)
-        mask        bool array that broadcasts to [B,H,T,S]: True where the query may look at the key
-        kv_lengths  int, or integers [B], from 0 to S: sequence b has only so many keys, from the first
+    These options select the keys that a query sees. Query t has the position p = t + q_offset among the keys:
+        q_offset    int, or integers [B]; None for 0, which puts the first query at the position of the first key. With
+                    a key cache it is the number of cached keys before the queries
+        causal      the query sees only keys s <= p
+        window      (left, right): the query sees only keys p - left <= s <= p + right; None sets no limit on that side
+                    (Beltagy et al., arXiv:2004.05150)
+        mask        bool array that broadcasts to [B,H,T,S]: True where the query sees the key
+        kv_lengths  int, or integers [B], from 0 to S: sequence b has only its first kv_lengths[b] keys
 
-    A key that is not seen does not exist for that query, whatever its k, v and bias hold, nor does one whose score is
-    -inf. A query that is left with no key gets zeros. NaN in what is seen gives NaN.
+    A key that a query does not see has no effect on its result, whatever its k, v and bias hold. The same is true of a
+    key whose score is -inf. A query that sees no key gets zeros. NaN in an input that a query sees makes its result
+    NaN.
 
-    Time grows with the pairs inside the causal and windowed band and the lengths, memory with T alone: scores are made
-    in blocks and summed as they come (Milakov and Gimelshein, arXiv:1805.02867). The reference holds one head's [T,S].
-    Bias and mask are read in place, never spread out: mask[:, None, None] of a padding mask [B,S] costs nothing.
+    Time grows with the number of (query, key) pairs within the causal limit, the window and the lengths; memory grows
+    with T alone, because scores are computed in blocks and summed at once (Milakov and Gimelshein, arXiv:1805.02867).
+    The reference backend holds the [T,S] scores of one head. Bias and mask are read in place and never expanded, so
+    that mask[:, None, None] of a padding mask [B,S] uses no memory.
 
-    Raises `InputError`; `UnsupportedError` for a score_mod that cannot be compiled and float64 off the reference;
-    `BackendUnavailable`, also for a score_mod without Numba.
+    Raises `InputError`. Raises `UnsupportedError` for a score_mod that cannot be compiled, and for float64 on a backend
+    other than the reference. Raises `BackendUnavailable` for a backend that cannot run here, and for a score_mod
+    without Numba.
     """
     arguments = Arguments()
     q = arguments.array("q", q, "B H T d")
@@ -92,7 +96,7 @@ def attention(
 
 
 def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray, np.ndarray]:
-    """low and high, int64 [B] each: query t sees keys t + low <= s < t + high."""
+    """Return low and high, int64 [B] each: query t sees keys t + low <= s < t + high."""
     offset = integers("q_offset", 0 if q_offset is None else q_offset, B, -_FARTHEST, _FARTHEST)
     left, right = _check_window(window)
     low = np.full(B, -UNBOUNDED) if left is None else offset - left
@@ -119,16 +123,16 @@ def _check_mask(mask: Any) -> np.ndarray:
     what = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
     raise InputError(
         f"mask must be a bool array, True where a query may look at a key, not {what}; convert it with "
-        "np.asarray(mask, bool), or pass one that is to be added to the scores as bias"
+        "np.asarray(mask, bool), or, if its numbers are to be added to the scores, pass it as bias"
     )
 
 
 def _spread(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array as a view of that shape."""
+    """Return a view of the array, broadcast to the shape."""
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InputError(
             f"{name} must broadcast to [B,H,T,S], here {list(shape)}, and {list(array.shape)} does not; "
-            f"one for each key [B,S] is passed as {name}[:, None, None]"
+            f"an array [B,S] with one value for each key is passed as {name}[:, None, None]"
         ) from None

@@ -1,4 +1,4 @@
-"""Linear maps, and the feed-forward networks made of two or three of them."""
+"""Compute linear maps, and feed-forward networks of two or three linear maps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ def linear(
     backend: str | None = None,
     threads: int | None = None,
 ) -> np.ndarray:
-    """activation(x weight^T + bias) + residual: [...,N].
+    """Return activation(x weight^T + bias) + residual: [...,N].
 
-    x [...,K], weight [N,K], bias [N], residual [...,N] with the leading axes of x.
-    activation: None, or "gelu", "gelu_tanh", "relu", "silu", as the functions of these names.
-    Raises `InputError`.
+    x [...,K], weight [N,K], bias [N], residual [...,N] with the leading axes of x. activation: None, "gelu",
+    "gelu_tanh", "relu" or "silu", which are the functions of these names. Raises `InputError`.
     """
     arguments = Arguments()
     x = arguments.array("x", x, "... K")
@@ -47,12 +46,12 @@ def ffn(
     backend: str | None = None,
     threads: int | None = None,
 ) -> np.ndarray:
-    """A feed-forward network: down(activation(up(x))) + residual, or down(activation(gate(x)) * up(x)) + residual.
+    """Return a feed-forward network's output: down(activation(up(x))) + residual, or the gated form if `gate` is given.
 
-    Each map is x W^T + b. x [...,D], up [F,D], gate [F,D], down [O,F], their biases [F], [F], [O], residual [...,O]
-    with the leading axes of x: result [...,O]. `gate` makes it a gated one: GEGLU with "gelu", SwiGLU with "silu".
-    activation: "gelu", "gelu_tanh", "relu" or "silu".
-    Vaswani et al. (2017), equation 2; gated: Shazeer, arXiv:2002.05202, section 2. Raises `InputError`.
+    The gated form is down(activation(gate(x)) * up(x)) + residual: GEGLU with "gelu", SwiGLU with "silu". Each map is x
+    W^T + b. x [...,D], up [F,D], gate [F,D], down [O,F], up_bias [F], gate_bias [F], down_bias [O], residual [...,O]
+    with the leading axes of x. The result is [...,O]. activation: "gelu", "gelu_tanh", "relu" or "silu". Vaswani et al.
+    (2017), equation 2; gated form: Shazeer, arXiv:2002.05202, section 2. Raises `InputError`.
     """
     arguments = Arguments()
     x = arguments.array("x", x, "... D")
@@ -79,7 +78,7 @@ def apply_linear(
     activation: str | None = None,
     residual: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`linear` with arguments that have been checked."""
+    """Compute `linear` for arguments that have been checked."""
     N, K = weight.shape
     shape = (*x.shape[:-1], N)
     if x.size * N == 0:

@@ -1,4 +1,4 @@
-"""Positions in attention: turned into queries and keys (rotary), or added to the scores (ALiBi, T5)."""
+"""Encode positions for attention: rotations of queries and keys (rotary), or biases of the scores (ALiBi, T5)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def rotary(
     backend: str | None = None,
     threads: int | None = None,
 ) -> np.ndarray:
-    """Rotary position embedding of queries or keys x [B,H,T,d]: the same shape. Su et al., arXiv:2104.09864, eq. 34.
+    """Apply the rotary position embedding to queries or keys x [B,H,T,d]: the same shape.
 
-    Of the first r columns of each row, pair i (x, y) becomes (x cos - y sin, x sin + y cos), by the angle
-    position * base^(-2i/r). The others stay as they are.
+    Of the first r columns of each row, pair i (x, y) becomes (x cos - y sin, x sin + y cos), by the angle position *
+    base^(-2i/r). The other columns stay unchanged. Su et al., arXiv:2104.09864, eq. 34.
         positions    numbers [T] or [B,T]; None for 0 to T-1. They need not be whole
         width        r, even; None for d
-        cos, sin     [T,r/2] or [B,T,r/2], instead of positions, base and width, for angles of any other making. One
-                     column for each pair: of tables that repeat theirs for both columns of a pair, pass one half
-        interleaved  pair i is columns 2i and 2i+1 (GPT-J, RoFormer); else columns i and i+r/2 (LLaMA, GPT-NeoX)
+        cos, sin     [T,r/2] or [B,T,r/2]: the cosine and the sine of each pair's angle, instead of positions, base and
+                     width. If a table repeats its columns for both members of a pair, pass one half of it
+        interleaved  True: pair i is columns 2i and 2i+1 (GPT-J, RoFormer); False: columns i and i+r/2 (LLaMA, GPT-NeoX)
     Raises `InputError`.
     """
     arguments = Arguments()
@@ -54,17 +54,17 @@ def rotary(
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:
-    """ALiBi's slope of each head: float32 [H]. Press et al., arXiv:2108.12409, section 3.
+    """Return ALiBi's slope of each head: float32 [H]. Press et al., arXiv:2108.12409, section 3.
 
-    The scores of head h get -slopes[h] * |query's place - key's place| added, as a bias or by a score_mod:
+    The scores of head h get -slopes[h] * |query's position - key's position| added, as a bias or by a score_mod:
 
         def alibi(score, b, h, q_index, kv_index, slopes):
             return score - slopes[h] * abs(q_index - kv_index)
 
         attention(q, k, v, score_mod=functools.partial(alibi, slopes=alibi_slopes(H)))
 
-    H a power of two: 2^(-8/H), 2^(-16/H) ... 2^-8. Else those of the next lower power of two, then every second one of
-    the next higher. Raises `InputError` for less than 1.
+    If H is a power of two, the slopes are 2^(-8/H), 2^(-16/H) ... 2^-8. Otherwise they are the slopes of the next lower
+    power of two, followed by every second slope of the next higher one. Raises `InputError` for H below 1.
     """
     H = integer("num_heads", num_heads, least=1)
     lower = 2 ** (H.bit_length() - 1)
@@ -82,14 +82,16 @@ def relative_position_bias(
     max_distance: int = 128,
     query_offset: int = 0,
 ) -> np.ndarray:
-    """T5's learned bias by distance, for `attention(bias=...)`: [1,H,T,S].
+    """Return T5's learned bias by distance, for `attention(bias=...)`: [1,H,T,S].
 
-    table [buckets,H]: the row of a distance, key's place less query's place, is its bucket. Half of the buckets are for
-    one distance each, the others grow with the logarithm up to max_distance and hold all beyond; bidirectional has one
-    such set for keys at or before the query and one for those after it, else these fall into bucket 0.
-    T, S: queries and keys, S None for T. query_offset: place of the first query among the keys.
+    table [buckets,H]: row i holds the biases of bucket i. The distance, which is the key's position minus the query's,
+    selects the bucket. If bidirectional is True, half of the table is for keys at or before the query and half for keys
+    after it; if it is False, keys after the query are in bucket 0. In each direction, half of the buckets hold one
+    distance each; the others are spaced logarithmically up to max_distance, and the last one holds all longer
+    distances. T, S: numbers of queries and keys; S None for T. query_offset: position of the first query among the
+    keys.
 
-    The result is a read-only view of H * (T + S - 1) numbers, however long the sequences: copy it to write to it.
+    The result is a read-only view of H * (T + S - 1) numbers, however long the sequences are: copy it to write to it.
     Raffel et al., arXiv:1910.10683, section 2.1. Raises `InputError`.
     """
     table = Arguments().array("table", table, "buckets H")
@@ -99,7 +101,8 @@ def relative_position_bias(
         raise InputError(f"table must have {'an even number of 4 or more' if bidirectional else '2 or more'} rows, "
                          f"not {len(table)}")  # fmt: skip
     max_distance = integer("max_distance", max_distance, least=buckets // 2 + 1)
-    # Entry j of `line` is the bias at distance j - (T-1) - offset; row t of the result is its window from T-1-t on.
+    # Entry j of `line` is the bias at distance j - (T-1) - offset. Row t of the result is the window of `line` that
+    # starts at T-1-t.
     first = 1 - T - integer("query_offset", query_offset, least=-(2**31))
     distances = np.arange(first, first + max(T + S - 1, 0))
     line = table[_buckets(distances, buckets, bidirectional, max_distance)].T
@@ -111,7 +114,7 @@ def relative_position_bias(
 def _angles(
     dtype: np.dtype, shape: tuple[int, int], d: int, positions: Any, base: float, width: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin of `rotary`, computed in float64: [T,r/2] or [B,T,r/2]."""
+    """Return cos and sin for `rotary`, computed in float64: [T,r/2] or [B,T,r/2]."""
     r = d if width is None else integer("width", width, least=2)
     if r % 2 or r > d:
         raise InputError(f"width must be even and at most d={d}, not {r}" + ("; it is d" if width is None else ""))
@@ -123,10 +126,11 @@ def _angles(
 
 
 def _buckets(distances: np.ndarray, buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
-    """The row of the table for each distance; `buckets` are those of one direction."""
+    """Return the row of the table for each distance; `buckets` is the number of buckets of one direction."""
     away = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
     exact = buckets // 2
-    # In float32, as T5 was trained: in float64 some distances fall on the other side of a bucket's edge.
+    # The logarithm is in float32, as in T5's training: in float64 some distances fall on the other side of a bucket's
+    # edge.
     ratio = np.log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(
         math.log(max_distance / exact)
     )
@@ -136,7 +140,7 @@ def _buckets(distances: np.ndarray, buckets: int, bidirectional: bool, max_dista
 
 
 def _for_batch(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array as a view of the shape, [B,T] or [B,T,r/2], when it has that, or lacks the axis B or has 1 there."""
+    """Return a view of the array with that shape, [B,T] or [B,T,r/2]; its axis B may be missing or 1."""
     own = shape[1:]
     if array.shape not in (shape, own, (1, *own)):
         raise InputError(f"{name} must have the shape {list(own)} or {list(shape)}, not {list(array.shape)}")

@@ -1,4 +1,4 @@
-"""Operations on every row, or every number, by itself."""
+"""Compute norms, softmax and activations, which handle every row or every number separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def layer_norm(
     backend: str | None = None,
     threads: int | None = None,
 ) -> np.ndarray:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [...,D]: the same shape.
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [...,D]: the same shape.
 
     weight, bias [D]; None for ones and zeros. Ba, Kiros and Hinton, arXiv:1607.06450, section 3. Raises `InputError`.
     """
@@ -40,7 +40,7 @@ def rms_norm(
     backend: str | None = None,
     threads: int | None = None,
 ) -> np.ndarray:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis of x [...,D]: the same shape.
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last axis of x [...,D]: the same shape.
 
     weight [D]; None for ones. Zhang and Sennrich, arXiv:1910.07467, equation 4. Raises `InputError`.
     """
@@ -53,9 +53,10 @@ def rms_norm(
 
 
 def softmax(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
-    """exp(x) / sum(exp(x)) over the last axis of x [...,N]: the same shape.
+    """Return exp(x) / sum(exp(x)) over the last axis of x [...,N]: the same shape.
 
-    -inf is excluded: it gives 0, and a row of nothing else gives zeros. NaN fills its row. Raises `InputError`.
+    An input of -inf gives 0, and a row that has only -inf gives zeros. A row that holds NaN becomes NaN. Raises
+    `InputError`.
     """
     arguments = Arguments()
     x = arguments.array("x", x, "... N")
@@ -66,7 +67,7 @@ def softmax(x: np.ndarray, *, backend: str | None = None, threads: int | None = 
 def gelu(
     x: np.ndarray, *, approximate: str = "none", backend: str | None = None, threads: int | None = None
 ) -> np.ndarray:
-    """x Phi(x), Phi being the normal distribution function: x of any shape, the same shape.
+    """Return x Phi(x), where Phi is the normal distribution function: x of any shape, the same shape.
 
     approximate: "none", or "tanh" for x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which some models are trained
     with. Hendrycks and Gimpel, arXiv:1606.08415, section 2. Raises `InputError`.
@@ -77,12 +78,12 @@ def gelu(
 
 
 def relu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
-    """max(x, 0): x of any shape, the same shape. Raises `InputError`."""
+    """Return max(x, 0): x of any shape, the same shape. Raises `InputError`."""
     return _activate("relu", x, backend, threads)
 
 
 def silu(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
-    """x / (1 + exp(-x)): x of any shape, the same shape.
+    """Return x / (1 + exp(-x)): x of any shape, the same shape.
 
     Hendrycks and Gimpel, arXiv:1606.08415, section 2; also called swish. Raises `InputError`.
     """
@@ -97,5 +98,5 @@ def _activate(activation: str, x: Any, backend: str | None, threads: int | None)
 
 
 def _rows(x: np.ndarray) -> np.ndarray:
-    """[...,D] as [M,D], M and D at least 1."""
+    """Reshape [...,D] to [M,D], with M and D at least 1."""
     return x.reshape(-1, x.shape[-1])
