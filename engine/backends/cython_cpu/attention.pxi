@@ -1,36 +1,37 @@
-# Attention of one head of one sequence, blocked, with a streaming softmax (Milakov and Gimelshein, arXiv 1805.02867;
-# Dao et al., arXiv 2205.14135): out[T,e] = softmax(scores) v[S,e], see Attention in table.pxd.
+# Compute attention of one head of one sequence, out[T,e] = softmax(scores) v[S,e] (see Attention in table.pxd), in
+# blocks with a streaming softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).
 #
-# Queries lie across the lanes: a block of W = nv*VL <= NR queries is transposed and scaled once, then scores come out
-# as tiles of keys by queries, P^T. The softmax is thus free of horizontal sums, rows of K and V are read as they lie,
-# and P^T is what the second product wants to broadcast from. Nothing is padded but the lanes of the last query block.
+# Queries lie across the lanes of the vectors. A block of W = nv*VL <= NR queries is transposed and scaled once, and
+# then tiles of scores have a row for each key and a column for each query: P^T. For this reason the softmax needs no
+# sum over lanes, rows of K and V are read without a copy, and the second GEMM can broadcast its operand directly from
+# P^T. The only padding is in the lanes of the last query block.
 #
 #   for each group of QUERIES queries                in scratch
-#     for each of its blocks of W queries
+#     for each block of W queries in the group
 #       Q^T = (q scale log2 e)^T                     [d][W]
 #       m = -max, l = 0                              [W], [W]
 #     for each block of KEYS keys that the group sees, and each block of queries
-#       P^T = K Q^T, changed as scores.pxi says      [KEYS][W]
+#       P^T = K Q^T, changed by scores.pxi           [KEYS][W]
 #       m' = max(m, P^T)
 #       P^T = 2^(P^T - m'), c = 2^(m - m')           [W]
 #       l = c l + sum of P^T
 #       O = c O + P V                                [W][e]
 #     out = O / l
 #
-# A group keeps a block of K and V in the second-level cache while its blocks of queries pass over it. Blocks of keys are
-# counted from the sequence's first key, and what is hidden from a query adds exact zeros to its sums, so the bits of a
-# row depend on its sequence alone.
+# A block of K and V stays in the L2 cache while all query blocks of the group use it. Key blocks start at multiples of
+# KEYS from the sequence's first key, and a key that is hidden from a query adds exact zeros to its sums. Therefore the
+# bits of a row of the result depend on its sequence alone.
 
 cdef enum:
     KEYS = 256
     QUERIES = 256
-    MOST_BLOCKS = 32        # of queries in a group: NR is at least 8
+    MOST_BLOCKS = 32        # largest number of query blocks in a query group: QUERIES / NR, and NR is at least 8
 
 cdef struct Block:
-    Py_ssize_t t            # its first query
+    Py_ssize_t t            # index of the block's first query
     Py_ssize_t n
     int nv
-    bint fresh              # whether it has seen no key yet
+    bint fresh              # True until the block has been given its first key
     float* queries          # [d][W]
     float* context          # [W][e], e padded to VL
     float* maximum          # [W]
@@ -40,16 +41,16 @@ cdef struct Keys:
     # A block of keys, or the part of it that a block of queries sees.
     Py_ssize_t first
     Py_ssize_t last
-    const float* v          # rows from `first` on
-    const float* tail       # their columns from e // NR * NR on, padded to VL; NULL where e is a multiple of VL
+    const float* v          # value vectors, beginning with the one of key `first`
+    const float* tail       # copy of columns e // NR * NR and later, padded to VL; NULL if e is a multiple of VL
 
 cdef struct Scratch:
     float* p                # [KEYS][W]
     float* correction       # [W]
-    float* unused           # [W], where a maximum goes that nobody wants
+    float* unused           # [W], scratch space for a maximum that is not used
     float* tail             # [KEYS][NR]
-    Keys keys               # the block of keys that the group is at
-    int finite              # whether its values are; -1: not looked at yet
+    Keys keys               # the key block being processed
+    int finite              # 1 if all values of `keys` are finite, 0 if not, -1 if not checked yet
 
 
 cdef inline Py_ssize_t padded(Py_ssize_t e) noexcept nogil:
@@ -61,7 +62,7 @@ cdef Py_ssize_t attention_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
 
 
 cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
-    # What is left of the scratch beside the blocks of queries.
+    # Return the scratch areas that follow the query blocks.
     cdef Scratch s
     memset(&s, 0, sizeof(s))
     s.p = scratch + QUERIES * (call.d + padded(call.e) + 2)
@@ -72,7 +73,7 @@ cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
 
 
 cdef inline Py_ssize_t cut_blocks(const Attention* call, Py_ssize_t t, float* scratch, Block* blocks) noexcept nogil:
-    # The blocks of the group that starts at query t, and how many they are.
+    # Set up the query blocks of the group that starts at query t, and return their number.
     cdef Py_ssize_t count = (min(call.T - t, <Py_ssize_t>QUERIES) + NR - 1) // NR, i
     for i in range(count):
         blocks[i].t = t + i * NR
@@ -110,7 +111,7 @@ cdef void attention(const Attention* call, float* scratch) noexcept nogil:
 
 
 cdef inline Keys seen_keys(const Attention* call, const Keys* keys, const Block* b) noexcept nogil:
-    # The part of a block of keys that lies in the band of any of these queries.
+    # Return the part of a key block that lies in the band of at least one query of the block.
     cdef Keys seen = keys[0]
     seen.first = max(keys.first, b.t + call.low)
     seen.last = min(keys.last, b.t + b.n - 1 + call.high)
@@ -154,14 +155,15 @@ cdef inline bint values_are_finite(const Attention* call, Scratch* s) noexcept n
 
 
 cdef void load_queries(const Attention* call, Block* b) noexcept nogil:
-    # The softmax is taken in powers of two, so the scale takes log2 e along, unless the scores are still to be changed.
+    # The softmax uses powers of two, so that the scale includes the factor log2 e. If the scores are changed later,
+    # that factor is applied after the change.
     cdef vf scale = v_set1(call.scale if changes_scores(call) else call.scale * <float>M_LOG2E)
     cdef vf tile[VL]
     cdef Py_ssize_t k, i, j
     cdef int columns
     cdef const float* q
     for j in range(b.nv):
-        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # finite: -inf - -inf is NaN
+        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # a finite number, because -inf - -inf is NaN
         v_store(b.sum + j * VL, v_set1(0.0))
         k = 0
         while k < call.d:
@@ -197,7 +199,8 @@ cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, fl
 
 cdef inline void fetch_rows(const float* x, Py_ssize_t stride, Py_ssize_t width, Py_ssize_t row,
                             Py_ssize_t last) noexcept nogil:
-    # The group's first block of queries asks for the next keys, and for the values that it is to need soon.
+    # Prefetch the rows of x from `row` to `last` - 1. The first query block of a group prefetches the next keys, and
+    # the values that it needs soon.
     cdef Py_ssize_t i
     while row < last:
         i = 0
@@ -208,8 +211,8 @@ cdef inline void fetch_rows(const float* x, Py_ssize_t stride, Py_ssize_t width,
 
 
 cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const int nv) noexcept nogil:
-    # On entry s.correction holds the maximum before these keys, b.maximum the one after them. Only a key that is hidden,
-    # its score -inf, gets 0: v_exp2 ends at 2^-126.
+    # On entry s.correction holds the maximum before these keys, and b.maximum the maximum that includes them. Only a
+    # hidden key, whose score is -inf, gets the weight 0, because the smallest result of v_exp2 is 2^-126.
     cdef vf maximum[NV]
     cdef vf sum[NV]
     cdef vf p, score
@@ -279,7 +282,7 @@ cdef void add_values(const Attention* call, const Scratch* s, Block* b, const Ke
 
 
 cdef void add_seen_values(const Attention* call, const Scratch* s, Block* b, const Keys* keys) noexcept nogil:
-    # As add_values to the last bit, but leaving out the keys of weight 0, whose values may be NaN or infinite.
+    # Compute the same bits as add_values, but skip keys of weight 0, whose values may be NaN or infinite.
     cdef Py_ssize_t e = padded(call.e), column = 0, i, key
     cdef int width
     cdef vf sum
@@ -301,7 +304,7 @@ cdef void add_seen_values(const Attention* call, const Scratch* s, Block* b, con
 
 
 cdef void store_context(const Attention* call, const Block* b) noexcept nogil:
-    # A query that saw no key has no sum: it gets zeros.
+    # A query that saw no key has the sum 0; its result is zeros.
     cdef Py_ssize_t e = padded(call.e), i, j
     cdef int tail = <int>(call.e % VL)
     cdef vf scale

@@ -1,12 +1,12 @@
-/* Products of bfloat16, the upper halves of floats, summed in float32. Two successive steps of depth, a pair, lie in each
- * 32-bit lane of the weights, the first in the lower half.
+/* Compute products of bfloat16 numbers, which are the upper halves of floats, and add them in float32. Two successive
+ * steps of depth, a pair, lie in each 32-bit lane of the weights, the first in the lower half.
  *
- *   section       an operand is  a pair takes
- *   AVX512-BF16   bfloat16       one instruction, vdpbf16ps
- *   wide          bfloat16       its emulation, so that its layout is tested on any machine
- *   others        float          two FMAs, of weights widened by a shift and a mask
+ *   section       type of an operand  operations for a pair
+ *   AVX512-BF16   bfloat16            one instruction, vdpbf16ps
+ *   wide          bfloat16            an emulation of it, so that its layout is tested on any machine
+ *   others        float               two FMAs, with weights widened by a shift and a mask
  *
- * Where there is no such instruction, rounding the operands would gain nothing, so they stay float32. */
+ * On machines without such an instruction the operands stay float32, because rounding them would save no time. */
 #pragma once
 #include "simd.h"
 
@@ -45,7 +45,7 @@ INLINE vp p_operand(const operand *p) {
     return pair - (vp){0};
 }
 INLINE vp p_lanes(vf x) { return (vp)x; }
-/* Not inlined, as d_dot: compile time. */
+/* not inlined, to limit the compile time, as d_dot */
 static __attribute__((noinline)) vf p_dot(vf sum, vp x, vp weights) {
     sum = (vf)(x << 16) * (vf)(weights << 16) + sum;
     return (vf)(x & (int32_t)0xffff0000) * (vf)(weights & (int32_t)0xffff0000) + sum;
@@ -92,6 +92,7 @@ INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)fir
 
 #endif
 
-/* p_weights: VL pairs; with HALVES = 2, the first or second of each. p_operand: that, or the pair, at p in every lane.
- * p_lanes: the lanes of x as weights. p_store: VL operands, rounded half to even.
- * p_store_pairs: VL pairs of weights, for HALVES = 1. */
+/* p_weights: load VL pairs; if HALVES is 2, the first or the second number of each pair. p_operand: broadcast the
+ * operand at p, or the pair of operands if HALVES is 1, to every lane. p_lanes: use the lanes of x as weights. p_store:
+ * round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_pairs: round and store VL
+ * pairs of weights; only for HALVES = 1. */

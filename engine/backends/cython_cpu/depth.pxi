@@ -1,20 +1,21 @@
-# The loop over the depth, which all tiles have: where nearly all of the time goes.
+# The loop over the depth, in which all tiles of a GEMM spend nearly all of their time.
 #
-# It is written to take few instructions beside its products. A core's other hardware thread, which on a shared machine is
-# somebody else's, may take half of what the core can start, and then every instruction of the loop counts.
+# The loop has few instructions beside its multiply-adds. The core's other hardware thread may take half of the
+# instructions that the core can start, and on a shared machine it may belong to another user; then every instruction of
+# the loop costs time.
 
 cdef enum:
-    STEPS = 4       # written out
+    STEPS = 4       # unrolled steps of the loop
 
 cdef inline const char* row_of(const int i, const char* low, const char* high, Py_ssize_t stride) noexcept nogil:
-    # Rows lie `stride` bytes apart, the first at `low` and the fourth at `high`: an x86 address multiplies by 1, 2, 4 or 8,
-    # so that six rows take three registers.
+    # Return the address of row i. Rows lie `stride` bytes apart; `low` is row 0 and `high` is row 3. An x86 address can
+    # multiply a register by 1, 2, 4 or 8, so that six rows need three registers.
     return low + i * stride if i < 3 else high + (i - 3) * stride
 
 
 cdef inline void add_products(const bint pairs, const int mr, const int nv, const char* low, const char* high,
                               Py_ssize_t a_stride, const char* b, vf* acc) noexcept nogil:
-    # One step.
+    # Add the products of one step.
     cdef vf w[NV]
     cdef vf x
     cdef int i, j
@@ -34,8 +35,9 @@ cdef inline void add_products(const bint pairs, const int mr, const int nv, cons
 cdef inline void multiply(const bint pairs, const int mr, const int nv, Py_ssize_t steps, const char* a, Py_ssize_t a_stride,
                           Py_ssize_t a_step, const char* b, Py_ssize_t b_step, const bint fetch, const char* ahead,
                           Py_ssize_t ahead_step, vf* acc) noexcept nogil:
-    # acc[i][j] = sum over k < steps of a[i*a_stride + k*a_step] b[k*b_step + j*VL*4 ...], in bytes; meanwhile `ahead` is
-    # fetched. A step is one of depth in float32, or two in bfloat16, a pair.
+    # Compute acc[i][j] = sum over k < steps of a[i*a_stride + k*a_step] b[k*b_step + j*VL*4 ...], with strides in
+    # bytes, and prefetch `ahead` in the meantime. A step is one step of depth in float32, or a pair of steps in
+    # bfloat16.
     cdef const char* high = a + 3 * a_stride
     cdef int i, j, step
     cdef Py_ssize_t k
@@ -47,7 +49,7 @@ cdef inline void multiply(const bint pairs, const int mr, const int nv, Py_ssize
             fetch_lines(ahead, STEPS * ahead_step)
             ahead += STEPS * ahead_step
         for step in range(STEPS):
-            a_stride = opaque(a_stride)      # else gcc keeps a register, or a slot of the stack, for each row and step
+            a_stride = opaque(a_stride)      # without this, gcc keeps a register or a stack slot for each row and step
             add_products(pairs, mr, nv, a + step * a_step, high + step * a_step, a_stride, b + step * b_step, acc)
         a += STEPS * a_step
         high += STEPS * a_step

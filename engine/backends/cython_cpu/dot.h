@@ -1,27 +1,30 @@
-/* Dot products of 8-bit integers: DOT steps of depth at once, codes (activations) from 0 to 255, weights from -127 to
- * 127, sums in int32, which nothing saturates.
+/* Compute dot products of 8-bit integers, DOT steps of depth at a time. Codes (activations) are from 0 to 255, weights
+ * from -127 to 127. Sums are int32, and no instruction saturates.
  *
  *   section       DOT  instructions
  *   AVX512-VNNI   4    vpdpbusd
  *   AVX-512       8    2 vpmaddubsw, vpaddw, vpmaddwd, vpaddd
  *   AVX-VNNI      4    vpdpbusd
- *   AVX2          8    as AVX-512
- *   portable      4    none: slow, and of AVX512-VNNI's layout, so that `wide` tests that
+ *   AVX2          8    the same as AVX-512
+ *   portable      4    plain C: slow, but with AVX512-VNNI's layout, so that `wide` tests that layout
  *
- * Where DOT is 8, sums of four products, of steps {0, 1, 4, 5} and of {2, 3, 6, 7}, are made in int16. They fit because
- * weights are rounded so (engine/groups.py): those of one sign in such a group come to 128 at most, and 255 * 128 < 2^15.
+ * Where DOT is 8, four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16. The sums cannot overflow,
+ * because the weights are rounded so (engine/groups.py) that the sum of same-sign weights of such a group is at most
+ * 128, and 255 * 128 < 2^15.
  *
- * DOT_STEPS of DOT are written out in a tile's loop (depth.pxi); of five instructions a product, one is long enough.
+ * A tile's loop (depth.pxi) is unrolled DOT_STEPS times, each time for DOT steps of depth. With five instructions for a
+ * product, one step is long enough.
  *
- * d_dot is assembly because of its place in a tile: of intrinsics, gcc moves the products of a step before their sums and
- * runs out of registers. For the same reason weights are taken from memory where DOT is 8, and tiles have DOT_MR rows:
- * 10 sums, 2 vectors of codes, 2 of products and one of ones are 15 of AVX2's registers; 24, 2, 2 and 1 are 29 of AVX-512's. */
+ * d_dot is assembly, because with intrinsics gcc computes all products of a step before adding them and runs out of
+ * registers. To save registers where DOT is 8, weights are read from memory, and tiles have DOT_MR rows: 10 sums, 2
+ * vectors of codes, 2 of products and one of ones are 15 of AVX2's 16 registers; 24 + 2 + 2 + 1 are 29 of AVX-512's 32.
+ */
 #pragma once
 #include "simd.h"
 
 #if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
 
-typedef __m512i vd; /* VL sums */
+typedef __m512i vd; /* VL int32 sums */
 INLINE vd d_zero(void) { return _mm512_setzero_si512(); }
 INLINE vf d_float(vd x) { return _mm512_cvtepi32_ps(x); }
 INLINE void d_store(uint8_t *p, vf x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x))); }
@@ -73,15 +76,16 @@ INLINE vd d_set1(int32_t x) {
 
 #endif
 
-/* The four codes from p on, in every lane. */
+/* Broadcast the four codes from p on to every lane. */
 INLINE vd d_all(const uint8_t *p) {
     int32_t bits;
     memcpy(&bits, p, sizeof bits);
     return d_set1(bits);
 }
 
-/* d_zero: no sum yet. d_store: VL codes, the nearest integers to x, which is from 0 to 255 (NaN gives some code).
- * d_codes: DOT codes of a row, for every lane. d_weights: VL*DOT weights, [DOT/4][VL][4]. d_dot: sum + their products. */
+/* d_zero: sums of zero. d_store: round VL floats from 0 to 255 to the nearest codes and store them; NaN gives an
+ * unspecified code. d_codes: broadcast DOT codes of a row to every lane. d_weights: VL*DOT weights, [DOT/4][VL][4].
+ * d_dot: return sum + the dot products of codes and weights. */
 #if defined(ENGINE_VPDPBUSD)
 
 enum { DOT = 4, DOT_STEPS = 4 };
@@ -105,7 +109,7 @@ typedef const int8_t *vweights;
 INLINE vcodes d_codes(const uint8_t *p) { return d_all(p); }
 INLINE vweights d_weights(const int8_t *p) { return p; }
 #ifdef ENGINE_EMULATE_WIDE
-static __attribute__((noinline)) /* 24 times inlined, it takes gcc more than a minute */
+static __attribute__((noinline)) /* not inlined: gcc needs more than a minute to compile 24 inlined copies */
 #else
 INLINE
 #endif
@@ -126,7 +130,8 @@ INLINE vcodes d_codes(const uint8_t *p) { return (vcodes){d_all(p), d_all(p + 4)
 INLINE vweights d_weights(const int8_t *p) { return p; }
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     vd first, second;
-    /* No "m" operands: for those, gcc writes every sum to the stack, in case they alias. Weights do not change here. */
+    /* The weights are not "m" operands: for those gcc spills every sum, in case they alias it. Weights do not change
+     * here. */
     __asm__("vpmaddubsw (%5), %3, %1\n\t"
             "vpmaddubsw %c6(%5), %4, %2\n\t"
             "vpaddw %2, %1, %1\n\t"

@@ -1,7 +1,8 @@
-# The sum of the embeddings, from tables in float32, bfloat16 or int8: each row is widened while it is added.
+# Add the embeddings of tokens, from tables in float32, bfloat16 or int8. Rows are converted to float32 during the
+# addition.
 
 cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const int n) noexcept nogil:
-    # n numbers from the i-th on; those of INT8 without their scale.
+    # Load n numbers from the i-th on; int8 numbers are not multiplied by their scale.
     if storage == INT8:
         return v_load_int8(<const signed char*>rows + i, n)
     if storage == BFLOAT16:
@@ -11,8 +12,8 @@ cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const 
 
 cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
                             float* out) noexcept nogil:
-    # out += the row; the first table's overwrites. The scaled row is rounded on its own, so that the bits are those of a
-    # float32 table of the same numbers.
+    # Add a table's row to out, or overwrite out with it if `first` is True. The scaled int8 row is rounded before it is
+    # added, so that the bits are the same as with a float32 table of the same numbers.
     cdef vf scale = v_set1(table.scale[row] if storage == INT8 else 1)
     cdef vf x
     cdef Py_ssize_t i = 0
@@ -39,7 +40,7 @@ cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint
 
 cdef void embed(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                 Py_ssize_t out_stride) noexcept nogil:
-    # Rows [first, first + M) of the embedding's sum, before its norm.
+    # Compute rows [first, first + M) of the sum of the embeddings, before the norm.
     cdef Py_ssize_t row
     for row in range(first, first + M):
         add_row(call.word, row if call.ids == NULL else <Py_ssize_t>call.ids[row], True, D, out)

@@ -1,9 +1,10 @@
-# Row-wise kernels: LayerNorm and RMSNorm.
+# Compute LayerNorm and RMSNorm of rows.
 
 cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil:
-    # out = (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., arXiv 1607.06450, eqs. 3-4). The variance is
-    # taken about the mean in a second pass: E[x^2] - E[x]^2 loses all its digits where |mean| is large. May be in place.
+    # Compute out = (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., arXiv 1607.06450, eqs. 3-4). A second
+    # pass computes the variance from x - mean: E[x^2] - E[x]^2 loses all its digits where |mean| is large. out may
+    # equal x.
     cdef Py_ssize_t vectors = norm.D // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(norm.D % VL)
     cdef vf total, squares, mean, centred, scale
@@ -35,7 +36,7 @@ cdef void layer_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, floa
 
 cdef void rms_norm(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                    Py_ssize_t M) noexcept nogil:
-    # out = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, arXiv 1910.07467, eq. 4). May be in place.
+    # Compute out = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, arXiv 1910.07467, eq. 4). out may equal x.
     cdef Py_ssize_t vectors = norm.D // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(norm.D % VL)
     cdef vf squares, scale, value

@@ -11,25 +11,25 @@
 #include <unistd.h>
 #endif
 
-/* A pause takes 40 to 140 cycles: about 50 microseconds, long against the gaps between the phases of a forward pass
- * and short against the gaps between calls. */
+/* Number of pauses before a worker sleeps. A pause takes 40 to 140 cycles, so this is about 50 microseconds: long
+ * compared with the gaps between the phases of a forward pass, and short compared with the gaps between calls. */
 enum { SPINS = 4000 };
 
 typedef struct {
-    pthread_mutex_t mutex; /* guards sleeping, and kept_off: tickets are atomic */
+    pthread_mutex_t mutex; /* guards `asleep` and `kept_off`; tickets are atomic */
     pthread_cond_t wake;
     atomic_int asleep;
-    atomic_uint ticket; /* one more for every job given to this worker */
+    atomic_uint ticket; /* number of jobs given to this worker */
     int rank;
 #ifdef __linux__
-    atomic_int id;     /* the kernel's; 0 until it has started */
-    int kept_off;      /* whether it was kept off the caller's CPU, and ... */
-    cpu_set_t allowed; /* ... what it may use again once it is awake */
+    atomic_int id;     /* the kernel's id of the thread; 0 until the thread has started */
+    int kept_off;      /* 1 while the caller's CPU is removed from the worker's affinity */
+    cpu_set_t allowed; /* the affinity to restore when the worker is awake */
 #endif
 } worker;
 
 static struct {
-    pthread_mutex_t turn; /* held for the length of a pool_run */
+    pthread_mutex_t turn; /* held during a pool_run */
     worker *workers[POOL_MAX_THREADS];
     int count;
     pool_work work;
@@ -46,7 +46,8 @@ static inline void relax(void) {
 #endif
 }
 
-/* One step of waiting for another thread that is known to be at work: if it lost its core, it may have this one. */
+/* Wait one step for another thread that is working: spin at first, then yield, because that thread may have lost its
+ * core and can use this one. */
 static inline void wait_step(int step) {
     if (step < SPINS) relax();
     else sched_yield();
@@ -63,8 +64,9 @@ void pool_barrier_wait(pool_barrier *barrier, int size) {
         wait_step(step);
 }
 
-/* The kernel likes to wake a thread on the CPU of the one that wakes it, and lets it wait there for milliseconds while
- * another CPU is idle. So a sleeping worker is kept off the caller's CPU until it is awake. */
+/* The kernel tends to wake a thread on the CPU of the thread that wakes it, and then lets it wait there for
+ * milliseconds while another CPU is idle. Therefore a sleeping worker may not use the caller's CPU until it is awake.
+ */
 static void keep_off_this_cpu(worker *sleeper) {
 #ifdef __linux__
     int id = atomic_load(&sleeper->id);
@@ -109,7 +111,7 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-/* The job's fields, written before, become visible with the ticket. */
+/* Give a worker the next job. The job's fields were written before and become visible with the ticket. */
 static void give_ticket(worker *to) {
     atomic_fetch_add(&to->ticket, 1);
     if (atomic_load(&to->asleep)) {
@@ -120,7 +122,7 @@ static void give_ticket(worker *to) {
     }
 }
 
-/* Python's signal handlers belong to its main thread, so workers block every signal. */
+/* Start a worker. Workers block every signal, because Python's signal handlers belong to its main thread. */
 static int start_worker(int rank) {
     worker *self = calloc(1, sizeof *self);
     if (!self) return ENOMEM;
@@ -142,7 +144,8 @@ static int start_worker(int rank) {
     return 0;
 }
 
-/* A forked child has none of the workers, and the turn may have been taken by a thread that it does not have either. */
+/* Reset the pool in a forked child, which has none of the workers; the thread that held the turn may not exist either.
+ */
 static void forget_workers(void) {
     pthread_mutex_init(&pool.turn, NULL);
     pool.count = 0;

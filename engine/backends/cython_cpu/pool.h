@@ -1,16 +1,16 @@
-/* One pool of threads for the process. The caller takes part as rank 0; idle workers spin for some tens of
- * microseconds, then sleep on a futex. Not OpenMP: that deadlocks in a forked child and keeps a team per runtime. */
+/* One pool of threads for the process. The calling thread has rank 0; idle workers spin for about 50 microseconds, then
+ * sleep on a futex. The pool replaces OpenMP, which deadlocks in a forked child and keeps one team per runtime. */
 #pragma once
 #include <stdatomic.h>
 
 typedef void (*pool_work)(void *arg, int rank, int size);
 
-/* Runs work(arg, rank, threads) on `threads` threads and returns 0 when all are done, or errno if a thread cannot be
- * started. Calls from several threads take turns, except that threads == 1 runs at once, outside the pool. In a forked
- * child the pool starts anew. */
+/* Run work(arg, rank, threads) on `threads` threads. Return 0 when all have finished, or errno if a thread cannot be
+ * started. Calls from several threads run one after the other, but a call with threads == 1 runs at once, outside the
+ * pool. In a forked child the pool starts anew. */
 int pool_run(int threads, pool_work work, void *arg);
 
-/* Lets `size` threads of one pool_run wait for each other, any number of times. Starts as zeros. */
+/* A barrier for `size` threads of one pool_run, which can be used any number of times. It must be zero-initialized. */
 typedef struct {
     atomic_uint arrived;
     atomic_uint phase;

@@ -1,7 +1,9 @@
-# What the machine can do at most: measured by engine.peak, in the engine's own vectors.
+# Measure the machine's peak FLOP/s and memory bandwidth with the vectors of the kernels; engine.peak calls these
+# functions.
 
 cdef double fma_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # n rounds of MR*NV independent FMAs, as many as a tile has; returns their floating-point operations.
+    # Run n rounds of MR*NV independent FMAs, one for each accumulator of a tile, and return their floating-point
+    # operations.
     cdef vf acc[MR * NV]
     cdef vf x = v_set1(<float>0.999), y = v_set1(<float>1e-3)
     cdef int i, j
@@ -22,7 +24,8 @@ cdef double fma_rounds(Py_ssize_t n, float* sink) noexcept nogil:
 
 
 cdef float read(const float* x, Py_ssize_t n) noexcept nogil:
-    # Sum of x[n], n a multiple of 4*VL, in four chains so that loads, not additions, are what it waits for.
+    # Return the sum of x[n]; n is a multiple of 4*VL. There are four sums, so that the loop waits for loads, not
+    # additions.
     cdef vf acc[4]
     cdef int j
     cdef Py_ssize_t i

@@ -1,4 +1,4 @@
-# Rotary embedding (Su et al., arXiv 2104.09864, eq. 34): pairs of a row's first columns are turned by its angles.
+# Apply the rotary embedding (Su et al., arXiv 2104.09864, eq. 34): rotate pairs of a row's first columns by its angles.
 
 cdef inline vf turned_x(vf x, vf y, vf cos, vf sin) noexcept nogil:
     return v_fnma(y, sin, v_mul(x, cos))
@@ -10,7 +10,7 @@ cdef inline vf turned_y(vf x, vf y, vf cos, vf sin) noexcept nogil:
 
 cdef inline void rotate_halves(const float* x, const float* cos, const float* sin, float* out, Py_ssize_t half,
                                const int n) noexcept nogil:
-    # n <= VL pairs: x[i] with x[half + i]
+    # Rotate n <= VL pairs, x[i] with x[half + i].
     cdef vf a = v_loadn(x, n), b = v_loadn(x + half, n), c = v_loadn(cos, n), s = v_loadn(sin, n)
     v_storen(out, turned_x(a, b, c, s), n)
     v_storen(out + half, turned_y(a, b, c, s), n)
@@ -18,7 +18,7 @@ cdef inline void rotate_halves(const float* x, const float* cos, const float* si
 
 cdef inline void rotate_neighbours(const float* x, const float* cos, const float* sin, float* out,
                                    const int n) noexcept nogil:
-    # n <= VL pairs: x[2i] with x[2i + 1]
+    # Rotate n <= VL pairs, x[2i] with x[2i + 1].
     cdef int low = min(2 * n, <int>VL), high = 2 * n - low
     cdef vf left = v_loadn(x, low), right = v_loadn(x + VL, high)
     cdef vf a = v_even(left, right), b = v_odd(left, right), c = v_loadn(cos, n), s = v_loadn(sin, n)
@@ -53,7 +53,7 @@ cdef inline void rotate_as(const bint interleaved, const Rotary* rotary, const f
 
 cdef void rotate(const Rotary* rotary, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                  Py_ssize_t M) noexcept nogil:
-    # out[M,d], row m turned by the m-th angles. May be in place.
+    # Rotate row m of x[M,d] by the m-th angles. out may equal x.
     if rotary.interleaved:
         rotate_as(True, rotary, x, x_stride, out, out_stride, M)
     else:

@@ -1,7 +1,7 @@
-"""Which sequences are worked on together, and by whom: the policy in front of the native schedule.
+"""Divide the sequences of a batch into groups that go through all layers together, and choose who computes each group.
 
-Work is counted in tokens. A group is some whole sequences that go through all layers together, either a bundle, which
-one thread does alone, or a group of all threads.
+A group holds whole sequences, and its size is counted in tokens. Either each group is a bundle, which one thread
+computes alone, or all threads compute each group together. The native schedule then runs the groups.
 """
 
 from __future__ import annotations
@@ -12,29 +12,36 @@ from dataclasses import dataclass
 import numpy as np
 
 BUNDLE = 192
-"""Tokens of a bundle, about: enough rows to use a weight often while it is in cache, few enough to stay there."""
+"""Approximate number of tokens in a bundle.
+
+A bundle has enough rows to use a weight often while it is in cache, and few enough to stay in cache themselves.
+"""
 
 MIN_BUNDLE = 48
-"""With fewer tokens a thread would wait for the weights; then all threads share them, each reading a part."""
+"""Minimum number of tokens for each thread when it runs bundles.
+
+With fewer tokens a thread would wait for the weights. Then all threads share each group, and each reads only a part of
+the weights.
+"""
 
 IMBALANCE = 1.08
-"""Bundles are taken when the busiest thread has at most this much more than its share."""
+"""Bundles are used if the busiest thread has at most this multiple of the mean number of tokens per thread."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Groups in the order in which they are started."""
+    """The groups of a batch, in the order in which they are started."""
 
     bundles: bool
-    """Whether each group is done by one thread (and threads take them from a queue) or by all of them."""
+    """True: one thread computes each group, which it fetches from a queue. False: all threads share each group."""
     sequences: np.ndarray
-    """int64 [n, 3]: first token in the batch, T, first row in its group; group after group."""
+    """int64 [n, 3]: first token in the batch, number of tokens T, first row in its group; ordered by group."""
     groups: np.ndarray
-    """int64 [g, 2]: sequences and tokens of each group."""
+    """int64 [g, 2]: number of sequences and number of tokens of each group."""
 
 
 def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int) -> Schedule:
-    """Group the sequences of a batch (int32 [B+1], at least one token), each at most `max_tokens` long."""
+    """Group the sequences of a batch (int32 [B+1], at least one token), each with at most `max_tokens` tokens."""
     lengths = np.diff(cu_seqlens)
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()
@@ -60,7 +67,10 @@ class _Group:
 
 
 def _deal(sizes: list[int], threads: int) -> list[_Group]:
-    """A descending list dealt into as many bundles for each thread, about alike: each size to the lightest so far."""
+    """Distribute sizes, in descending order, over bundles of similar size.
+
+    Each size goes to the smallest bundle so far. The number of bundles is a multiple of `threads`.
+    """
     count = threads * -(-sum(sizes) // (threads * BUNDLE))
     bundles = [_Group(0, []) for _ in range(count)]
     for i, size in enumerate(sizes):
@@ -72,7 +82,7 @@ def _deal(sizes: list[int], threads: int) -> list[_Group]:
 
 
 def _fill(sizes: list[int], budget: int) -> list[_Group]:
-    """Neighbours of a descending list, taken together while they fit the budget."""
+    """Group consecutive sizes, in descending order, while their sum fits the budget."""
     groups = [_Group(0, [])]
     for i, size in enumerate(sizes):
         if groups[-1].members and groups[-1].tokens + size > budget:
@@ -83,7 +93,7 @@ def _fill(sizes: list[int], budget: int) -> list[_Group]:
 
 
 def _worth_splitting(bundles: list[_Group], threads: int) -> bool:
-    """Whether a queue of these bundles keeps all threads busy to the end, with enough tokens for each."""
+    """Return True if a queue of these bundles keeps all threads busy to the end, with enough tokens for each."""
     loads = [0] * threads
     for bundle in bundles:
         heapq.heapreplace(loads, loads[0] + bundle.tokens)

@@ -1,9 +1,10 @@
-# What happens to a block of scores P^T [keys][W] between the two products of attention: soft-capping, bias and the user's
-# score function change them; mask and band hide some, which are set to -inf.
+# Change a block of scores P^T [keys][W] between the two GEMMs of attention: apply soft-capping, the bias and the user's
+# score function, and set the scores that the mask or the band hides to -inf.
 
 cdef inline vf v_tanh(vf x) noexcept nogil:
-    # (e^y - 1) / (e^y + 1), y = 2|x|, with x's sign. With e^y = 2^n 2^r the numerator is 2^n (2^r - 1) + (2^n - 1), which
-    # loses no digits near 0: r times a minimax polynomial of degree 5 gives 2^r - 1 within 1.1e-8 of itself.
+    # Return (e^y - 1) / (e^y + 1) with x's sign, y = 2|x|. With e^y = 2^n 2^r the numerator is 2^n (2^r - 1) + (2^n -
+    # 1), which loses no digits near 0: 2^r - 1 is r times a minimax polynomial of degree 5, with an error of at most
+    # 1.1e-8.
     cdef vf magic = v_set1(12582912.0)
     cdef vf y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(<float>2.8853901))
     cdef vf z = v_add(y, magic)
@@ -17,7 +18,7 @@ cdef inline vf v_tanh(vf x) noexcept nogil:
 
 cdef void load_bias(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_t key, Py_ssize_t keys,
                     vf* tile) noexcept nogil:
-    # tile[r], lane i = bias[t + i, key + r] for n <= VL queries and keys <= VL; zero in the other lanes
+    # Set lane i of tile[r] to bias[t + i, key + r], for n <= VL queries and keys <= VL; other lanes are zero.
     cdef const float* bias = call.bias + t * call.bias_t + key * call.bias_s
     cdef float lanes[VL]
     cdef Py_ssize_t i, r
@@ -39,7 +40,7 @@ cdef void load_bias(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
 
 cdef void load_mask(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_t key, Py_ssize_t keys,
                     vf* tile) noexcept nogil:
-    # tile[r], lane i: all ones where query t + i may look at key + r, else zeros
+    # Set lane i of tile[r] to all ones if query t + i may see key + r, otherwise to zeros.
     cdef const unsigned char* mask = call.mask + t * call.mask_t + key * call.mask_s
     cdef unsigned char lanes[VL]
     cdef Py_ssize_t i, r
@@ -60,9 +61,9 @@ cdef void load_mask(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
 
 cdef inline void revise(const Attention* call, const Block* b, const Keys* keys, float* p, const bint change,
                         const bint hide, bint edge) noexcept nogil:
-    # change: scores = c tanh(scores / c) + bias
-    # hide: -inf where the mask or, if this block lies on its edge, the band hides the key, and the maximum of the others;
-    #       scores that were changed are brought to powers of two
+    # change: compute scores = c tanh(scores / c) + bias. hide: set scores that the mask hides to -inf, and update the
+    # maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside the band
+    # are hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
     cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, lanes, r, j
     cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0)
     cdef vf hidden = v_set1(-INFINITY), gain = v_set1(<float>M_LOG2E if changes_scores(call) else 1), x, maximum, query
@@ -115,7 +116,7 @@ cdef void revise_scores(const Attention* call, const Block* b, const Keys* keys,
 
 
 cdef bint all_finite(const float* v, Py_ssize_t v_stride, Py_ssize_t rows, Py_ssize_t e) noexcept nogil:
-    # 0 x is 0 or, for what is not finite, NaN. Four rows at a time, to hide the latency of the sums.
+    # 0 x is 0 if x is finite and NaN if not. Four rows are added at a time, to hide the latency of the additions.
     cdef vf zero = v_set1(0.0)
     cdef vf sum[4]
     cdef Py_ssize_t row = 0, column, i

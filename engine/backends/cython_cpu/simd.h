@@ -1,16 +1,16 @@
-/* One vector of floats, `vf`, with VL lanes: the only place that knows an instruction set.
+/* Define a vector of floats, `vf`, with VL lanes, for each instruction set.
  *
- * Kernels (.pxi) are written once over these functions and compiled once per instruction set; the compiler's own
- * macros choose the section. NV vectors make the NR = NV*VL columns of a panel, MR rows the height of a tile: the
- * accumulators, MR*NV of them, plus NV vectors of the panel and one broadcast must fit the register file.
- * KC is the most depth of a panel's slice, which stays in the second-level cache while a block of rows passes over it.
+ * Kernels (.pxi) are written once with these functions and compiled once per instruction set; the compiler's macros
+ * choose the section below. A panel has NR = NV*VL columns, that is NV vectors, and a tile has MR rows. The register
+ * file must hold MR*NV accumulators, NV vectors of the panel and one broadcast value. KC is the largest K block: its
+ * slice of a panel stays in the L2 cache while a block of rows is multiplied by it.
  *
  *   section    lanes  registers  tile   accumulators  slice of a panel
  *   AVX-512    16     32         6x64   24            1024 x 64 floats = 256 KB
  *   AVX2+FMA    8     16         6x16   12             768 x 16 floats =  48 KB
  *   portable    4     16         6x8    12            1024 x  8 floats =  32 KB  (SSE2, NEON)
  *
- * ENGINE_EMULATE_WIDE gives the portable section AVX-512's shape, so that its tiles are tested on any machine. */
+ * ENGINE_EMULATE_WIDE gives the portable section AVX-512's sizes, so that its tiles can be tested on any machine. */
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -19,12 +19,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* For __builtin_shufflevector: lane i of both vectors, then lane i+1 of both, ... */
+/* Indices for __builtin_shufflevector: lane i of both vectors, then lane i+1 of both, and so on. */
 #define PAIR(i) (i), (i) + VL
 #define PAIRS_4(i) PAIR(i), PAIR((i) + 1)
 #define PAIRS_8(i) PAIRS_4(i), PAIRS_4((i) + 2)
 #define PAIRS_16(i) PAIRS_8(i), PAIRS_8((i) + 4)
-/* Every second lane of both, from i on. */
+/* Indices of every second lane of both vectors, beginning with lane i. */
 #define ALTERNATE_4(i) (i), (i) + 2, (i) + 4, (i) + 6
 #define ALTERNATE_8(i) ALTERNATE_4(i), ALTERNATE_4((i) + 8)
 #define ALTERNATE_16(i) ALTERNATE_8(i), ALTERNATE_8((i) + 16)
@@ -51,13 +51,13 @@ INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-/* v_max, v_min: where either is NaN, the second operand. */
+/* v_max, v_min: if either operand is NaN, the result is the second operand. */
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf v_abs(vf a) { return _mm512_abs_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-/* p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p. */
+/* Return p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p. */
 INLINE vf v_scale(vf p, vf z) {
     return (__m512)_mm512_add_epi32((__m512i)p, _mm512_slli_epi32((__m512i)z, 23));
 }
@@ -110,7 +110,7 @@ INLINE __m256i v_mask(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 INLINE vf v_keep(vf x, int n) { return _mm256_and_ps(x, (__m256)v_mask(n)); }
-/* Masked stores are slow: not where n is known to be VL. */
+/* Masked stores are slow, so they are avoided if the compiler knows that n is VL. */
 INLINE int v_whole(int n) { return __builtin_constant_p(n) && n == VL; }
 INLINE vf v_loadn(const float *p, int n) { return v_whole(n) ? v_load(p) : _mm256_maskload_ps(p, v_mask(n)); }
 INLINE void v_storen(float *p, vf x, int n) {
@@ -166,7 +166,8 @@ INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 #else
-/* Two roundings: SSE2 has no fused form, and contraction is off so that every tile rounds alike. */
+/* These round twice: SSE2 has no fused multiply-add, and contraction is off so that every tile rounds in the same way.
+ */
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_fnma(vf a, vf b, vf c) { return c - a * b; }
 #endif
@@ -186,10 +187,12 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 }
 #endif
 
-/* A mask is a vector whose lanes are all ones or all zeros: v_equal and v_less (false for NaN) make one, and so does
- * v_load_mask, which reads n bytes: ones where a byte is not zero, zeros past them. v_select takes a where it is set. */
+/* A mask is a vector whose lanes are all ones or all zeros. v_equal and v_less (false for NaN) return one. v_load_mask
+ * reads n bytes and returns ones where a byte is not zero; lanes from n on are zeros. v_select returns a where the mask
+ * is set, otherwise b. */
 
-/* sum + a b, in the sum's own register: written out, steps of intrinsics move sums about, and some to the stack. */
+/* Return sum + a b in the register of `sum`. It is assembly because gcc, when the steps are unrolled, compiles
+ * intrinsics to code that moves sums between registers and spills some of them. */
 INLINE vf v_add_product(vf sum, vf a, vf b) {
 #if defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
     __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
@@ -200,9 +203,9 @@ INLINE vf v_add_product(vf sum, vf a, vf b) {
 }
 
 enum { NR = NV * VL };
-enum { LINE = 16, AHEAD = 512 }; /* floats in a cache line; floats that reading runs ahead of itself */
+enum { LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */
 
-/* n integers, or n floats of which the upper halves lie at p, and then zeros. */
+/* Load n int8 numbers, or n bfloat16 numbers, and convert them to float; other lanes are zero. */
 INLINE vf v_load_int8(const int8_t *p, int n) {
     typedef int8_t narrow __attribute__((vector_size(VL)));
     typedef int32_t wide __attribute__((vector_size(VL * 4)));
@@ -218,21 +221,22 @@ INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
     return (vf)(__builtin_convertvector(x, wide) << 16);
 }
 
-/* 0, 1, 2, ... */
+/* Return 0, 1, 2, ... */
 INLINE vf v_iota(void) {
     float lane[VL];
     for (int i = 0; i < VL; i++) lane[i] = (float)i;
     return v_load(lane);
 }
 
-/* a0 b0 a1 b1 ...: of the lower halves, of the upper halves; and back: the even lanes of ab, its odd lanes. */
+/* v_zip_low and v_zip_high interleave a0 b0 a1 b1 ... the lower or the upper halves of a and b. v_even and v_odd invert
+ * that: they return the even or the odd lanes of the two vectors. */
 INLINE vf v_zip_low(vf a, vf b) { return __builtin_shufflevector(a, b, PAIRS(0)); }
 INLINE vf v_zip_high(vf a, vf b) { return __builtin_shufflevector(a, b, PAIRS(VL / 2)); }
 INLINE vf v_even(vf a, vf b) { return __builtin_shufflevector(a, b, ALTERNATE(0)); }
 INLINE vf v_odd(vf a, vf b) { return __builtin_shufflevector(a, b, ALTERNATE(1)); }
 
-/* Transposes VL vectors. A round of zipping row i with row i + VL/2 rotates the bits of (row, lane) by one place, so
- * after log2(VL) of them row and lane have changed places. */
+/* Transpose VL vectors. A round that zips row i with row i + VL/2 rotates the bits of (row, lane) by one place, so that
+ * after log2(VL) rounds row and lane are exchanged. */
 INLINE void v_transpose(vf *rows) {
     vf zipped[VL];
     for (int round = 1; round < VL; round *= 2) {
@@ -244,7 +248,7 @@ INLINE void v_transpose(vf *rows) {
     }
 }
 
-/* Sum of the lanes in a fixed order: halves are folded onto each other. */
+/* Return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly. */
 INLINE float v_sum(vf x) {
     float lane[VL];
     v_store(lane, x);
@@ -253,7 +257,7 @@ INLINE float v_sum(vf x) {
     return lane[0];
 }
 
-/* The largest lane; NaN may be passed over. */
+/* Return the largest lane; NaN may be ignored. */
 INLINE float v_largest(vf x) {
     float lane[VL];
     v_store(lane, x);
@@ -261,15 +265,15 @@ INLINE float v_largest(vf x) {
     return lane[0];
 }
 
-/* Ask for the line at p, into the first or the second-level cache. */
+/* Prefetch the cache line at p into the L1 or the L2 cache. */
 INLINE void fetch_near(const char *p) { __builtin_prefetch(p, 0, 3); }
 INLINE void fetch_far(const char *p) { __builtin_prefetch(p, 0, 2); }
-/* Likewise, the lines from p on that hold `size` bytes: mostly one. */
+/* Prefetch the lines that hold `size` bytes from p on, usually one line, into the L2 cache. */
 INLINE void fetch_lines(const char *p, ptrdiff_t size) {
     fetch_far(p);
     if (__builtin_expect(size > 4 * LINE, 0))
         for (ptrdiff_t at = 4 * LINE; at < size; at += 4 * LINE) fetch_far(p + at);
 }
 
-/* The same number, of which the compiler knows nothing more: what depends on it is not computed ahead. */
+/* Return x, but hide its value from the compiler, so that it does not compute addresses from it in advance. */
 INLINE ptrdiff_t opaque(ptrdiff_t x) { __asm__("" : "+r"(x)); return x; }

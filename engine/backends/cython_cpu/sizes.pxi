@@ -1,4 +1,4 @@
-# For whoever fills a kernel table without including table.pxd.
+# Report the sizes of the structs to modules that fill a kernel table without including table.pxd.
 
 from engine.backends.cython_cpu.table cimport (
     Attention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Rotary,
@@ -6,7 +6,7 @@ from engine.backends.cython_cpu.table cimport (
 
 
 def struct_sizes():
-    """Bytes of each struct of the kernel table, by name."""
+    """Return the size in bytes of each struct of the kernel table, by name."""
     return {
         "Linear": sizeof(Linear),
         "Output": sizeof(Output),

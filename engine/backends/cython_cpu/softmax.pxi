@@ -1,20 +1,21 @@
-# Softmax of rows: out[M,N] = 2^((x - max) log2 e), then divided by its sum. -inf is excluded: its power is exactly 0.
+# Compute the softmax of rows: out[M,N] = 2^((x - max) log2 e), divided by its sum. An input of -inf gives exactly 0.
 
 cdef inline vf row_tail(const float* x, int n) noexcept nogil:
-    # A row's last n < VL entries, then excluded ones.
+    # Load a row's last n < VL entries, and -inf in the other lanes.
     return v_select(v_less(v_iota(), v_set1(<float>n)), v_loadn(x, n), v_set1(-INFINITY))
 
 
 cdef inline vf power(vf x, vf maximum) noexcept nogil:
-    # 0 where it would be below 2^-126; NaN where x - maximum is, whatever its payload.
+    # Return 2^((x - maximum) log2 e): 0 where that is below 2^-126, and NaN where x - maximum is NaN.
     cdef vf y = v_mul(v_sub(x, maximum), v_set1(<float>1.4426950408889634))
     return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
 
 
 cdef void softmax(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
                   Py_ssize_t N) noexcept nogil:
-    # The maximum starts at the least finite number, so that a row of -inf has the powers 0, whose sum stands for an
-    # empty row. NaN may be passed over by the maximum, but not by the sum, which spreads it over the row. May be in place.
+    # The maximum starts at the most negative finite number, so that all powers of a row of -inf are 0 and its sum 0
+    # marks an empty row. The maximum may ignore NaN, but the sum does not, and it makes the whole row NaN. out may
+    # equal x.
     cdef Py_ssize_t vectors = N // VL, whole = vectors * VL, row, i
     cdef int tail = <int>(N % VL)
     cdef vf maximum, sum, p, scale

@@ -1,32 +1,33 @@
-# Tiles: mr rows by nv vectors of columns, accumulated in registers over the depth, then one of three epilogues.
+# Compute tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers over the depth, and then one of
+# three epilogues.
 #
-# Each accumulator sees its products one after the other, so a result's bits depend neither on the tile's height nor on
-# how rows are dealt to tiles and threads.
+# Each accumulator adds its products in order of depth. Therefore the bits of a result depend neither on the tile's
+# height nor on how rows are assigned to tiles and threads.
 
 cdef enum TileKind:
     LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a panel slice
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
-    PAIRS               # these three of bfloat16, two steps of depth side by side: b [depth/2][nv*VL][2],
-    SCORES_OF_PAIRS     # likewise,
-    CONTEXT_OF_PAIRS    # a [depth/2][mr][2]
+    PAIRS               # LINEAR in bfloat16: two steps of depth lie side by side, b [depth/2][nv*VL][2]
+    SCORES_OF_PAIRS     # SCORES in bfloat16, with the same layout of b
+    CONTEXT_OF_PAIRS    # CONTEXT in bfloat16, with a [depth/2][mr][2]
 
 cdef struct Tile:
     const void* a
     const void* b
     float* out
     Py_ssize_t depth
-    Py_ssize_t a_stride             # elements from one row of a to the next; CONTEXT: from one step of depth, or pair
-    Py_ssize_t b_stride             # elements from one step of depth, or pair, to the next, where b is not a panel
+    Py_ssize_t a_stride             # elements between rows of a; CONTEXT: between steps of depth, or pairs of them
+    Py_ssize_t b_stride             # CONTEXT: elements of b between steps of depth, or pairs of them
     Py_ssize_t out_stride
-    Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns
-    const float* bias               # LINEAR: added to the first slice of depth; NULL after it, then out is added to
-    const float* residual           # LINEAR: NULL before the last slice
-    const char* ahead               # LINEAR: this tile's part of the next panel slice, fetched bit by bit meanwhile
-    Py_ssize_t ahead_step           # LINEAR: bytes of it for each step of depth
-    int activation                  # LINEAR: IDENTITY before the last slice; others want columns side by side
+    Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns, in floats
+    const float* bias               # LINEAR: added in the first K block; NULL in later ones, which add to out instead
+    const float* residual           # LINEAR: added in the last K block; NULL in earlier ones
+    const char* ahead               # LINEAR: this tile's part of the panel's next K block, which the loop prefetches
+    Py_ssize_t ahead_step           # LINEAR: bytes to prefetch in each step of depth
+    int activation                  # LINEAR: IDENTITY before the last K block; others need contiguous columns
     float* maximum                  # SCORES: [nv*VL]
-    const float* correction         # CONTEXT: [mr]; NULL where out holds nothing yet
+    const float* correction         # CONTEXT: [mr]; NULL if out is not initialized yet
 
 
 cdef inline void multiply_tile(const int kind, const int mr, const int nv, const Tile* t, vf* acc) noexcept nogil:
@@ -99,7 +100,7 @@ cdef inline void context_tile(const int kind, const int mr, const int nv, const 
             v_store(out, acc[i * NV + j])
 
 
-# The ladder from run-time sizes to compiled ones.
+# The functions below map sizes known at run time to functions compiled for those sizes.
 
 cdef inline void tile_exact(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     if kind == LINEAR or kind == PAIRS:
