@@ -1,4 +1,4 @@
-"""Attention of one head of one sequence, blocked, with a streaming softmax; the algorithm is told in attention.pxi."""
+"""Compute attention of one head of one sequence in blocks, with a streaming softmax; attention.pxi explains it."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ QUERIES = 256
 
 @inline
 def padded(e: Size) -> Size:
-    """e rounded up to a vector"""
+    """Round e up to a multiple of VL."""
     return (e + VL - 1) // VL * VL
 
 
 def attention_scratch(d: Size, e: Size) -> Size:
-    """Floats of scratch that attention needs."""
+    """Return the number of floats of scratch that attention needs."""
     return QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + 2 * VL * VL + VL
 
 
 @inline
 def cut(call: Attention, scratch: Floats) -> Scratch:
-    """What is left of the scratch beside the blocks of queries."""
+    """Return the scratch areas that follow the query blocks."""
     p = scratch + QUERIES * (call.d + padded(call.e) + 2)
     tail = p + NR * KEYS
     correction = tail + NR * KEYS
@@ -56,7 +56,7 @@ def cut(call: Attention, scratch: Floats) -> Scratch:
 
 @inline
 def cut_block(call: Attention, t: Size, i: Size, scratch: Floats) -> Block:
-    """Block i of the group that starts at query t."""
+    """Return query block i of the group that starts at query t."""
     first = t + i * NR
     n = min(call.T - first, NR)
     queries = scratch + i * NR * (call.d + padded(call.e) + 2)
@@ -66,7 +66,7 @@ def cut_block(call: Attention, t: Size, i: Size, scratch: Floats) -> Block:
 
 
 def attention(call: Attention, scratch: Floats) -> None:
-    """out[T,e] = softmax(scores) v[S,e]"""
+    """Compute out[T,e] = softmax(scores) v[S,e]."""
     s = cut(call, scratch)
     for t in range(0, call.T, QUERIES):
         n = min(call.T - t, QUERIES)
@@ -87,7 +87,7 @@ def attention(call: Attention, scratch: Floats) -> None:
 
 @inline
 def seen_keys(call: Attention, b: Block, keys: Keys) -> Keys:
-    """The part of a block of keys that a block of queries sees."""
+    """Return the part of a key block that lies in the band of at least one query of the block."""
     first = max(keys.first, b.t + call.low)
     skipped = first - keys.first
     return Keys(first, min(keys.last, b.t + b.n - 1 + call.high), keys.v + skipped * call.v_stride,
@@ -96,7 +96,7 @@ def seen_keys(call: Attention, b: Block, keys: Keys) -> Keys:
 
 @spliced
 def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
-    """Add what a block of queries sees of a block of keys to its sums."""
+    """Update a query block's sums with the part of a key block that it sees."""
     keys = seen_keys(call, b, block)
     if keys.first >= keys.last:
         return
@@ -123,7 +123,7 @@ def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
 
 @helper
 def values_are_finite(call: Attention, s: Scratch, block: Keys) -> bool:
-    """Whether all values of the block of keys are finite; looked at once."""
+    """Return True if all values of the key block are finite; they are checked once."""
     if s.finite[0] == 2:
         s.finite[0] = np.uint8(all_finite(block.v, call.v_stride, block.last - block.first, call.e))
     return s.finite[0] == 1
@@ -131,13 +131,13 @@ def values_are_finite(call: Attention, s: Scratch, block: Keys) -> bool:
 
 @helper
 def load_queries(call: Attention, b: Block, tile: Floats) -> None:
-    """(q scale log2 e)^T, zeros in the lanes of no query: the softmax is taken in powers of two.
+    """Store (q scale log2 e)^T, with zeros in the lanes that have no query.
 
-    Scores that are still to be changed get their log2 e after that.
+    The softmax uses powers of two. If the scores are changed later, the factor log2 e is applied after the change.
     """
     scale = v_set1(call.scale if changes_scores(call) else call.scale * LOG2_E)
     for j in range(b.nv):
-        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # finite: -inf - -inf is NaN
+        v_store(b.maximum + j * VL, v_set1(-3.0e38))      # a finite number, because -inf - -inf is NaN
         v_store(b.sum + j * VL, v_set1(0.0))
         for k in range(0, call.d, VL):
             columns = min(call.d - k, VL)
@@ -149,7 +149,7 @@ def load_queries(call: Attention, b: Block, tile: Floats) -> None:
 
 @helper
 def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats, fetch: bool) -> None:
-    """P^T = K Q^T, and the maximum."""
+    """Compute P^T = K Q^T and update the maximum."""
     count = keys.last - keys.first
     tiles = (count + MR - 1) // MR
     W = b.nv * VL
@@ -167,7 +167,7 @@ def score_keys(call: Attention, b: Block, keys: Keys, p: Floats, maximum: Floats
 
 @inline
 def fetch_rows(x: Floats, stride: Size, width: Size, row: Size, last: Size) -> None:
-    """Ask for rows [row, last)."""
+    """Prefetch rows [row, last) of x."""
     for r in range(row, last):
         for i in range(0, width, LINE):
             fetch_far(x + (r * stride + i))
@@ -176,10 +176,10 @@ def fetch_rows(x: Floats, stride: Size, width: Size, row: Size, last: Size) -> N
 @inline
 def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floats, correction: Floats,
                  plain: bool) -> None:
-    """P^T = 2^(P^T - maximum) and its sum, for VL queries.
+    """Compute P^T = 2^(P^T - maximum) and its sum, for VL queries.
 
-    On entry correction holds the maximum before these keys, maximum the one after them. Only a key that is hidden, its
-    score -inf, gets 0: v_exp2 ends at 2^-126.
+    On entry `correction` holds the maximum before these keys, and `maximum` the maximum that includes them. Only a
+    hidden key, whose score is -inf, gets the weight 0, because the smallest result of v_exp2 is 2^-126.
     """
     highest = v_load(maximum)
     factor = v_exp2(v_sub(v_load(correction), highest))
@@ -198,7 +198,7 @@ def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floa
 
 @helper
 def copy_tail(call: Attention, keys: Keys) -> None:
-    """The last columns of V, padded with zeros to whole vectors."""
+    """Copy the last columns of V, padded with zeros to whole vectors."""
     column = call.e // NR * NR
     width = padded(call.e) - column
     v = keys.v + column
@@ -212,7 +212,7 @@ def copy_tail(call: Attention, keys: Keys) -> None:
 
 @helper
 def add_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -> None:
-    """O = correction O + P V"""
+    """Compute O = correction O + P V."""
     e = padded(call.e)
     tiles = (b.n + MR - 1) // MR
     for column in range(0, e, NR):
@@ -229,7 +229,7 @@ def add_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -
 
 @helper
 def add_seen_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bool) -> None:
-    """As add_values to the last bit, but leaving out the keys of weight 0, whose values may be NaN or infinite."""
+    """Compute the same bits as add_values, but skip keys of weight 0, whose values may be NaN or infinite."""
     e = padded(call.e)
     for column in range(0, call.e, VL):
         width = min(call.e - column, VL)
@@ -247,7 +247,7 @@ def add_seen_values(call: Attention, s: Scratch, b: Block, keys: Keys, fresh: bo
 
 @helper
 def store_context(call: Attention, b: Block) -> None:
-    """out = O / l; a query that saw no key has no sum: it gets zeros."""
+    """Compute out = O / l. A query that saw no key has the sum 0; its result is zeros."""
     for i in range(b.n):
         scale = v_div(v_set1(1.0), v_set1(b.sum[i]))
         empty = b.sum[i] == 0

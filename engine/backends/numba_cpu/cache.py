@@ -1,11 +1,11 @@
-"""Machine code on disk: one file per kernel, in a folder whose name says all that the code depends on.
+"""Store machine code on disk: one file per kernel, in a folder whose name identifies everything the code depends on.
 
     ENGINE_CACHE_DIR, or $XDG_CACHE_HOME/encoder-engine/numba, or ~/.cache/encoder-engine/numba
         <hash of these sources, the versions of Numba, LLVM and Python, the CPU and its features>/
-            linear.code             SHA-256 of the rest, which is Numba's own pickle of it
+            linear.code             SHA-256 of the rest of the file, which is Numba's own pickle of the machine code
 
-Whoever can write to the folder can run code in this process, as with Numba's own cache. What a damaged file held is
-compiled anew; a folder that cannot be written is told of once, and everything works without.
+A user who can write to the folder can run code in this process, as with Numba's own cache. A kernel whose file is
+damaged is compiled again. If the folder cannot be written, one warning says so, and everything works without it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ DIGEST = hashlib.sha256().digest_size
 
 
 def cache_root() -> Path:
-    """The folder of all versions; it need not exist."""
+    """Return the folder that holds the caches of all versions; it may not exist yet."""
     if chosen := os.environ.get("ENGINE_CACHE_DIR"):
         return Path(chosen)
     try:
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
-        caches = os.devnull     # a user without a home has no cache either: nothing can be made in there
+        caches = os.devnull      # a user without a home folder has no cache: no file can be created below this path
     return Path(caches, "encoder-engine", "numba")
 
 
 @cache
 def generator_version(sources: Path = Path(__file__).parent) -> str:
-    """A hash of everything that machine code depends on beside a kernel's name."""
+    """Return a hash of everything that machine code depends on, other than the kernel's name."""
     digest = hashlib.sha256()
     for source in sorted(sources.glob("*.py")):
         digest.update(source.read_bytes())
@@ -54,13 +54,13 @@ def generator_version(sources: Path = Path(__file__).parent) -> str:
 
 
 class KernelCache:
-    """The cache of one kernel, as compiling.Cache describes."""
+    """The cache of one kernel; it implements compiling.Cache."""
 
     def __init__(self, name: str):
         self.path = cache_root() / generator_version() / f"{name}.code"
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
-        """The compile result in the file; None if there is no file, or not a whole one."""
+        """Return the compile result in the file, or None if the file is missing or damaged."""
         try:
             content = self.path.read_bytes()
         except OSError:
@@ -72,7 +72,7 @@ class KernelCache:
         return CompileResult._rebuild(target_context, *pickle.loads(data))
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
-        """Write the file at once or not at all, so that other processes may read and write it meanwhile."""
+        """Write the file in one step or not at all, so that other processes may read and write it at the same time."""
         content = dumps(data._reduce())
         temporary = self.path.with_suffix(f".{uuid4().hex}")
         try:

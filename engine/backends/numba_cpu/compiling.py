@@ -1,4 +1,4 @@
-"""How kernels become machine code: helpers are inlined, kernels are C functions typed by their annotations."""
+"""Compile kernels to C functions, typed by their annotations, with their helpers inlined."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from .structs import NUMBA_TYPES
 
 
 class Cache(Protocol):
-    """What Numba asks of a cache of one function."""
+    """The interface that Numba requires of the cache of one function."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compile result; None where there is none."""
+        """Return the compile result, or None if there is none."""
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the compile result."""
+        """Store the compile result."""
 
 
 def _helper(**options: bool | str) -> Callable[[Callable[..., Any]], Any]:
-    # The numpy error model: a division by zero gives inf instead of raising, which no kernel could.
+    # With the numpy error model a division by zero gives inf; a kernel could not raise an exception.
     return njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
 
 helper = _helper()
-"""A part of a kernel, which LLVM may leave a function."""
+"""A part of a kernel that LLVM may compile as a separate function."""
 
 inline = _helper(forceinline=True)
-"""A part of a kernel that is always inlined."""
+"""A part of a kernel that LLVM always inlines."""
 
 spliced = _helper(inline="always")
-"""A part of a kernel that Numba puts into it before LLVM sees either: saves compiling a large part twice."""
+"""A part of a kernel that Numba inlines before LLVM sees it, so that a large part is not compiled twice."""
 
 
 def compile_kernel(function: Callable[..., Any], cache: Cache) -> Any:
-    """A C function, from the cache or compiled, with the argument types that the annotations name (structs.py)."""
+    """Return a kernel as a C function, from the cache or newly compiled.
+
+    The names in its annotations give the types of its arguments (structs.py).
+    """
     *arguments, result = (NUMBA_TYPES[name] for name in function.__annotations__.values())
     kernel: Any = CFunc(function, (tuple(arguments), result), {}, {"error_model": "numpy"})
     kernel._cache = cache

@@ -1,4 +1,4 @@
-"""The loop over the depth, which all tiles have: depth.pxi, as a generator of LLVM functions."""
+"""Generate the loop over the depth, which all tiles share: depth.pxi as a generator of LLVM code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ EMPTY = ir.Constant(POINTER, None)
 
 
 class Arithmetic(NamedTuple):
-    """What a tile multiplies, and how."""
+    """The operand types and the arithmetic of a tile's loop."""
 
-    a: ir.Type                          # what the strides of a count
-    w: ir.Type                          # likewise of w
-    vector: int                         # so many of w make a vector of columns
-    zero: ir.Constant                   # no sum yet
-    row: Callable[..., Any]             # (b, pointer into a): an operand alike in every lane
-    column: Callable[..., Any]          # (b, pointer into w, half): another for each lane
-    add: Callable[..., ir.Value]        # (b, row, column, sum): the sum with their product
+    a: ir.Type                          # element of a, in which its strides are counted
+    w: ir.Type                          # element of w, in which its strides are counted
+    vector: int                         # elements of w in a vector of columns
+    zero: ir.Constant                   # initial value of a sum
+    row: Callable[..., Any]             # (b, pointer into a) -> operand with one value in every lane
+    column: Callable[..., Any]          # (b, pointer into w, half) -> operand with one value for each lane
+    add: Callable[..., ir.Value]        # (b, row, column, sum) -> sum + row * column
     halves: int = 1                     # products in a step, of successive elements of a
-    steps: int = STEPS                  # written out in a tile's loop
+    steps: int = STEPS                  # unrolled steps of a tile's loop
 
 
 def broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
@@ -47,9 +47,10 @@ def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -
 
 def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, rows: list[ir.Value], w: ir.Value,
                   sums: Sums) -> Sums:
-    """The sums with the products of one step of depth, or of one half of it; rows: where in a the first four rows are.
+    """Add the products of one step of depth, or of one half of it, to the sums.
 
-    Others are reached from the fourth, as in depth.pxi: six rows take few registers.
+    rows: offsets in a of the first four rows. Later rows are addressed from the fourth, as in depth.pxi, so that six
+    rows need few registers.
     """
     columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
     a = _moved(b, a, SIZE(half), kind.a)
@@ -62,7 +63,7 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
 
 
 def _fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
-    """Ask for the lines of so many bytes, at least one."""
+    """Prefetch the cache lines that hold `size` bytes, at least one line."""
     fetch(b, pointer, 2)
 
     def another(values: list[ir.Value]) -> list[ir.Value]:
@@ -76,14 +77,14 @@ def _fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
 def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
              w: ir.Value, w_step: ir.Value, ahead: ir.Value = EMPTY, ahead_step: ir.Value | None = None,
              kind: Arithmetic = FLOATS) -> Sums:
-    """sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*vector ...]
+    """Return sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*vector ...].
 
-    Meanwhile `ahead` is fetched into the second-level cache, ahead_step bytes further at each step.
+    Meanwhile `ahead` is prefetched into the L2 cache, and advances by ahead_step bytes in each step.
     """
     rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
 
     def rounds(times: ir.Value, steps: int, values: list[ir.Value], size: ir.Value | None = None) -> list[ir.Value]:
-        """So many times, so many steps written out, fetching that many bytes; values: a, w, ahead and the sums."""
+        """Run `times` iterations of `steps` unrolled steps; each prefetches `size` bytes. values: a, w, ahead, sums."""
 
         def body(values: list[ir.Value]) -> list[ir.Value]:
             a, w, ahead, *totals = values
@@ -95,7 +96,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
                 for half in range(kind.halves):
                     sums = _add_products(b, kind, half, a, rows, w, sums)
                     if kind.halves > 1:
-                        load_again(b)       # else weights are kept from one half to the next, and spilled
+                        load_again(b)       # without this, LLVM keeps weights for the second half and spills them
                 a, w = _moved(b, a, a_step, kind.a), _moved(b, w, w_step, kind.w)
             return [a, w, ahead, *(total for row in sums for total in row)]
 
@@ -115,8 +116,10 @@ def _by_rows(values: list[ir.Value], nv: int) -> Sums:
 
 def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
                    ahead: ir.Value, ahead_step: ir.Value) -> Sums:
-    """The same of bfloat16 weights [depth/2][nv*VL][2]. Where HALVES is 1 rows are padded to whole pairs, else not read
-    beyond depth."""
+    """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2].
+
+    If HALVES is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
+    """
     width = nv * PAIRS.vector
 
     def whole(pairs_of_steps: ir.Value) -> Sums:

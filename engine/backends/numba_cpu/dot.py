@@ -1,7 +1,7 @@
-"""Dot products of 8-bit integers in LLVM's terms, as dot.h has them: codes from 0 to 255, weights from -127 to 127.
+"""Generate dot products of 8-bit integers as LLVM code, as dot.h does in C: codes 0 to 255, weights -127 to 127.
 
-An operand is DOT steps of depth for each of VL lanes, as its instructions want it: in one vector, in two, where it lies
-in memory or, where there is no such instruction, in one vector for each step.
+An operand is DOT steps of depth for each of VL lanes. Its form depends on the instructions: one vector, two vectors, a
+pointer to memory or, on a CPU without such instructions, one vector for each step.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ Operand = list[ir.Value]
 NO_SUM = ir.Constant(VI, [0] * VL)
 MAGIC = ir.Constant(VF, [12582912.0] * VL)
 
-# Four products a sum in 16 bits, as dot.h explains. Assembly, as LLVM would load weights once and have no register
-# left; said to write memory, so that the codes of a row are not loaded before the row above is done with its own.
+# Adds four products at a time in int16, which dot.h explains. It is assembly, because LLVM would load the weights once
+# and run out of registers. It is declared to write memory, so that LLVM does not load the codes of a row before the
+# products of the previous row are done.
 FOUR_AT_A_TIME = f"""
     vpmaddubsw ($6), $4, $1
     vpmaddubsw {4 * VL}($6), $5, $2
@@ -33,21 +34,21 @@ binding.initialize_native_asmparser()
 
 
 def as_codes(b: ir.IRBuilder, bits: ir.Value) -> Operand:
-    """The operand whose codes, in each lane, are the bytes of `bits`; all DOT of them where these are four."""
+    """Return the operand whose codes in each lane are the bytes of `bits`: all DOT codes, if DOT is 4."""
     if INTEGERS == "lanes":
         return [b.and_(b.lshr(bits, _all(8 * i)), _all(255)) for i in range(DOT)]
     return [bits] * (DOT // 4)
 
 
 def load_codes(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
-    """The DOT codes from pointer on, in every lane."""
+    """Broadcast the DOT codes from `pointer` on to every lane."""
     places = [b.gep(pointer, [SIZE(i)], source_etype=BYTE) for i in range(0, DOT, 4)]
     fours = [splat(b, b.load(place, typ=I32, align=1)) for place in places]
     return fours if INTEGERS == "vpmaddubsw" else as_codes(b, fours[0])
 
 
 def load_weights(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
-    """VL*DOT weights, int8, from pointer on."""
+    """Load VL*DOT int8 weights from `pointer` on."""
     if INTEGERS == "vpmaddubsw":
         return [pointer]
     bits = b.load(pointer, typ=VI, align=1)
@@ -57,7 +58,7 @@ def load_weights(b: ir.IRBuilder, pointer: ir.Value) -> Operand:
 
 
 def dot(b: ir.IRBuilder, codes: Operand, weights: Operand, total: ir.Value) -> ir.Value:
-    """total + the sum of DOT products, in each lane."""
+    """Return total + the sum of DOT products, in each lane."""
     if INTEGERS == "vpmaddubsw":
         kinds = [VI, VI, VI, weights[0].type, VI]
         function = ir.FunctionType(ir.LiteralStructType([VI, VI, VI]), kinds)
@@ -71,7 +72,10 @@ def dot(b: ir.IRBuilder, codes: Operand, weights: Operand, total: ir.Value) -> i
 
 
 def store_codes(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
-    """VL codes, the nearest integers to x, which is from 0 to 255: adding 1.5*2^23 leaves them in the lowest bits."""
+    """Round VL floats from 0 to 255 to the nearest codes and store them.
+
+    Adding 1.5*2^23 leaves the code in the lowest bits.
+    """
     narrow = ir.VectorType(BYTE, VL)
     store(b, pointer, b.trunc(b.bitcast(b.fadd(x, MAGIC), VI), narrow), 1)
 

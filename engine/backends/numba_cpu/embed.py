@@ -1,4 +1,4 @@
-"""The sum of the embeddings, from tables in float32, bfloat16 or int8; see embed.pxi."""
+"""Add the embeddings of tokens, from tables in float32, bfloat16 or int8; see embed.pxi."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .target import VL
 from .vector import v_add, v_load_bfloat16, v_load_int8, v_loadn, v_mul, v_set1, v_storen
 
 FLOAT32, BFLOAT16, INT8 = range(3)
-"""As enum Storage in table.pxd."""
+"""The values of enum Storage in table.pxd."""
 
 
 @inline
 def entries(storage: Int, table: EmbeddingTable, row: Size, i: Size, n: Size) -> Vector:
-    """n numbers from the i-th on, which is in this row."""
+    """Load n numbers of this row, from the table's i-th number on, as float32."""
     if storage == INT8:
         return v_mul(v_set1(table.scale[row]), v_load_int8(as_integers8(table.rows) + i, n))
     if storage == BFLOAT16:
@@ -26,7 +26,7 @@ def entries(storage: Int, table: EmbeddingTable, row: Size, i: Size, n: Size) ->
 
 @inline
 def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
-    """out += the row; the first table's overwrites."""
+    """Add a table's row to out, or overwrite out with it if `first` is True."""
     for i in range(0, D, VL):
         n = min(D - i, VL)
         x = entries(storage, table, row, row * D + i, n)
@@ -35,7 +35,7 @@ def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: S
 
 @helper
 def add_row(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
-    """add_row_as, of the table's storage."""
+    """Call add_row_as for the table's storage."""
     if table.storage == INT8:
         add_row_as(INT8, table, row, first, D, out)
     elif table.storage == BFLOAT16:
@@ -45,7 +45,7 @@ def add_row(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats)
 
 
 def embed(call: Embedding, first: Size, M: Size, D: Size, out: Floats, out_stride: Size) -> None:
-    """Rows [first, first + M) of the embedding's sum, before its norm."""
+    """Compute rows [first, first + M) of the sum of the embeddings, before the norm."""
     for row in range(first, first + M):
         add_row(call.word, np.intp(call.ids[row]) if call.ids else row, True, D, out)
         if call.position:

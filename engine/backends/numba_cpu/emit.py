@@ -1,4 +1,4 @@
-"""Vectors in LLVM's terms: what an IRBuilder is told for each operation."""
+"""Emit LLVM instructions on vectors of VL lanes."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ VF, VI = ir.VectorType(F32, VL), ir.VectorType(I32, VL)
 
 
 def call(b: ir.IRBuilder, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
-    """A call of an LLVM intrinsic."""
+    """Emit a call of an LLVM intrinsic."""
     function = ir.FunctionType(result, [arg.type for arg in args])
     return b.call(get_or_insert_function(b.module, function, name), args)
 
 
 def splat(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """A scalar in every lane."""
+    """Broadcast a scalar to every lane."""
     kind = ir.VectorType(x.type, VL)
     first = b.insert_element(ir.Constant(kind, ir.Undefined), x, I32(0))
     return b.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(VI, [0] * VL))
 
 
 def shuffle(b: ir.IRBuilder, x: ir.Value, y: ir.Value, lanes: list[int]) -> ir.Value:
-    """The lanes of these numbers of x and y end to end."""
+    """Return the given lanes of x and y, counted through x and then y."""
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
 
 
 def shift(b: ir.IRBuilder, pointer: ir.Value, floats: ir.Value | int) -> ir.Value:
-    """pointer + floats"""
+    """Return pointer + floats."""
     return b.gep(pointer, [SIZE(floats) if isinstance(floats, int) else floats], source_etype=F32)
 
 
 def load(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """VL floats"""
+    """Load VL floats."""
     return b.load(pointer, typ=VF, align=4)
 
 
 def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """x y + z"""
+    """Return x y + z."""
     return call(b, f"llvm.fma.v{VL}f32", VF, x, y, z) if FUSED else b.fadd(b.fmul(x, y), z)
 
 
 def greater(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger; y where either is NaN."""
+    """Return the larger number in each lane, or y where either is NaN."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
 def fetch(b: ir.IRBuilder, pointer: ir.Value, locality: int) -> None:
-    """Ask for the line at pointer: locality 3 into the first-level cache, 2 into the second."""
+    """Prefetch the cache line at `pointer`: into the L1 cache with locality 3, into the L2 cache with locality 2."""
     call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, I32(0), I32(locality), I32(1))
 
 
 def load_again(b: ir.IRBuilder) -> None:
-    """Nothing, but for all that LLVM knows all memory is new: what was loaded before is not kept for later."""
+    """Make LLVM load values again instead of keeping them, with an empty instruction that may change all memory."""
     b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
 
 
 def first_lanes(b: ir.IRBuilder, n: ir.Value) -> ir.Value:
-    """A mask of the first n lanes."""
+    """Return a mask of the first n lanes."""
     return b.icmp_signed("<", ir.Constant(VI, list(range(VL))), splat(b, b.trunc(n, I32)))

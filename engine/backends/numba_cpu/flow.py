@@ -1,4 +1,4 @@
-"""Loops and branches in LLVM's terms."""
+"""Emit loops and branches of LLVM code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from llvmlite import ir
 from .pointers import SIZE
 
 Sums = list[list[ir.Value]]
-"""A tile's sums, or vectors of another kind, by row and by vector of columns."""
+"""The sums of a tile, or other vectors, by row and by vector of columns."""
 
 
 def repeat(b: ir.IRBuilder, times: ir.Value, values: list[ir.Value],
            body: Callable[[list[ir.Value]], list[ir.Value]]) -> list[ir.Value]:
-    """The values after so many rounds of the body, each of which makes the next ones; none if times is 0."""
+    """Emit a loop of `times` iterations, and return the values after the last one.
+
+    The body computes the values of the next iteration from the present ones. If times is 0 the values stay unchanged.
+    """
     before, head, inside, after = b.block, *(b.append_basic_block(name) for name in ("head", "round", "after"))
     b.branch(head)
     b.position_at_end(head)
@@ -31,7 +34,7 @@ def repeat(b: ir.IRBuilder, times: ir.Value, values: list[ir.Value],
 
 
 def either(b: ir.IRBuilder, condition: ir.Value, then: Callable[[], Sums], otherwise: Callable[[], Sums]) -> Sums:
-    """The sums of one function where the condition holds, else of the other."""
+    """Emit a branch: return the sums of `then` if the condition is true, otherwise those of `otherwise`."""
     ways = []
     blocks, after = [b.append_basic_block(), b.append_basic_block()], b.append_basic_block()
     b.cbranch(condition, *blocks)

@@ -1,4 +1,4 @@
-"""Row-wise kernels: LayerNorm and RMSNorm; see norm.pxi."""
+"""Compute LayerNorm and RMSNorm of rows; see norm.pxi."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from .vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_stor
 
 
 def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
-    """out = (x - mean) / sqrt(variance + eps) * weight + bias, the variance about the mean; may be in place."""
+    """Compute out = (x - mean) / sqrt(variance + eps) * weight + bias; out may equal x.
+
+    The variance is computed from x - mean.
+    """
     vectors, tail = norm.D // VL, norm.D % VL
     whole = vectors * VL
     weight, bias, D = norm.weight, norm.bias, np.float32(norm.D)
@@ -42,7 +45,7 @@ def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: S
 
 
 def rms_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
-    """out = x / sqrt(mean(x^2) + eps) * weight; may be in place."""
+    """Compute out = x / sqrt(mean(x^2) + eps) * weight; out may equal x."""
     D = norm.D
     for _ in range(M):
         squares = v_set1(0.0)

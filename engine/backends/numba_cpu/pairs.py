@@ -1,6 +1,7 @@
-"""Products of bfloat16 in LLVM's terms, as bfloat16.h has them: a 32-bit lane holds a pair, two steps of depth.
+"""Generate products of bfloat16 as LLVM code, as bfloat16.h does in C: a 32-bit lane holds a pair, two steps of depth.
 
-Where the CPU has vdpbf16ps an operand is a pair; elsewhere it is a float, and takes one half of a pair, widened.
+If the CPU has vdpbf16ps, an operand is a pair. Otherwise an operand is a float, which is multiplied by one half of a
+pair of weights, converted to float.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from .emit import F32, I32, VF, VI, call, fma, splat
 from .pointers import store
 from .target import HALVES, OPERAND_BYTES, VL
 
-# LLVM now has bfloat in the signatures of these two instructions, but reads integers, as they were, in its place.
+# LLVM's signatures of these two instructions now have bfloat, but LLVM still accepts the integers that they had before.
 ROUNDED = ir.VectorType(ir.IntType(16), VL)
 
 
 def load_operand(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """The number, or the pair, from pointer on, in every lane."""
+    """Broadcast the number, or the pair of numbers, at `pointer` to every lane."""
     return splat(b, b.load(pointer, typ=I32 if HALVES == 1 else F32, align=OPERAND_BYTES))
 
 
 def load_weights(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
-    """VL pairs of weights from pointer on; with HALVES = 2, the first or second of each."""
+    """Load VL pairs of weights; if HALVES is 2, return the first or the second number of each pair as float."""
     pairs = b.load(pointer, typ=VI, align=2)
     if HALVES == 1:
         return pairs
@@ -30,19 +31,19 @@ def load_weights(b: ir.IRBuilder, pointer: ir.Value, half: int) -> ir.Value:
 
 
 def dot(b: ir.IRBuilder, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-    """total + the product, or the sum of a pair's, in each lane."""
+    """Return total + the product in each lane, or the sum of a pair's two products."""
     if HALVES == 2:
         return fma(b, x, weights, total)
     return call(b, "llvm.x86.avx512bf16.dpbf16ps.512", VF, total, x, weights)
 
 
 def rounded(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The bits of VL floats rounded half to even."""
+    """Round VL floats to bfloat16, half to even, and return the bits."""
     return call(b, "llvm.x86.avx512bf16.cvtneps2bf16.512", ROUNDED, x)
 
 
 def store_operands(b: ir.IRBuilder, pointer: ir.Value, x: ir.Value) -> None:
-    """VL operands, of floats."""
+    """Convert VL floats to operands and store them."""
     store(b, pointer, rounded(b, x) if HALVES == 1 else x, OPERAND_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""C pointers inside Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`."""
+"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, mod
 
 BYTE, SIZE = ir.IntType(8), ir.IntType(64)
 POINTER = BYTE.as_pointer()
-"""To anything: LLVM's pointers have no types, and Numba's own are typed in name only."""
+"""The LLVM type of every pointer: LLVM's pointers have no element type."""
 
 
 class Struct(types.Type):
-    """The layout of a C struct: its fields' Numba types and offsets in bytes."""
+    """The layout of a C struct: the Numba type and the offset in bytes of each field."""
 
     def __init__(self, name: str, fields: dict[str, tuple[types.Type, int]]):
         self.fields = fields
@@ -24,7 +24,7 @@ class Struct(types.Type):
 
 
 class Pointer(types.Type):
-    """`to*`, for a Numba number type or a `Struct`."""
+    """A pointer to a Numba number type or to a `Struct`."""
 
     def __init__(self, to: types.Type):
         self.to = to
@@ -38,12 +38,12 @@ class _PointerModel(models.PrimitiveModel):
 
 
 def store(builder: ir.IRBuilder, pointer: ir.Value, value: ir.Value, align: int | None = None) -> None:
-    """*pointer = value"""
+    """Emit *pointer = value."""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)
 
 
 def element(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, index: ir.Value) -> ir.Value:
-    """&pointer[index]"""
+    """Return &pointer[index]."""
     return builder.gep(pointer, [index], source_etype=context.get_data_type(kind.to))
 
 
@@ -118,12 +118,12 @@ def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value
 
 @intrinsic
 def null(typing: Any) -> Any:
-    """A null pointer to floats."""
+    """Return a null pointer to floats."""
     return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)
 
 
 def _cast(kind: types.Type) -> Any:
-    """The same address, of numbers of this type."""
+    """Return an intrinsic that converts a pointer to a pointer to numbers of this type."""
     return intrinsic(lambda typing, p: (Pointer(kind)(p), lambda context, builder, sig, args: args[0]))
 
 

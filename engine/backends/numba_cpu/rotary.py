@@ -1,4 +1,4 @@
-"""Rotary embedding: pairs of a row's first columns are turned by its angles; see rotary.pxi."""
+"""Apply the rotary embedding: rotate pairs of a row's first columns by its angles; see rotary.pxi."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .vector import v_even, v_fma, v_fnma, v_loadn, v_mul, v_odd, v_storen, v_zi
 
 @inline
 def turned_x(x: Vector, y: Vector, cos: Vector, sin: Vector) -> Vector:
-    """x cos - y sin"""
+    """Return x cos - y sin."""
     return v_fnma(y, sin, v_mul(x, cos))
 
 
 @inline
 def turned_y(x: Vector, y: Vector, cos: Vector, sin: Vector) -> Vector:
-    """x sin + y cos"""
+    """Return x sin + y cos."""
     return v_fma(y, cos, v_mul(x, sin))
 
 
 @inline
 def rotate_halves(x: Floats, cos: Floats, sin: Floats, out: Floats, half: Size, n: Size) -> None:
-    """n <= VL pairs: x[i] with x[half + i]"""
+    """Rotate n <= VL pairs, x[i] with x[half + i]."""
     a, b, c, s = v_loadn(x, n), v_loadn(x + half, n), v_loadn(cos, n), v_loadn(sin, n)
     v_storen(out, turned_x(a, b, c, s), n)
     v_storen(out + half, turned_y(a, b, c, s), n)
@@ -30,7 +30,7 @@ def rotate_halves(x: Floats, cos: Floats, sin: Floats, out: Floats, half: Size, 
 
 @inline
 def rotate_neighbours(x: Floats, cos: Floats, sin: Floats, out: Floats, n: Size) -> None:
-    """n <= VL pairs: x[2i] with x[2i + 1]"""
+    """Rotate n <= VL pairs, x[2i] with x[2i + 1]."""
     low = min(2 * n, VL)
     high = 2 * n - low
     left, right = v_loadn(x, low), v_loadn(x + VL, high)
@@ -41,7 +41,7 @@ def rotate_neighbours(x: Floats, cos: Floats, sin: Floats, out: Floats, n: Size)
 
 
 def rotate(rotary: Rotary, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
-    """out[M,d], row m turned by the m-th angles; may be in place."""
+    """Rotate row m of x[M,d] by the m-th angles; out may equal x."""
     half = rotary.width // 2
     for row in range(M):
         cos, sin = rotary.cos + row * rotary.stride, rotary.sin + row * rotary.stride

@@ -1,7 +1,7 @@
-"""User-written score functions: from a Python function to the C function that the attention kernels call.
+"""Convert a user-written Python score function to a C function that the attention kernels call.
 
-This half needs no Numba: it checks the function, tells its run-time arguments from what is compiled in, and remembers
-what has been compiled. score_walk.py compiles.
+This module needs no Numba: it checks the function, separates its run-time arguments from its constants, and caches
+compiled functions. The module score_walk.py compiles them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ import numpy as np
 from ...errors import BackendUnavailable, InputError, UnsupportedError
 
 SCORED = 5
-"""Arguments that every score function has: score, b, h, q_index, kv_index."""
+"""Number of arguments that every score function has: score, b, h, q_index, kv_index."""
 
 LARGEST_CONSTANT = 65536
-"""Bytes of an array that may be compiled in. A larger one takes LLVM long, and each comparison of it too."""
+"""Largest size in bytes of an array that is compiled in as a constant.
+
+A larger array takes LLVM long to compile, and each later call long to compare.
+"""
 
 REMEMBERED = 64
-"""Compiled functions that are kept, the latest used."""
+"""Number of compiled functions that the cache keeps; it drops the least recently used one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +37,24 @@ class ScoreModCode:
     """A compiled score function with its run-time arguments. Keep it for as long as its addresses are in use."""
 
     address: int
-    """Of a C function `ScoreMod`, see ../cython_cpu/table.pxd; any number of threads may call it."""
+    """Address of a C function `ScoreMod` (see ../cython_cpu/table.pxd), which any number of threads may call."""
     captured: int
-    """What it has to be given as `captured`; 0 when it takes no run-time arguments."""
+    """The value of its argument `captured`; 0 when the function has no run-time arguments."""
     kept: tuple
-    """What lives at these addresses."""
+    """The objects that own the memory at these addresses."""
 
 
 def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
-    """Compile (score, b, h, q_index, kv_index) -> score, or take it from the functions compiled before.
+    """Compile a function (score, b, h, q_index, kv_index) -> score, or return it from the cache.
 
-    Compiled in: what the function finds in its closure and globals (scalars, arrays of up to 64 KiB, functions by
-    numba.njit). Run-time arguments, which may change without compiling anew: parameters after the first five, given by
-    name with `functools.partial` or by their defaults; scalars, or arrays, copied when they are not C-contiguous.
-    The score comes as float32, the indices as int64; the result, any real number, is rounded to float32.
+    Constants, which are compiled in: the values of the function's closure and globals (scalars, arrays of up to 64 KiB,
+    functions by numba.njit). Run-time arguments, which may change without another compilation: parameters after the
+    first five, given by name with `functools.partial` or by their defaults. They are scalars or arrays; an array is
+    copied if it is not C-contiguous. The score is passed as float32, the indices as int64; the result, any real number,
+    is rounded to float32.
 
-    Raises `InputError` for what is no such function, `UnsupportedError` for what Numba cannot compile, with the
-    offending line, `BackendUnavailable` without Numba.
+    Raises `InputError` if `score_mod` is not such a function, `UnsupportedError` with the line that Numba cannot
+    compile, and `BackendUnavailable` if Numba is not installed.
     """
     if find_spec("numba") is None:
         raise BackendUnavailable(
@@ -64,14 +68,14 @@ def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
 
 
 def split(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]]:
-    """The plain function of a score_mod, and by name its arguments after (score, b, h, q_index, kv_index)."""
+    """Return the plain function of a score_mod, and its arguments after (score, b, h, q_index, kv_index) by name."""
     given: Mapping[str, Any] = {}
     function: Any = score_mod
     if isinstance(function, functools.partial):
         if function.args:
             raise InputError("score_mod: functools.partial must give its arguments by name, not by position")
         function, given = function.func, function.keywords
-    function = getattr(function, "py_func", function)  # of a function by numba.njit
+    function = getattr(function, "py_func", function)  # numba.njit stores the plain function as py_func
     if not isinstance(function, FunctionType):
         raise InputError(f"score_mod: expected a plain function or a functools.partial of one, got {score_mod!r}")
 
@@ -89,7 +93,7 @@ def split(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]
 
 
 def run_time_array(name: str, value: Any) -> np.ndarray:
-    """A run-time argument as the compiled code reads it: C-contiguous, a scalar as an array of rank 0."""
+    """Convert a run-time argument for the compiled code: a C-contiguous array; a scalar becomes an array of rank 0."""
     if not isinstance(value, bool | int | float | np.ndarray | np.generic):
         raise InputError(f"score_mod: expected {name} to be a number or a NumPy array, got {type(value).__name__}")
     array = np.require(value, requirements=("C", "A"))
@@ -100,20 +104,20 @@ def run_time_array(name: str, value: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Request:
-    """What a compiled walk depends on, to be found again by."""
+    """The cache key of a compiled function: everything that its machine code depends on."""
 
     code: CodeType
     surroundings: tuple
     arguments: tuple[tuple[np.dtype, int], ...]
     function: FunctionType = field(compare=False)
-    """Keeps alive what `surroundings` knows by identity."""
+    """A reference that keeps the objects alive which `surroundings` identifies by their id."""
 
 
 _lock = threading.Lock()
 
 
 def compiled(function: FunctionType, arguments: tuple[tuple[np.dtype, int], ...]) -> Any:
-    """The compiled walk of a function: the one at hand when code, surroundings and types of arguments are the same."""
+    """Return the compiled form of a function, from the cache if code, surroundings and argument types are the same."""
     request = Request(function.__code__, surroundings(function), arguments, function)
     with _lock:
         return _compiled(request)
@@ -127,7 +131,7 @@ def _compiled(request: Request) -> Any:
 
 
 def surroundings(function: FunctionType) -> tuple:
-    """What a function finds outside itself, which is compiled in."""
+    """Return the name and the fingerprint of every global and closure variable of a function; they are compiled in."""
     found = {name: function.__globals__[name] for name in global_names(function.__code__) & function.__globals__.keys()}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -138,12 +142,15 @@ def surroundings(function: FunctionType) -> tuple:
 
 
 def global_names(code: CodeType) -> set[str]:
-    """The names that code, or code within it, may look up in the globals."""
+    """Return the names that the code, or a function within it, may look up in the globals."""
     return set(code.co_names).union(*(global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def fingerprint(name: str, value: Any) -> tuple:
-    """Equal for values that compile to the same: arrays and numbers by content, all else by identity."""
+    """Return a key that is equal for values that compile to the same code.
+
+    The key holds the content of arrays and numbers, and the identity of all other objects.
+    """
     if isinstance(value, np.ndarray | np.generic):
         if value.nbytes > LARGEST_CONSTANT:
             raise UnsupportedError(
@@ -154,5 +161,5 @@ def fingerprint(name: str, value: Any) -> tuple:
     if isinstance(value, tuple):
         return ("tuple", *(fingerprint(name, item) for item in value))
     if isinstance(value, bool | int | float | str):
-        return (type(value), repr(value))  # 1, True and 1.0 are equal but not the same, nor are 0.0 and -0.0
+        return (type(value), repr(value))  # 1, True and 1.0 are equal but compile differently, as do 0.0 and -0.0
     return (type(value), id(value))

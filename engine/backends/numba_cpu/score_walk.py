@@ -1,8 +1,9 @@
-"""The Numba half of `score_mod`: a walk over a block of scores, with the user's function inlined and vectorised.
+"""Compile a score function with Numba into a loop over a block of scores, inlined and vectorised.
 
-The walk is a C function `ScoreMod` (../cython_cpu/table.pxd). A row of a block is short, 8 to 64 scores, and LLVM's
-vectoriser makes poor loops of that: it unrolls a known number of rounds before it looks for vectors, and for an unknown
-one provides for far more than ever come. So the loop over `LANES` queries is made here, with instructions to it.
+The loop is a C function `ScoreMod` (../cython_cpu/table.pxd). A row of a block is short, 8 to 64 scores, and LLVM's
+vectoriser compiles a loop over it badly: if it knows the number of iterations it unrolls the loop before it vectorises
+it, and if not it prepares for many more iterations than there are. Therefore this module emits the loop over `LANES`
+queries itself, with metadata that guides the vectoriser.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from numba.np import arrayobj
 from ...errors import InputError, UnsupportedError
 
 LANES = 16
-"""The shortest loop in which LLVM's vectoriser feels free to do all that it can."""
+"""Iterations of the inner loop: the smallest number for which LLVM's vectoriser applies all its optimisations."""
 
 INDEX = 2**28 - 1
-"""Every index is masked with it, so that LLVM knows that no subscript is negative, and that a sum or difference of a
-few indices fits int32: that much AVX2 can turn into floats, int64 it cannot. Sequences are shorter than half of it."""
+"""Mask of every index, so that LLVM knows two facts.
+
+No subscript is negative, and a sum or difference of a few indices fits int32, which AVX2 can convert to floats; it
+cannot convert int64. Sequences are shorter than half of it.
+"""
 
 SCORED = (types.float32, types.intp, types.intp, types.intp, types.intp)
 SCORE_MOD = types.void(types.CPointer(types.float32), *[types.intp] * 7, types.voidptr)
@@ -36,17 +40,18 @@ OPTIONS = {"error_model": "numpy", "forceinline": True}
 
 
 def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int]]) -> Any:
-    """The walk that applies a function, as a `numba.core.ccallback.CFunc`; it has to outlive its `address`.
+    """Compile the loop that applies a function, and return it as a `numba.core.ccallback.CFunc`.
 
-    `arguments` are the dtypes and ranks of what the function takes after (score, b, h, q_index, kv_index); rank 0 is a
-    scalar. Its `captured` points to int64 words: for each of them an address, then the shape.
-    Raises `UnsupportedError` for what Numba cannot compile, `InputError` where the result is no real number.
+    The CFunc must be kept for as long as its `address` is in use. `arguments` are the dtypes and ranks of the
+    function's arguments after (score, b, h, q_index, kv_index); rank 0 is a scalar. The C function's `captured` points
+    to int64 words: for each of these arguments its address, then its shape. Raises `UnsupportedError` if Numba cannot
+    compile the function, and `InputError` if its result is not a real number.
     """
     extra = types.Tuple([argument_type(dtype, rank) for dtype, rank in arguments])
     change = numba.njit(function, **OPTIONS)
     try:
         change.compile(SCORED + extra.types)
-    except Exception as error:  # whatever the compiler trips over, it is the function that it cannot take
+    except Exception as error:  # the compiler raises many types of exceptions for an unsupported function
         raise UnsupportedError(f"{complaint(function, error)}; backend='reference' runs any function") from None
     result = change.overloads[SCORED + extra.types].signature.return_type
     if not isinstance(types.unliteral(result), types.Number | types.Boolean) or result in types.complex_domain:
@@ -76,13 +81,13 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
 
 
 def argument_type(dtype: np.dtype, rank: int) -> types.Type:
-    """Numba's type of an argument: a scalar, or a C-contiguous array that must not be written."""
+    """Return Numba's type of an argument: a scalar, or a read-only C-contiguous array."""
     element = numba.from_dtype(dtype)
     return types.Array(element, rank, "C", readonly=True) if rank else element
 
 
 def unpacking(extra: types.BaseTuple) -> Callable:
-    """An intrinsic that makes the tuple of a function's further arguments from `captured`."""
+    """Return an intrinsic that builds the tuple of a function's further arguments from `captured`."""
 
     @intrinsic
     def unpack(typing_context, captured):  # type: ignore[no-untyped-def]
@@ -105,7 +110,7 @@ def unpacking(extra: types.BaseTuple) -> Callable:
 
 
 def view(context: Any, builder: ir.IRBuilder, kind: types.Array, data: ir.Value, shape: list[ir.Value]) -> ir.Value:
-    """Numba's struct of a C-contiguous array that nobody frees."""
+    """Build Numba's struct of a C-contiguous array whose memory Numba does not own."""
     array = arrayobj.make_array(kind)(context, builder)
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     strides = [itemsize]
@@ -116,7 +121,7 @@ def view(context: Any, builder: ir.IRBuilder, kind: types.Array, data: ir.Value,
 
 
 def lanes(extra: types.BaseTuple) -> Callable:
-    """An intrinsic that changes the scores of `LANES` successive queries with one key."""
+    """Return an intrinsic that changes the scores of `LANES` consecutive queries with one key."""
 
     @intrinsic
     def change_lanes(typing_context, change, scores, offset, b, h, query, kv, extra):  # type: ignore[no-untyped-def]
@@ -127,7 +132,8 @@ def lanes(extra: types.BaseTuple) -> Callable:
             function = context.get_function(change, call)
             further = cgutils.unpack_tuple(builder, extra_value)
             block = builder.gep(scores, [offset])
-            # Results stay apart until the loop ends: a store to the scores could, for all LLVM knows, change an array.
+            # The results are kept in a separate vector until the loop ends: LLVM must assume that a store to the scores
+            # could change an array that the function reads.
             vector = ir.VectorType(ir.FloatType(), LANES)
             results = cgutils.alloca_once(builder, vector)
             result = builder.bitcast(results, ir.FloatType().as_pointer())
@@ -156,9 +162,9 @@ def lanes(extra: types.BaseTuple) -> Callable:
 
 
 def vectorise(module: ir.Module) -> ir.MDValue:
-    """Metadata for a loop of `LANES` rounds: vectors first and once, then no loop is left of it.
+    """Return metadata for a loop of `LANES` iterations: vectorise it once, then unroll it completely.
 
-    A width is not asked for: LLVM would print a remark on each loop that it cannot vectorise.
+    The metadata sets no vector width, because LLVM would print a remark on each loop that it cannot vectorise.
     """
     unroll = module.add_metadata(["llvm.loop.unroll.enable"])
     hints = [
@@ -172,7 +178,7 @@ def vectorise(module: ir.Module) -> ir.MDValue:
 
 
 def place(function: FunctionType, line: int | None = None) -> str:
-    """The function's name, file and line, and that line's text where there is a source."""
+    """Return the function's name, file and line, and the text of the line if its source is available."""
     code = function.__code__
     line = line or code.co_firstlineno
     text = linecache.getline(code.co_filename, line).strip()
@@ -180,10 +186,10 @@ def place(function: FunctionType, line: int | None = None) -> str:
 
 
 def complaint(function: FunctionType, error: Exception) -> str:
-    """Where and why a function could not be compiled: one line out of the page that Numba writes."""
+    """Return one line that says where and why a function could not be compiled, from Numba's long message."""
     lines = [line.strip() for line in str(getattr(error, "msg", error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith("Failed in")] or [type(error).__name__]
-    calls = [line for line in lines if line.startswith(">>> ")]  # the call, in Numba's types, that it knows nothing for
+    calls = [line for line in lines if line.startswith(">>> ")]  # the call without an implementation, in Numba's types
     reason = f"no implementation of {calls[0][4:]}" if calls else lines[0].partition(" Raised from ")[0].rstrip(".")
     location = getattr(error, "loc", None)
     if location is not None and location.filename == function.__code__.co_filename:

@@ -1,4 +1,4 @@
-"""What happens to a block of scores P^T [keys][W] between the two products of attention; see scores.pxi."""
+"""Change a block of scores P^T [keys][W] between the two GEMMs of attention; see scores.pxi."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ ONE = np.float32(1.0)
 
 @inline
 def changes_scores(call: Attention) -> bool:
-    """Whether anything but the scale is done to the scores."""
+    """Return True if soft-capping, a bias or a score function changes the scores."""
     return call.softcap != 0 or bool(call.bias) or bool(call.score_mod)
 
 
 @inline
 def v_tanh(x: Vector) -> Vector:
-    """(e^y - 1) / (e^y + 1), y = 2|x|, with x's sign; the numerator is 2^n (2^r - 1) + (2^n - 1)."""
+    """Return (e^y - 1) / (e^y + 1) with x's sign, y = 2|x|; the numerator is 2^n (2^r - 1) + (2^n - 1)."""
     magic = v_set1(12582912.0)
     y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(2.8853901))
     z = v_add(y, magic)
@@ -64,7 +64,10 @@ def v_tanh(x: Vector) -> Vector:
 
 @inline
 def load_transposed(p: Floats, stride: Size, rows: Size, columns: Size, tile: Floats) -> None:
-    """tile [columns][VL] = transpose of the rows at p, at most VL of them and of columns <= VL floats, then zeros."""
+    """Transpose the rows at p into tile [columns][VL]; missing rows become zeros.
+
+    At most VL rows are read, and columns <= VL floats of each.
+    """
     if rows >= VL and columns == VL:
         transpose(p, stride, tile)
     else:
@@ -75,7 +78,7 @@ def load_transposed(p: Floats, stride: Size, rows: Size, columns: Size, tile: Fl
 
 @helper
 def load_bias(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Floats) -> None:
-    """tile[r], lane i = bias[t + i, key + r] for n <= VL queries and keys <= VL; zero in the other lanes"""
+    """Set lane i of tile[r] to bias[t + i, key + r], for n <= VL queries and keys <= VL; other lanes are zero."""
     bias = call.bias + (t * call.bias_t + key * call.bias_s)
     if call.bias_s == 1:
         load_transposed(bias, call.bias_t, n, keys, tile)
@@ -88,7 +91,10 @@ def load_bias(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Fl
 
 @helper
 def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Floats, lanes: Bytes) -> None:
-    """tile[r], lane i: all ones where query t + i may look at key + r, else zeros; lanes: room for VL bytes"""
+    """Set lane i of tile[r] to all ones if query t + i may see key + r, otherwise to zeros.
+
+    lanes: scratch space of VL bytes.
+    """
     mask = call.mask + (t * call.mask_t + key * call.mask_s)
     if call.mask_s == 1:
         for i in range(VL):
@@ -103,10 +109,11 @@ def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Fl
 
 @inline
 def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide: bool, edge: bool) -> None:
-    """change: scores = c tanh(scores / c) + bias
+    """Change or hide the scores of a key block, as the two flags say.
 
-    hide: -inf where the mask or, if this block lies on its edge, the band hides the key, and the maximum of the others;
-    scores that were changed are brought to powers of two
+    change: compute scores = c tanh(scores / c) + bias. hide: set scores that the mask hides to -inf, and update the
+    maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside the band are
+    hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
     """
     cap, inverse = v_set1(call.softcap), v_set1(ONE / call.softcap)
     hidden, gain = v_set1(-np.inf), v_set1(LOG2_E if changes_scores(call) else ONE)
@@ -144,7 +151,7 @@ def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide
 
 @helper
 def revise_scores(call: Attention, s: Scratch, b: Block, keys: Keys, edge: bool) -> None:
-    """All that is done to the scores of a block of keys."""
+    """Apply all changes to the scores of a key block, then the mask and the band."""
     change = call.softcap != 0 or bool(call.bias)
     if change and not call.score_mod:
         revise(call, s, b, keys, True, True, edge)
@@ -169,12 +176,15 @@ def _call_score_mod(typing: Any, *args: Any) -> Any:
 
 
 call_score_mod = with_parameters(_call_score_mod, _call_code)
-"""A user's score function, ScoreMod in table.pxd, at the address `code`."""
+"""Call the user's score function, a ScoreMod of table.pxd, at the address `code`."""
 
 
 @helper
 def all_finite(v: Floats, v_stride: Size, rows: Size, e: Size) -> bool:
-    """0 x is 0 or, for what is not finite, NaN. Four rows at a time, to hide the latency of the sums."""
+    """Return True if all values are finite: 0 x is 0 if x is finite and NaN if not.
+
+    Four rows are added at a time, to hide the latency of the additions.
+    """
     zero = v_set1(0.0)
     sum0, sum1, sum2, sum3 = zero, zero, zero, zero
     for row in range(0, rows, 4):

@@ -1,4 +1,4 @@
-"""Softmax of rows; see softmax.pxi."""
+"""Compute the softmax of rows; see softmax.pxi."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .vector import v_add, v_iota, v_largest, v_less, v_loadn, v_max, v_mul, v_s
 
 @inline
 def entries(x: Floats, n: Size) -> Vector:
-    """n entries of a row, then excluded ones."""
+    """Load n entries of a row, and -inf in the other lanes."""
     return v_select(v_less(v_iota(), v_set1(np.float32(n))), v_loadn(x, n), v_set1(-np.inf))
 
 
 @inline
 def power(x: Vector, maximum: Vector) -> Vector:
-    """0 where it would be below 2^-126; NaN where x - maximum is, whatever its payload."""
+    """Return 2^((x - maximum) log2 e): 0 where that is below 2^-126, and NaN where x - maximum is NaN."""
     y = v_mul(v_sub(x, maximum), v_set1(1.4426950408889634))
     return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
 
 
 def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N: Size) -> None:
-    """out[M,N] = 2^((x - max) log2 e), divided by its sum; may be in place.
+    """Compute out[M,N] = 2^((x - max) log2 e), divided by its sum; out may equal x.
 
-    The maximum starts at the least finite number, so that a row of -inf has the powers 0, whose sum stands for an empty
-    row. NaN may be passed over by the maximum, but not by the sum, which spreads it over the row.
+    The maximum starts at the most negative finite number, so that all powers of a row of -inf are 0 and its sum 0 marks
+    an empty row. The maximum may ignore NaN, but the sum does not, and it makes the whole row NaN.
     """
     for _ in range(M):
         highest = v_set1(-np.finfo(np.float32).max)

@@ -1,4 +1,4 @@
-"""The CPU that Numba compiles for, and the shapes that simd.h gives to one like it."""
+"""Describe the CPU that Numba compiles for, and choose the vector and tile sizes that simd.h gives to such a CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
 
 
 def _shape() -> tuple[int, int, int, int]:
-    """(VL, NV, MR, KC) of the CPU that Numba compiles for, as in simd.h."""
+    """Return (VL, NV, MR, KC) for the CPU that Numba compiles for, as in simd.h."""
     if all(f"+{name}" in FEATURES for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
         return 16, 4, 6, 1024
     if "+avx2" in FEATURES and "+fma" in FEATURES:
@@ -17,7 +17,7 @@ def _shape() -> tuple[int, int, int, int]:
 
 
 def _integers() -> str:
-    """The instruction for products of 8-bit integers, as dot.h chooses it; "lanes" where there is none."""
+    """Return the instruction for products of 8-bit integers that dot.h chooses, or "lanes" if the CPU has none."""
     if "+avx512vnni" in FEATURES if VL == 16 else "+avxvnni" in FEATURES:
         return "vpdpbusd"
     return "vpmaddubsw" if VL > 4 else "lanes"
@@ -27,15 +27,15 @@ VL, NV, MR, KC = _shape()
 INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)
 HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES else 2
-"""1 where one instruction multiplies pairs of bfloat16; 2 where their halves are widened one after the other."""
+"""1 if one instruction multiplies pairs of bfloat16 numbers; 2 if their halves are converted and multiplied in turn."""
 
 OPERAND_BYTES = 2 * HALVES
 NR = NV * VL
 STEPS = 4
-"""Of depth, written out in a tile's loop."""
+"""Number of steps of depth that a tile's loop is unrolled by."""
 
 LINE, AHEAD = 16, 512
-"""Floats in a cache line; floats that reading runs ahead of itself."""
+"""LINE: floats in a cache line. AHEAD: prefetch distance in floats."""
 
 FUSED = "+fma" in FEATURES or TRIPLE.startswith(("aarch64", "arm64"))
-"""Without fused multiply-adds in hardware, two roundings: LLVM would call a slow function."""
+"""Whether the CPU has fused multiply-adds. If not, v_fma rounds twice, because LLVM would call a slow function."""

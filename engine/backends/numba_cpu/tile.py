@@ -1,7 +1,7 @@
-"""Tiles: mr rows by nv vectors of columns, accumulated in registers over the depth, then one of three epilogues.
+"""Generate tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers, then one of three epilogues.
 
-What tile.pxi is to the compiled kernels, as a generator: each (mr, nv) becomes an LLVM function of its own, which no
-Numba typing passes over, behind a switch. Each accumulator sees its products one after the other, in order of depth.
+This module generates as LLVM code what tile.pxi contains. Each (mr, nv) is a separate LLVM function, which Numba does
+not have to type, and a switch selects it. Each accumulator adds its products in order of depth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .vector import with_parameters
 
 def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[int, int, ir.Value], ir.Value],
             otherwise: Callable[[int, int, ir.Value], ir.Value] = lambda i, j, x: x) -> Sums:
-    """The sums changed by one function where the pointer is set, by the other where it is null."""
+    """Apply one function to the sums if the pointer is set, and another if it is null."""
 
     def changed(function: Callable[[int, int, ir.Value], ir.Value]) -> Callable[[], Sums]:
         return lambda: [[function(i, j, x) for j, x in enumerate(row)] for i, row in enumerate(sums)]
@@ -35,10 +35,10 @@ def _if_set(b: ir.IRBuilder, pointer: ir.Value, sums: Sums, change: Callable[[in
 def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
             out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value, ahead: ir.Value,
             ahead_step: ir.Value) -> None:
-    """out = a w + bias + residual.
+    """Compute out = a w + bias + residual.
 
-    a [mr][depth] tokens, w [depth][nv*VL] a panel slice; columns: offset in out, and in the residual, of each vector
-    of columns; bias: null after the first slice of depth, then out is added to; residual: null before the last one.
+    a [mr][depth] tokens, w [depth][nv*VL] a panel's K block. columns: offset of each vector of columns in out and in
+    the residual. bias: null after the first K block; then out is added instead. residual: null before the last K block.
     """
 
     def product() -> Sums:
@@ -50,7 +50,7 @@ def _linear(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
 def _pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
            out: ir.Value, out_stride: ir.Value, columns: ir.Value, bias: ir.Value, residual: ir.Value, ahead: ir.Value,
            ahead_step: ir.Value) -> None:
-    """Likewise of bfloat16, two steps of depth side by side: w [depth/2][nv*VL][2]."""
+    """Compute the same as _linear in bfloat16, with two steps of depth side by side: w [depth/2][nv*VL][2]."""
 
     def product() -> Sums:
         return multiply_pairs(b, mr, nv, depth, a, a_stride, w, ahead, ahead_step)
@@ -78,7 +78,10 @@ def _write(b: ir.IRBuilder, mr: int, nv: int, product: Callable[[], Sums], out: 
 def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
          out: ir.Value, out_stride: ir.Value, columns: ir.Value, ranges: ir.Value, scale: ir.Value, sums: ir.Value,
          bias: ir.Value, residual: ir.Value, ahead: ir.Value, ahead_step: ir.Value) -> None:
-    """out = scale (step a w + low sums) + bias + residual, of codes a and integers w: see int8.pxi, and _linear."""
+    """Compute out = scale (step a w + low sums) + bias + residual, for codes a and integers w.
+
+    See int8.pxi for the formula, and _linear for the arguments.
+    """
     products = multiply(b, mr, nv, depth, a, a_stride, SIZE(DOT), w, SIZE(nv * INTEGERS.vector), ahead, ahead_step,
                         INTEGERS)
     offsets = [b.load(b.gep(columns, [SIZE(j)], source_etype=SIZE), typ=SIZE) for j in range(nv)]
@@ -99,7 +102,10 @@ def _dot(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stri
 
 def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
             out: ir.Value, out_stride: ir.Value, maximum: ir.Value) -> None:
-    """out = a w, and the running maximum [nv*VL] of each column; a [mr][depth] keys, w [depth][nv*VL] queries."""
+    """Compute out = a w, and update the maximum [nv*VL] of each column.
+
+    a [mr][depth] keys, w [depth][nv*VL] queries.
+    """
     sums = multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL))
     for j in range(nv):
         highest = load(b, shift(b, maximum, j * VL))
@@ -111,7 +117,10 @@ def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
 
 def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
              w_stride: ir.Value, out: ir.Value, out_stride: ir.Value, correction: ir.Value) -> None:
-    """out = correction out + a w; a [depth][mr] is P^T, w [depth][nv*VL] values; correction null: out holds nothing."""
+    """Compute out = correction out + a w; a [depth][mr] is P^T, w [depth][nv*VL] values.
+
+    If `correction` is null, out is not initialized yet, and the result is a w.
+    """
     sums = multiply(b, mr, nv, depth, a, SIZE(1), a_stride, w, w_stride)
     places = [[shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL) for j in range(nv)] for i in range(mr)]
 
@@ -126,7 +135,7 @@ def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
 
 
 def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, kinds: list[ir.Type]) -> ir.Function:
-    """The tile as a function of its own: tiles are small functions so that each has the registers to itself."""
+    """Return the tile as a separate function, so that each tile has all registers to itself."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), f"tile{body.__name__}_{mr}_{nv}")
     function.linkage = "internal"
     function.attributes.add("noinline")
@@ -138,7 +147,10 @@ def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, ki
 
 
 def _tile(body: Callable[..., None], highest: int = MR) -> Any:
-    """The ladder from run-time sizes (mr, nv) to compiled ones, mr up to `highest`; other arguments are the body's."""
+    """Return an intrinsic that calls the tile for sizes (mr, nv) known at run time; mr is at most `highest`.
+
+    Its other arguments are those of `body`.
+    """
 
     def tile(typing: Any, mr: Any, nv: Any, *args: Any) -> Any:
         kinds = [arg if isinstance(arg, Pointer) else types.intp for arg in args]
@@ -167,7 +179,7 @@ def _tile(body: Callable[..., None], highest: int = MR) -> Any:
 
 @intrinsic
 def columns(typing: Any) -> Any:
-    """Room for the offsets of a panel's vectors, on the stack."""
+    """Allocate space on the stack for the offsets of a panel's NV vectors."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         return b.bitcast(alloca_once(b, SIZE, NV), POINTER)

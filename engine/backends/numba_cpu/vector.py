@@ -1,6 +1,6 @@
-"""One vector of floats inside Numba functions, with VL lanes: what simd.h is to the compiled kernels, name by name.
+"""Define a vector of floats with VL lanes for Numba functions, with the operations and names of simd.h.
 
-Nothing here may be reordered or contracted by the compiler: no operation carries a fast-math flag.
+The compiler must not reorder or contract these operations: none has a fast-math flag.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .target import VL
 
 
 class _VectorType(types.Type):
-    """`vf`"""
+    """The Numba type of `vf`."""
 
     def __init__(self) -> None:
         super().__init__(f"vector({VL} x float32)")
@@ -35,13 +35,13 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def with_parameters(typing: Callable[..., Any], build: Callable[..., Any]) -> Any:
-    """An intrinsic with the parameters of `build`: Numba would make a tuple of *args."""
+    """Return an intrinsic with the parameters of `build`; Numba would replace *args by a tuple."""
     typing.__signature__ = signature(build)  # type: ignore[attr-defined]
     return intrinsic(typing)
 
 
 def _of_vectors(build: Callable[..., ir.Value]) -> Any:
-    """A function of vectors from one of a builder and their LLVM values."""
+    """Return an intrinsic on vectors, from a function of a builder and LLVM values."""
 
     def operation(typing: Any, *args: Any) -> Any:
         if any(arg != vector for arg in args):
@@ -63,7 +63,7 @@ v_fnma = _of_vectors(lambda b, x, y, z: fma(b, b.fneg(x), y, z))
 
 
 def _scale(b: ir.IRBuilder, p: ir.Value, z: ir.Value) -> ir.Value:
-    # The low bits of z = n + 1.5*2^23 are n, which is added to the exponent of p.
+    # Return p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p.
     exponent = b.shl(b.bitcast(z, VI), ir.Constant(VI, [23] * VL))
     return b.bitcast(b.add(b.bitcast(p, VI), exponent), VF)
 
@@ -95,7 +95,7 @@ v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
 
 
 def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
-    """A function of a pointer and n: n integers of so many bits, then zeros, made a vector."""
+    """Return an intrinsic that loads n integers of `bits` bits and converts them to a vector; other lanes are zero."""
     kind = ir.VectorType(ir.IntType(bits), VL)
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
@@ -130,10 +130,10 @@ v_load_bfloat16 = _load_narrow(16, _upper_halves)
 
 @intrinsic
 def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
-    """tile [VL][VL] = transpose of the rows of VL floats at p, which may be the tile's own.
+    """Transpose the rows of VL floats at p into tile [VL][VL]; p may equal tile.
 
-    A round of zipping row i with row i + VL/2 rotates the bits of (row, lane) by one place, so after log2(VL) of them
-    row and lane have changed places.
+    A round that zips row i with row i + VL/2 rotates the bits of (row, lane) by one place, so that after log2(VL)
+    rounds row and lane are exchanged.
     """
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
@@ -151,25 +151,25 @@ def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
 
 @intrinsic
 def v_set1(typing: Any, x: Any) -> Any:
-    """x in every lane, rounded to float32."""
+    """Round x to float32 and broadcast it to every lane."""
     return vector(types.float32), lambda context, b, sig, args: splat(b, args[0])
 
 
 @intrinsic
 def v_load(typing: Any, p: Pointer) -> Any:
-    """VL floats from p."""
+    """Load VL floats from p."""
     return vector(p), lambda context, b, sig, args: load(b, args[0])
 
 
 @intrinsic
 def v_store(typing: Any, p: Pointer, x: Any) -> Any:
-    """VL floats to p."""
+    """Store VL floats at p."""
     return types.void(p, x), lambda context, b, sig, args: store(b, args[0], args[1], 4)
 
 
 @intrinsic
 def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
-    """n floats from p, then zeros."""
+    """Load n floats from p; other lanes are zero."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         mask = first_lanes(b, args[1])
@@ -180,11 +180,11 @@ def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
 
 @intrinsic
 def v_storen(typing: Any, p: Pointer, x: Any, n: Any) -> Any:
-    """The first n lanes to p."""
+    """Store the first n lanes at p."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> None:
         pointer, value, count = args
-        # Masked stores are slow on some CPUs. Where n is known, so is the branch.
+        # Masked stores are slow on some CPUs. If n is a constant, the compiler removes the branch.
         with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
             with whole:
                 store(b, pointer, value, 4)
@@ -197,7 +197,7 @@ def v_storen(typing: Any, p: Pointer, x: Any, n: Any) -> Any:
 
 @intrinsic
 def v_keep(typing: Any, x: Any, n: Any) -> Any:
-    """The first n lanes, then zeros."""
+    """Keep the first n lanes and set the others to zero."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         return b.select(first_lanes(b, args[1]), args[0], VF(None))
@@ -207,7 +207,7 @@ def v_keep(typing: Any, x: Any, n: Any) -> Any:
 
 @intrinsic
 def v_sum(typing: Any, x: Any) -> Any:
-    """Sum of the lanes in a fixed order: halves are folded onto each other."""
+    """Return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         total = args[0]
@@ -223,7 +223,7 @@ def v_sum(typing: Any, x: Any) -> Any:
 
 @intrinsic
 def v_largest(typing: Any, x: Any) -> Any:
-    """The largest lane; NaN may be passed over."""
+    """Return the largest lane; NaN may be ignored."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         largest = b.extract_element(args[0], I32(0))
@@ -237,11 +237,11 @@ def v_largest(typing: Any, x: Any) -> Any:
 
 @intrinsic
 def fetch_far(typing: Any, p: Pointer) -> Any:
-    """Ask for the line at p, into the second-level cache."""
+    """Prefetch the cache line at p into the L2 cache."""
     return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 2)
 
 
 @intrinsic
 def fetch_near(typing: Any, p: Pointer) -> Any:
-    """Ask for the line at p, into the first-level cache."""
+    """Prefetch the cache line at p into the L1 cache."""
     return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 3)
