@@ -1,8 +1,8 @@
-"""The CUDA backend: kernels in Python, compiled by numba-cuda, tensor cores reached through inline PTX.
+"""Run whole models on a GPU: kernels in Python, compiled by numba-cuda, which use tensor cores through inline PTX.
 
-    plan.py       a model ready to run            kernel.py     what a kernel is
-    products.py   which kernels, by precision     kernels/      the kernels
-    weights.py    what is uploaded                ptx/          the instructions that Numba lacks, and an emulator
+    plan.py       a model ready to run            kernel.py     the description of a kernel
+    products.py   the kernels of each precision   kernels/      the kernels
+    weights.py    the uploaded weights            ptx/          the instructions that Numba lacks, and an emulator
     workspace.py  the memory                      toolchain.py  numba-cuda
     bucket.py     batches as recorded shapes
     device.py     memory, launches, graphs        emulated.py   the same, without a GPU
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .device import Gpu
 
 LEAST_CAPABILITY = (8, 0)
-"""Of the GPU: Ampere, whose tensor cores take bfloat16."""
+"""Lowest compute capability of the GPU: Ampere, the first with bfloat16 tensor cores."""
 
 PRECISIONS = ("bfloat16", "float32")
 
@@ -34,12 +34,12 @@ INSTALL = "pip install 'encoder-engine[cuda]'"
 
 
 class CudaBackend:
-    """See `engine.backends.Backend`. `threads` mean nothing to it."""
+    """The backend "cuda"; see `engine.backends.Backend`. It ignores `threads`."""
 
     name = "cuda"
 
     def unavailable(self) -> str | None:
-        """Why no GPU can be used here; None when one can. Does not raise."""
+        """Return why no GPU can be used here, or None if one can. Does not raise."""
         if missing := [name for name in ("numba_cuda", "cuda.core") if not _there(name)]:
             return f"{' and '.join(missing)} not found; {INSTALL}"
         try:
@@ -50,7 +50,7 @@ class CudaBackend:
             return f"no CUDA driver: {_driver_error()}"
         try:
             device = cuda.get_current_device()
-        except Exception as error:  # of the driver, whose kinds are many; whatever it was, there is no GPU
+        except Exception as error:  # the driver has many types of errors, and each means that there is no usable GPU
             return f"no GPU can be opened: {_line(error)}"
         if device.compute_capability < LEAST_CAPABILITY:
             return (f"compute capability {_dotted(LEAST_CAPABILITY)} is needed, and this GPU has "
@@ -58,11 +58,11 @@ class CudaBackend:
         return None
 
     def tuned(self) -> bool:
-        """True: compiled for the GPU at hand."""
+        """Return True: kernels are compiled for the present GPU."""
         return True
 
     def describe(self) -> str:
-        """The GPU and the package that compiles for it."""
+        """Describe the GPU and the package that compiles for it."""
         from importlib.metadata import version
 
         from .toolchain import cuda
@@ -73,7 +73,7 @@ class CudaBackend:
                 f"{version('numba-cuda')}; say precision='bfloat16' for its tensor cores")
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
-        """Upload the weights."""
+        """Upload the weights and return a plan."""
         if run.precision not in PRECISIONS:
             raise UnsupportedError(f"the cuda backend computes in {' and '.join(PRECISIONS)}; "
                                    f"precision {run.precision!r} is not there")
@@ -82,14 +82,14 @@ class CudaBackend:
         return CudaPlan(_gpu(), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
-        """Raises `UnsupportedError`: there are only whole models here."""
+        """Raise `UnsupportedError`, because this backend runs whole models only."""
         raise UnsupportedError("the cuda backend runs whole models, not single operations; they run on cython, numba "
                                "and reference")
 
 
 @cache
 def _gpu() -> Gpu:
-    """The device, one for all engines of the process: its kernels are compiled once, its plans take turns."""
+    """Return the device, which all engines of the process share, so that its kernels are compiled once."""
     from .device import Gpu
 
     return Gpu()
@@ -98,7 +98,7 @@ def _gpu() -> Gpu:
 def _there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ImportError:  # of the package that it is in
+    except ImportError:  # the parent package cannot be imported
         return False
 
 
@@ -109,7 +109,7 @@ def _driver_error() -> str:
 
 
 def _line(error: object) -> str:
-    """An error's text on one line."""
+    """Return an error's text on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -1,8 +1,8 @@
-"""How a batch becomes passes of a few fixed shapes, so that a pass can be recorded once and replayed.
+"""Divide a batch into passes of a few fixed shapes, so that a pass can be recorded once and replayed.
 
-A group is some whole sequences. Its tokens are rounded up to a bucket, of which there are eight for each doubling, and
-the entries of attention's work list to a power of two; what is added belongs to no sequence and is never read.
-All the integers of a pass lie in one array, which is copied to the device at once:
+A group holds whole sequences. Its number of tokens is rounded up to a bucket, of which there are eight for each power
+of two, and the number of entries of attention's work list to a power of two. The added tokens and entries belong to no
+sequence, and their results are never read. All integers of a pass lie in one array, which one copy uploads:
 
     |input_ids |position_ids |token_type_ids |cu_seqlens |tiles |
     |tokens    |tokens       |tokens         |tiles + 2  |2 tiles|
@@ -23,7 +23,7 @@ LEAST_TOKENS = 16
 
 
 def round_tokens(tokens: int) -> int:
-    """The bucket of so many tokens: at most an eighth more, at least `LEAST_TOKENS`, never falling as tokens grow."""
+    """Round a number of tokens up to its bucket: at most an eighth more, at least `LEAST_TOKENS`, and monotonic."""
     if tokens <= LEAST_TOKENS:
         return LEAST_TOKENS
     step = 1 << (tokens.bit_length() - 4)
@@ -32,25 +32,25 @@ def round_tokens(tokens: int) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """Whole sequences that are worked on together: numbers `first` to `last` of a batch, the last excluded."""
+    """Whole sequences that one pass computes: sequences `first` to `last` - 1 of a batch."""
 
     first: int
     last: int
     tokens: slice
-    """Of the batch."""
+    """The group's tokens in the batch."""
     longest: int
-    """Tokens of the longest of them."""
+    """Number of tokens of the longest sequence."""
 
     @property
     def count(self) -> int:
-        """How many tokens they have."""
+        """Return the number of tokens in the group."""
         return int(self.tokens.stop - self.tokens.start)
 
 
 def groups(batch: Batch, max_tokens: int) -> list[Group]:
-    """The batch in groups of up to `max_tokens`, each as many sequences as fit, in order; none without tokens.
+    """Divide a batch into groups of up to `max_tokens` tokens, in order; no group is without tokens.
 
-    Raises `InputError` for a sequence longer than that.
+    Each group holds as many sequences as fit. Raises `InputError` for a sequence longer than `max_tokens`.
     """
     lengths = np.diff(batch.cu_seqlens)
     if lengths.max(initial=0) > max_tokens:
@@ -68,19 +68,20 @@ def groups(batch: Batch, max_tokens: int) -> list[Group]:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a recorded pass is good for: up to so many tokens, and entries of attention's work list."""
+    """The size of a recorded pass: its largest number of tokens, and of entries of attention's work list."""
 
     tokens: int
     tiles: int
     tile_rows: int
-    """Queries of such an entry."""
+    """Largest number of queries of an entry."""
     embeds: bool
-    """Whether it starts from `inputs_embeds`."""
+    """True if the pass starts from `inputs_embeds`."""
 
     def views(self, array: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """input_ids, position_ids, token_type_ids [tokens], cu_seqlens [tiles + 2] and tiles [tiles, 2] of an array.
+        """Return views of an array: input_ids, position_ids, token_type_ids, cu_seqlens and tiles.
 
-        It is int32 of at least `size` elements, on the host or on the device.
+        Their shapes are [tokens] three times, [tiles + 2] and [tiles, 2]. The array is int32 with at least `size`
+        elements, on the host or on the device.
         """
         parts = (self.tokens, self.tokens, self.tokens, self.tiles + 2, 2 * self.tiles)
         ends = list(accumulate(parts))
@@ -89,20 +90,21 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """Elements of the array of all the integers."""
+        """Return the number of elements of the array with all integers."""
         return 3 * self.tokens + 3 * self.tiles + 2
 
 
 def largest_shape(max_tokens: int) -> Shape:
-    """A shape that no group of up to `max_tokens` exceeds: an entry of the work list has a token at least."""
+    """Return a shape that no group of up to `max_tokens` tokens exceeds; a work list entry has at least one token."""
     return Shape(round_tokens(max_tokens), _power_of_two(max_tokens), tile_rows=1, embeds=False)
 
 
 def stage(batch: Batch, group: Group, tile_rows: int, staging: np.ndarray) -> Shape:
     """Write a group's integers into `staging`, int32, and return the shape of the pass.
 
-    An entry of the work list is a sequence and the first of up to `tile_rows` of its queries. Those of long sequences
-    come first, so that short ones fill the gaps at the end; those added name a sequence without tokens.
+    An entry of the work list is a sequence and the first of up to `tile_rows` of its queries. The entries of long
+    sequences come first, so that the entries of short sequences fill the gaps at the end. Added entries name a sequence
+    without tokens.
     """
     cu_seqlens = np.unique(batch.cu_seqlens[group.first : group.last + 1]) - group.tokens.start  # without empty ones
     lengths = np.diff(cu_seqlens)

@@ -1,6 +1,6 @@
-"""A GPU as the plan sees it: memory, copies, launches, and launches recorded once and replayed.
+"""Define the device that a plan uses: memory, copies, launches, and launches that are recorded once and replayed.
 
-Everything is queued on one stream and done in order. Arrays on the device are numba-cuda's, which slice like NumPy's.
+All work is queued on one stream and runs in order. Arrays on the device are numba-cuda's, which slice like NumPy's.
 """
 
 from __future__ import annotations
@@ -18,49 +18,52 @@ from .kernel import Kernel
 
 
 class Device(Protocol):
-    """Where a plan runs: a GPU, or its emulation."""
+    """The device that a plan runs on: a GPU, or its emulation."""
 
     capability: tuple[int, int]
     multiprocessors: int
     turn: threading.Lock
-    """Held by whoever queues."""
+    """A lock that a thread holds while it queues work."""
 
     def activate(self) -> None:
-        """Make it the calling thread's device; raises `BackendUnavailable` where that cannot be."""
+        """Make this the calling thread's device; raises `BackendUnavailable` if that is impossible."""
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array on the device, not initialised."""
+        """Return an array on the device, not initialised."""
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array on the host that is copied from and to without a detour."""
+        """Return an array in page-locked host memory, which is copied without an intermediate buffer."""
 
     def copy(self, target: Any, source: Any) -> None:
         """Queue a copy between contiguous arrays of one shape and dtype, either of which may be on the host.
 
-        The host's side must stay as it is until the copy is done.
+        The host array must not change until the copy is done.
         """
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
-        """Queue a kernel on arrays of the device and scalars."""
+        """Queue a kernel; its arguments are arrays on the device and scalars."""
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Run `work`, which launches; returns what queues these launches, on these arrays, again.
+        """Run `work`, which queues launches, and return a function that queues the same launches again.
 
-        It may be run twice, and what it prepares the first time it must not prepare again.
+        They use the same arrays. `work` may be run twice, and must not repeat its preparations in the second run.
         """
 
     def mark(self) -> Callable[[], None]:
-        """A place in the queue: call it to wait until all that was queued before is done."""
+        """Return a function that waits until all work that is queued now is done."""
 
     def tensor_map(self, matrix: Any, box_rows: int) -> Any:
-        """What Hopper's TMA finds boxes [box_rows, 64] of a bfloat16 matrix by; lasts as long as the device does."""
+        """Return a tensor map, with which Hopper's TMA copies boxes [box_rows, 64] of a bfloat16 matrix.
+
+        It lasts as long as the device object.
+        """
 
     def share(self, array: Any) -> Any:
-        """An array of the device as other libraries take it."""
+        """Return an array on the device in a form that other libraries accept."""
 
 
 def upload(device: Device, array: np.ndarray) -> Any:
-    """A copy of an array on the device."""
+    """Return a copy of an array on the device."""
     array = np.ascontiguousarray(array)
     copy = device.allocate(array.shape, array.dtype)
     device.copy(copy, array)
@@ -69,7 +72,7 @@ def upload(device: Device, array: np.ndarray) -> Any:
 
 
 class Gpu:
-    """The CUDA device that is current when this is made."""
+    """The CUDA device that is current when this object is created."""
 
     def __init__(self) -> None:
         from cuda.core import Device as CoreDevice
@@ -111,11 +114,11 @@ class Gpu:
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Grid size")  # numba-cuda thinks that a small grid is a mistake
+            warnings.filterwarnings("ignore", "Grid size")  # numba-cuda warns about small grids
             self._compile(kernel)[grid, kernel.threads, self._stream, kernel.shared](*arguments)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()  # for its results, and since compiling and loading cannot be recorded
+        work()  # computes the results of this call; also, compiling and loading kernels cannot be recorded
         self.mark()()
         builder = self._stream.create_graph_builder().begin_building()
         try:
@@ -134,7 +137,7 @@ class Gpu:
 
         key = matrix.__cuda_array_interface__["data"][0], *matrix.shape, box_rows
         if key not in self._maps:
-            self._maps[key] = upload(self, encode(*key))  # which depends on nothing else
+            self._maps[key] = upload(self, encode(*key))  # the map depends on the key only
         return self._maps[key]
 
     def share(self, array: Any) -> SharedArray:
@@ -144,19 +147,19 @@ class Gpu:
         from .toolchain import compile_for_device
 
         if id(kernel) not in self._compiled:
-            self._compiled[id(kernel)] = kernel, compile_for_device(kernel)  # the kernel is kept, and so is its id
+            self._compiled[id(kernel)] = kernel, compile_for_device(kernel)  # keeping the kernel keeps its id unique
         return self._compiled[id(kernel)][1]
 
 
 class SharedArray:
-    """An array that stays on the GPU, complete, for PyTorch, CuPy, JAX and others to take without a copy.
+    """A complete array on the GPU, which PyTorch, CuPy, JAX and other libraries can use without a copy.
 
-    By DLPack (`torch.from_dlpack`) or the CUDA array interface (`cupy.asarray`).
+    They read it through DLPack (`torch.from_dlpack`) or the CUDA array interface (`cupy.asarray`).
     """
 
     def __init__(self, array: Any):
         self.array = array
-        """numba-cuda's."""
+        """The array of numba-cuda."""
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype = array.dtype
 
@@ -175,4 +178,4 @@ class SharedArray:
     def _view(self) -> Any:
         from cuda.core.utils import StridedMemoryView
 
-        return StridedMemoryView.from_cuda_array_interface(self, stream_ptr=-1)  # the array is complete: nobody waits
+        return StridedMemoryView.from_cuda_array_interface(self, stream_ptr=-1)  # no stream to wait for

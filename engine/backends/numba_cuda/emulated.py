@@ -1,4 +1,4 @@
-"""A device that is the kernels' emulator: the plan as it is, without a GPU, some million times slower."""
+"""Emulate a device: run the unchanged plan without a GPU, about a million times slower."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .ptx import emulate, emulate_hopper
 
 
 class EmulatedDevice:
-    """See `device.Device`. Its arrays are NumPy's, at first full of NaN or 0xFF, and everything is done at once."""
+    """A `device.Device` whose arrays are NumPy's, initialised with NaN or 0xFF; it does all work at once."""
 
     multiprocessors = 1
 
@@ -23,7 +23,7 @@ class EmulatedDevice:
         self._recording: list[tuple[Any, ...]] | None = None
 
     def activate(self) -> None:
-        """Any thread may."""
+        """Do nothing: every thread may use this device."""
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         array = np.empty(shape, dtype)

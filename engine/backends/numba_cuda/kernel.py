@@ -1,4 +1,4 @@
-"""The one description of a kernel, from which it is launched, emulated and held to its budget."""
+"""Describe a kernel: its launch, its emulation and the checks of its resources use this one description."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Arch = tuple[int, int] | tuple[int, int, str]
-"""A compute capability: (8, 0), or (9, 0, "a") for code that runs on that one alone."""
+"""A compute capability: (8, 0), or (9, 0, "a") for code that runs on that capability only."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with its compile-time constants closed over, as a factory in `kernels/` makes it."""
+    """A kernel with its compile-time constants as closure variables, made by a factory in `kernels/`."""
 
     name: str
-    """For people, with the constants: "attention d=64 rows=128"."""
+    """A readable name with the constants: "attention d=64 rows=128"."""
     body: Callable[..., None]
-    """What numba-cuda compiles; its arguments are arrays and scalars."""
+    """The function that numba-cuda compiles; its arguments are arrays and scalars."""
     signature: tuple[Any, ...]
-    """Numba's types of the arguments."""
+    """Numba types of the arguments."""
     threads: int
-    """Of a block."""
+    """Threads per block."""
     shared: int = 0
-    """Bytes of dynamic shared memory."""
+    """Bytes of dynamic shared memory per block."""
     arch: Arch = (8, 0)
-    """The lowest it runs on, or with a letter the only one."""
+    """The lowest compute capability that the kernel runs on, or the only one if it has a letter."""
     registers: int = 255
-    """A thread's budget, which the compile gate holds."""
+    """Largest number of registers per thread, which the compile test checks."""
     blocks_per_sm: int = 1
-    """So many blocks must fit a multiprocessor's registers."""
+    """Number of blocks that must fit the registers of a multiprocessor."""
     instructions: Mapping[str, int] = field(default_factory=dict)
-    """SASS instructions that the code must hold, exactly so often: {"HMMA": 128}."""
+    """Number of times that the code must contain certain SASS instructions: {"HMMA": 128}."""

@@ -1,6 +1,6 @@
-"""The products of a forward pass, linear maps and attention, in one of the precisions: which kernels, on what grids.
+"""Launch the linear maps and the attention of a forward pass in one of the precisions: choose kernels and grids.
 
-All have the same methods, so that the plan reads the same with any.
+All classes have the same methods, so that the plan does not depend on the precision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .device import Device
 from .kernels import attention, attention_hopper, float32, linear, linear_hopper
 from .weights import Linear
 
-# A kernel is made once, so that a device compiles it once for all plans.
+# Each kernel object is created once, so that a device compiles it once for all plans.
 _bfloat16_linear, _bfloat16_attention = cache(linear.linear_kernel), cache(attention.attention_kernel)
 _hopper_linear, _hopper_attention = cache(linear_hopper.linear_kernel), cache(attention_hopper.attention_kernel)
 _float32_linear, _float32_attention = cache(float32.linear_kernel), cache(float32.attention_kernel)
@@ -27,31 +27,31 @@ _FAR = np.int32(attention.FAR)
 
 
 class Products(Protocol):
-    """The products of one model on one device."""
+    """The linear maps and the attention of one model on one device."""
 
     dtype: np.dtype
-    """Of the operands."""
+    """Dtype of the operands."""
 
     def convert(self, weight: np.ndarray) -> np.ndarray:
-        """The float32 weight of a linear map as an operand."""
+        """Convert the float32 weight of a linear map to an operand."""
 
     def tile_rows(self, longest: int) -> int:
-        """Queries of an entry of attention's work list, where no sequence has more than `longest` tokens."""
+        """Return the number of queries per entry of attention's work list, for sequences of up to `longest` tokens."""
 
     def linear(self, x: Any, weights: Linear, out: Any, activation: str | None = None, residual: Any = None) -> None:
-        """out = activation(x W^T + bias), or x W^T + bias + residual, which is float32 as `out` is then."""
+        """Compute out = activation(x W^T + bias), or x W^T + bias + residual; then out and residual are float32."""
 
     def attention(self, qkv: Any, out: Any, cu_seqlens: Any, tiles: Any, tile_rows: int) -> None:
-        """Every token's heads, [N, H d], from queries, keys and values [N, 3 H d]."""
+        """Compute every token's attention, [N, H d], from queries, keys and values [N, 3 H d]."""
 
 
 class BFloat16Products:
-    """Operands in bfloat16, sums in float32, on tensor cores."""
+    """Computes on tensor cores, with operands in bfloat16 and sums in float32."""
 
     dtype = np.dtype(np.uint16)
 
     def __init__(self, device: Device, config: ModelConfig, tile: linear.Tile | None = None):
-        """tile: the one to take for linear maps; None for one that suits the size."""
+        """Check that the model fits the kernels. tile: the tile of linear maps, or None to choose it by the size."""
         self._device, self._config, self._tile = device, config, tile
         problems = []
         if config.head_width not in attention.WIDTHS:
@@ -71,7 +71,7 @@ class BFloat16Products:
         return 64 if longest <= 64 else 128
 
     def linear(self, x: Any, weights: Linear, out: Any, activation: str | None = None, residual: Any = None) -> None:
-        # Small tiles where large ones would leave more than half of the GPU idle; the bits are the same.
+        # Small tiles are used if large tiles would leave more than half of the GPU idle; the bits are the same.
         N, M = out.shape
         busy = 2 * _tiles(N, M, linear.LARGE) >= self._device.multiprocessors
         tile = self._tile or (linear.LARGE if busy else linear.SMALL)
@@ -87,7 +87,7 @@ class BFloat16Products:
 
 
 class HopperProducts(BFloat16Products):
-    """The same with wgmma and TMA, on compute capability 9.0; heads of other widths than theirs keep mma.sync."""
+    """Computes the same with wgmma and TMA, on compute capability 9.0; other head widths still use mma.sync."""
 
     def __init__(self, device: Device, config: ModelConfig, tile: linear_hopper.Tile | None = None):
         super().__init__(device, config)
@@ -117,7 +117,7 @@ class HopperProducts(BFloat16Products):
 
 
 def _hopper_tile(N: int, M: int, processors: int) -> linear_hopper.Tile:
-    """The largest tile that keeps the multiprocessors busy; the bits are the same."""
+    """Return the largest tile that keeps the multiprocessors busy; all tiles give the same bits."""
     if _tiles(N, M, linear_hopper.LARGE) >= processors:
         return linear_hopper.LARGE
     busy = 2 * _tiles(N, M, linear_hopper.ALTERNATE) >= processors
@@ -125,12 +125,12 @@ def _hopper_tile(N: int, M: int, processors: int) -> linear_hopper.Tile:
 
 
 def _tiles(N: int, M: int, tile: linear.Tile | linear_hopper.Tile) -> int:
-    """How many tiles make up [N, M]."""
+    """Return the number of tiles in [N, M]."""
     return -(-N // tile.rows) * -(-M // tile.columns)
 
 
 class Float32Products:
-    """Everything in float32, without tensor cores: to check with, not for speed."""
+    """Computes everything in float32, without tensor cores: for checks, not for speed."""
 
     dtype = np.dtype(np.float32)
 
@@ -156,7 +156,7 @@ class Float32Products:
 
 
 def choose_products(device: Device, config: ModelConfig, precision: str) -> Products:
-    """The fastest for a precision, "bfloat16" or "float32"; raises `UnsupportedError` for a model it cannot run."""
+    """Choose the fastest kernels for "bfloat16" or "float32"; raises `UnsupportedError` if they cannot run a model."""
     if precision == "float32":
         return Float32Products(device, config)
     return (HopperProducts if device.capability == (9, 0) else BFloat16Products)(device, config)

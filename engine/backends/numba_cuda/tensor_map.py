@@ -1,4 +1,4 @@
-"""Tensor maps, by which Hopper's TMA finds boxes of a matrix; encoded by the driver on the host."""
+"""Encode tensor maps, with which Hopper's TMA copies boxes of a matrix; the driver encodes them on the host."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from ...errors import BackendUnavailable
 
 BOX_COLUMNS = 64
-"""Of bfloat16: 128 bytes, the span of the widest swizzle."""
+"""Columns of a box of bfloat16: 128 bytes, the span of the widest swizzle."""
 
 
 def encode(pointer: int, rows: int, columns: int, box_rows: int) -> np.ndarray:
-    """The tensor map, uint8 [128], of a bfloat16 matrix [rows, columns] on the device, for boxes [box_rows, 64].
+    """Return the tensor map, uint8 [128], of a bfloat16 matrix [rows, columns] on the device, for boxes [box_rows, 64].
 
-    The device's copy of it must start at a multiple of 64 bytes. Outside the matrix a box holds zeros. Shared memory
-    gets rows of 128 bytes with the 128-byte swizzle.
+    The copy of the map on the device must start at a multiple of 64 bytes. Elements outside the matrix are read as
+    zeros. TMA writes rows of 128 bytes with the 128-byte swizzle to shared memory.
 
     pointer: a multiple of 16; columns: a multiple of 8; box_rows: up to 256
 

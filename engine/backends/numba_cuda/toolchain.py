@@ -1,6 +1,6 @@
-"""numba-cuda, whose only importer this is, so that its peculiarities stay here.
+"""Import numba-cuda and work around its limitations; no other module imports it.
 
-A module below `numba_cuda` takes `cuda`, `types`, `ir` and `intrinsic` from here. Nothing here needs a GPU.
+Modules in `numba_cuda` import `cuda`, `types`, `ir` and `intrinsic` from here. This module needs no GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...errors import BackendUnavailable
 from .kernel import Arch, Kernel
 
 if not hasattr(np, "row_stack"):
-    np.row_stack = np.vstack  # numba-cuda 0.30 names it on import; NumPy 2.5 dropped it
+    np.row_stack = np.vstack   # numba-cuda 0.30 reads np.row_stack on import; NumPy 2.5 removed it
 
 try:
     from llvmlite import ir
@@ -27,27 +27,28 @@ if getattr(cuda, "implementation", None) != "NVIDIA":
                              "pip install 'encoder-engine[cuda]'")
 
 DEFAULT_SHARED = 48 * 1024
-"""Bytes of dynamic shared memory that a kernel may have without asking."""
+"""Bytes of dynamic shared memory that a kernel may use without setting an attribute."""
 
 __all__ = ["compile_for_device", "cuda", "device_function", "intrinsic", "ir", "lto_ir", "ptx", "types"]
 
 device_function = cuda.jit(device=True, inline="always")
-"""Decorates a function that kernels call: its body takes the call's place, before types are known.
+"""Decorator of a function that kernels call: Numba inlines its body before it infers types.
 
-(Compiling it on its own would ask a device for its architecture.)
+(If the function were compiled separately, Numba would ask a device for its architecture.)
 """
 
 
 def ptx(kernel: Kernel, arch: Arch) -> str:
-    """The kernel's PTX for an architecture such as (8, 0) or (9, 0, "a"); no device is asked.
+    """Return the kernel's PTX for an architecture such as (8, 0) or (9, 0, "a"), without a device.
 
-    Without fast-math, as everywhere in the project: masked scores are infinite, and what is approximate says so in PTX.
+    It is compiled without fast-math, because masked scores are infinite. Approximate operations are explicit in the
+    PTX.
     """
     return _compile(kernel, arch, "ptx")
 
 
 def lto_ir(kernel: Kernel, arch: Arch) -> bytes:
-    """What numba-cuda gives to nvJitLink when it compiles the kernel for a device of that architecture."""
+    """Return the LTO IR that numba-cuda passes to nvJitLink to compile the kernel for a device of that architecture."""
     return _compile(kernel, arch, "ltoir")
 
 
@@ -58,14 +59,15 @@ def _compile(kernel: Kernel, arch: Arch, output: str) -> Any:
 
 
 def launch_bounds(kernel: Kernel) -> tuple[int, int]:
-    """What ptxas may rely on when it allots registers."""
+    """Return (threads per block, blocks per multiprocessor), from which ptxas allocates registers."""
     return kernel.threads, kernel.blocks_per_sm
 
 
 def compile_for_device(kernel: Kernel) -> Any:
-    """The kernel as a dispatcher of numba-cuda, for the current device, allowed the shared memory that it needs.
+    """Compile a kernel for the current device, and allow it the shared memory that it needs.
 
-    numba-cuda itself cannot ask for more than 48 KB (https://github.com/NVIDIA/numba-cuda/issues/94).
+    Returns numba-cuda's dispatcher. numba-cuda itself cannot request more than 48 KB
+    (https://github.com/NVIDIA/numba-cuda/issues/94).
     """
     compiled = cuda.jit(kernel.signature, launch_bounds=launch_bounds(kernel))(kernel.body)
     if kernel.shared > DEFAULT_SHARED:

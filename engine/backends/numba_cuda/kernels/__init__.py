@@ -1,1 +1,1 @@
-"""The kernels: factories that close over compile-time constants. Each module lists its variants in `catalogue()`."""
+"""Contain the kernels' factories, which take compile-time constants. Each module lists variants in `catalogue()`."""

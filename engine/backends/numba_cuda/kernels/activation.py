@@ -1,4 +1,4 @@
-"""Activations, as functions for other kernels' epilogues, and gated ones as a kernel of their own.
+"""Compute activations: device functions for the epilogues of other kernels, and a kernel for gated activations.
 
 The formulas are those of `backends/reference/formulas.py`, in float32, with libdevice's erfc, tanh and exp
 (2 ulp and less).
@@ -25,32 +25,32 @@ _SQRT_2_OVER_PI, _CUBE = np.float32(math.sqrt(2.0 / math.pi)), np.float32(0.0447
 
 @device_function
 def gelu(x: Any) -> Any:
-    """x Phi(x), by erfc, which loses no digits where x is far below zero."""
+    """Return x Phi(x), with erfc, which loses no digits where x is far below zero."""
     return _HALF * x * np.float32(math.erfc(-x * _SQRT_HALF))
 
 
 @device_function
 def gelu_tanh(x: Any) -> Any:
-    """The tanh approximation of GELU."""
+    """Return the tanh approximation of GELU."""
     return _HALF * x * (_ONE + np.float32(math.tanh(_SQRT_2_OVER_PI * (x + _CUBE * x * x * x))))
 
 
 @device_function
 def relu(x: Any) -> Any:
-    """max(x, 0), NaN kept."""
+    """Return max(x, 0), and NaN for NaN."""
     return _ZERO if x < _ZERO else x
 
 
 @device_function
 def silu(x: Any) -> Any:
-    """x / (1 + e^-x), written with e^-|x|, which does not overflow."""
+    """Return x / (1 + e^-x), computed with e^-|x|, which does not overflow."""
     decay = np.float32(math.exp(-abs(x)))
     return x * (decay if x < _ZERO else _ONE) / (_ONE + decay)
 
 
 @device_function
 def identity(x: Any) -> Any:
-    """x."""
+    """Return x."""
     return x
 
 
@@ -61,13 +61,14 @@ ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
     "relu": relu,
     "silu": silu,
 }
-"""By the names of `engine.config.ACTIVATIONS`; None leaves a number as it is."""
+"""The device function of each name in `engine.config.ACTIVATIONS`, and of silu; None leaves a number unchanged."""
 
 
 def gate_kernel(activation: str) -> Kernel:
-    """activation(x[:, :F]) * x[:, F:] of bfloat16 rows: (x u16 [N,2F], out u16 [N,F]); a thread for each pair.
+    """Make the kernel activation(x[:, :F]) * x[:, F:] for bfloat16 rows: (x u16 [N,2F], out u16 [N,F]).
 
-    Shazeer, "GLU Variants Improve Transformer" (2020), section 2. F is even; the launch is `gate_grid`.
+    Each thread computes two neighbouring results. Shazeer, "GLU Variants Improve Transformer" (2020), section 2. F is
+    even; the grid is `gate_grid`.
     """
     activate = ACTIVATIONS[activation]
 
@@ -87,10 +88,10 @@ def gate_kernel(activation: str) -> Kernel:
 
 
 def gate_grid(rows: int, F: int) -> tuple[int]:
-    """Blocks for `rows` rows of F results."""
+    """Return the grid for `rows` rows of F results."""
     return (-(-rows * (F // 2) // THREADS),)
 
 
 def catalogue() -> list[Kernel]:
-    """The largest and the oddest, for the compile gate."""
+    """List the largest and the most unusual variants, for the compile test."""
     return [gate_kernel(name) for name in ("gelu", "silu")]

@@ -1,24 +1,25 @@
-"""Flash attention on packed tokens by mma.sync: softmax(scale q k^T + bias) v, streaming over keys (sm_80 and later).
+"""Compute flash attention on packed tokens with mma.sync (sm_80 and later): softmax(scale q k^T + bias) v.
 
-After FlashAttention-2 (Dao, 2023, arXiv:2307.08691): a block of four warps takes 64 or 128 queries of one head, each
-warp 16 or 32, and goes through the keys 64 at a time (32 with a bias at d > 64). Scores, weights, running maxima and
-totals stay in registers; shared memory holds the queries, and keys and values twice: (rows + 256) * 2d bytes, which at
-d = 64 is 48 KB for 128 rows, at d = 128 96 KB. The next keys come while scores are made, the next values while these
-are used. A warp of 32 queries uses each fragment of keys and values twice; with 16, for short sequences and small
-grids, reading them takes as long as multiplying. Both give the same bits: a query's sums depend on its sequence alone.
+After FlashAttention-2 (Dao, 2023, arXiv:2307.08691): a block of four warps handles 64 or 128 queries of one head, 16 or
+32 per warp, and iterates over the keys 64 at a time (32 with a bias at d > 64). Scores, weights, running maxima and
+totals stay in registers. Shared memory holds the queries, and two buffers each for keys and values: (rows + 256) * 2d
+bytes, which is 48 KB at d = 64 for 128 rows, and 96 KB at d = 128. The next keys are copied while scores are computed,
+and the next values while the present ones are multiplied. With 32 queries per warp, each fragment of keys and values is
+used twice. With 16, for short sequences and small grids, reading fragments takes as long as multiplying them. Both give
+the same bits: a query's sums depend on its sequence alone.
 
 | registers on sm_80: plain, band, band and bias | d = 32 | d = 64 | d = 96 | d = 128 |
 |---|---|---|---|---|
 | 64 rows | 109, 114, 126 | 140, 150, 168 | 159, 168, 156 | 176, 189, 180 |
 | 128 rows | 160, 177, 196 | 216, 230, 250 | 248, 254, 254 | 255, 255, 255 |
 
-Expected bound: instruction issue and exponentials, 370 instructions of a warp for 64 products at d = 64 and 16
-queries. Nothing here has run on a GPU yet.
+Expected limit: instruction issue and exponentials, 370 instructions of a warp for 64 products at d = 64 and 16 queries.
+These kernels have not run on a GPU yet.
 
-The bias is a table by head and distance, clamped at its ends: what encoders have (T5's buckets, ALiBi, MPNet). It
-stays in the first-level cache and means the same in every sequence of a packed batch; a bias [H, T, S] would be read
-from memory, at more bytes than keys and values. Hidden keys get the weight 0 exactly, but NaN or infinity in a hidden
-key's value spoils the queries of that sequence, as 0 * NaN does.
+The bias is a table by head and distance, with distances clamped to its ends, as encoders use it (T5's buckets, ALiBi,
+MPNet). It stays in the L1 cache and is the same for every sequence of a packed batch; a bias [H, T, S] would be read
+from memory, and has more bytes than keys and values. Hidden keys get the weight 0 exactly, but NaN or infinity in a
+hidden key's value makes the results of that sequence's queries NaN, because 0 * NaN is NaN.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ from ..toolchain import cuda, device_function, types
 
 THREADS = 128
 WIDTHS = (32, 64, 96, 128)
-"""The head widths there are kernels for."""
+"""The supported head widths."""
 FAR = 2**30
-"""A side of the band that hides nothing."""
+"""A limit of the band so large that it hides no key."""
 
 
 def tiles(cu_seqlens: np.ndarray, rows: int) -> np.ndarray:
-    """The work list of a batch: int32 [n, 2], each a sequence and the first of up to `rows` queries in it.
+    """Return the work list of a batch: int32 [n, 2].
 
-    cu_seqlens: [B+1], where each sequence begins, and the end.
+    An entry is a sequence and the first of up to `rows` of its queries. cu_seqlens: [B+1], the start of each sequence,
+    and the end of the last.
     """
     lengths = np.diff(cu_seqlens)
     counts = -(-lengths // rows)
@@ -54,20 +56,20 @@ def tiles(cu_seqlens: np.ndarray, rows: int) -> np.ndarray:
 
 
 def attention_kernel(d: int, rows: int = 128, *, band: bool = False, bias: bool = False) -> Kernel:
-    """Attention for heads of width d, `rows` (64 or 128) queries a block; grid (len(tiles), H).
+    """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
 
-    Arguments, all of them in every variant:
-    qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
-    out: u16 [N, H d], bfloat16; a query that sees no key gets zeros
-    cu_seqlens, tiles: i32 [B+1], and what `tiles` makes of it
-    scale: f32 > 0
-    left, right: i32; with `band`, query i sees the keys i - left <= j <= i + right; causal is (FAR, 0)
-    table: f32 [H, 2R-1]; with `bias`, table[h, clamp(j - i, 1-R, R-1) + R-1] is added to the scaled scores
+    Every variant has all of these arguments:
+    - qkv: u16 [N, (H+2G)d], bfloat16: queries, keys, values; query head h reads key head h // (H/G)
+    - out: u16 [N, H d], bfloat16; a query that sees no key gets zeros
+    - cu_seqlens, tiles: i32 [B+1], and the result of `tiles` for it
+    - scale: f32 > 0
+    - left, right: i32; with `band`, query i sees the keys i - left <= j <= i + right; causal is (FAR, 0)
+    - table: f32 [H, 2R-1]; with `bias`, table[h, clamp(j - i, 1-R, R-1) + R-1] is added to the scaled scores
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
     m_tiles, pitch = rows // 64, 2 * d
-    keys = 32 if bias and d > 64 else 64  # of a step; more would need more registers than there are
+    keys = 32 if bias and d > 64 else 64  # per step; more keys would need more registers than a thread has
     scores_shape, weights_shape = (m_tiles, keys // 8, 4), (m_tiles, keys // 16, 4)
     sums_shape, lines_shape = (m_tiles, d // 8, 4), (m_tiles, 2)
     lanes, step, fetch = _fetch(d)
@@ -87,7 +89,7 @@ def attention_kernel(d: int, rows: int = 128, *, band: bool = False, bias: bool 
         length = types.int32(cu_seqlens[tiles[cuda.blockIdx.x, 0] + 1] - begin)
         key, end = span(top, length, left, right)
 
-        # What this thread copies: 16 bytes of a row, and of the rows `step` further on.
+        # This thread copies 16 bytes of a row, and of every row that is a multiple of `step` rows further on.
         row, piece = types.int32(thread // lanes), types.uint32(thread % lanes)
         shared = shared_base()
         q_copy = types.uint32(shared + row * pitch + (piece ^ swizzle(row, pitch)) * 16)
@@ -153,7 +155,10 @@ def attention_kernel(d: int, rows: int = 128, *, band: bool = False, bias: bool 
 
 
 def _span(rows: int, keys: int, band: bool) -> Any:
-    """(top, length, left, right) -> where the keys that the tile sees begin, at a multiple of `keys`, and end."""
+    """Make a device function (top, length, left, right) -> (first, end) of the keys that a tile sees.
+
+    `first` is a multiple of `keys`.
+    """
 
     @device_function
     def span(top: Any, length: Any, left: Any, right: Any) -> Any:
@@ -167,14 +172,14 @@ def _span(rows: int, keys: int, band: bool) -> Any:
 
 
 def _fetch(d: int) -> tuple[int, int, Any]:
-    """How a block copies rows: lanes for a row, 16 bytes each; rows at a time; the function that does it."""
+    """Return how a block copies rows: lanes per row, 16 bytes each; rows per step; the device function that copies."""
     lanes = 8 if d % 64 == 0 else 4
     step = THREADS // lanes
     pitch = 2 * d
 
     @device_function
     def fetch(to: Any, source: Any, jump: Any, count: Any, room: Any) -> None:
-        """Begin to copy this thread's part of `count` rows; those of its rows from `room` on become zeros."""
+        """Start to copy this thread's part of `count` rows; its rows from `room` on become zeros."""
         for i in range(count // step):
             size = types.uint32(16 if i * step < room else 0)
             for group in range(d // 8 // lanes):
@@ -185,7 +190,10 @@ def _fetch(d: int) -> tuple[int, int, Any]:
 
 
 def _places(rows: int, keys: int, pitch: int) -> Any:
-    """(shared, thread, lane) -> the lane's rows of queries, keys and values, and its chunks, as `warp_product` asks."""
+    """Make a device function (shared, thread, lane) -> addresses that `warp_product` needs.
+
+    They are the lane's rows of queries, keys and values, and its chunks.
+    """
 
     @device_function
     def places(shared: Any, thread: Any, lane: Any) -> Any:
@@ -200,7 +208,7 @@ def _places(rows: int, keys: int, pitch: int) -> Any:
 
 
 def _clear(m_tiles: int, d: int) -> Any:
-    """(sums, maxima, totals): as they are before any key."""
+    """Make a device function (sums, maxima, totals) that initialises them."""
 
     @device_function
     def clear(sums: Any, maxima: Any, totals: Any) -> None:
@@ -216,9 +224,9 @@ def _clear(m_tiles: int, d: int) -> Any:
 
 
 def _biases(m_tiles: int, keys: int) -> Any:
-    """(scores, begins, distance, table, head, scale): scores to start from, before they are scaled.
+    """Make a device function (scores, begins, distance, table, head, scale) that sets scores to the unscaled bias.
 
-    distance: of the lane's first key from its first query
+    distance: the lane's first key minus its first query
     """
     look_up_table = look_up(m_tiles, keys)
 
@@ -234,7 +242,11 @@ def _biases(m_tiles: int, keys: int) -> Any:
 
 
 def _mask_scores(m_tiles: int, keys: int, band: bool) -> Any:
-    """(scores, begins, counts, key, query, length, left, right); key, query: the lane's first."""
+    """Make a device function that hides scores.
+
+    Its arguments are (scores, begins, counts, key, query, length, left, right). key, query: the lane's first key and
+    first query
+    """
     hide_keys = hide(m_tiles, keys)
 
     @device_function
@@ -254,7 +266,10 @@ def _mask_scores(m_tiles: int, keys: int, band: bool) -> Any:
 
 
 def _store(m_tiles: int, d: int) -> Any:
-    """(to, pitch, sums, totals, room): divide by the totals, write the lines below `room`; to: the lane's first."""
+    """Make a device function (to, pitch, sums, totals, room) that divides by the totals and writes lines below `room`.
+
+    to: address of the lane's first line
+    """
 
     @device_function
     def store(to: Any, pitch: Any, sums: Any, totals: Any, room: Any) -> None:
@@ -273,6 +288,6 @@ def _store(m_tiles: int, d: int) -> Any:
 
 
 def catalogue() -> list[Kernel]:
-    """Every variant, for the compile gate."""
+    """List every variant, for the compile test."""
     return [attention_kernel(d, rows, band=band, bias=bias) for d in WIDTHS for rows in (64, 128)
             for band, bias in ((False, False), (True, False), (True, True))]

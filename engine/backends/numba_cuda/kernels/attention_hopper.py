@@ -1,18 +1,18 @@
-"""Flash attention on packed tokens by wgmma and TMA (sm_90a): softmax(scale q k^T) v, streaming over keys.
+"""Compute flash attention on packed tokens with wgmma and TMA (sm_90a): softmax(scale q k^T) v.
 
-After FlashAttention-3 (Shah et al., 2024, arXiv:2407.08608), without its overlap within a warpgroup: a producer
-warpgroup asks TMA for a tile of queries and then for 128 keys and 128 values at a time, two steps ahead; one or two
-consumers, each with 64 queries of the tile, multiply. While one weighs its scores, the tensor cores work for the
-other. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`).
+After FlashAttention-3 (Shah et al., 2024, arXiv:2407.08608), without its overlap within a warpgroup. A producer
+warpgroup requests from TMA a tile of queries, and then 128 keys and 128 values at a time, two steps ahead. One or two
+consumer warpgroups, each with 64 queries of the tile, multiply. While one of them computes its softmax, the tensor
+cores work for the other. Scores, weights, sums, maxima and totals stay in registers (`ptx/softmax.py`).
 
-TMA brings what lies behind a sequence too. Such keys are hidden; such values are overwritten by zeros, lest NaN among
-them spoil a neighbour.
+TMA also copies rows that follow the sequence. Their keys are hidden, and their values are overwritten with zeros,
+because NaN among them would spoil the result.
 
     d      shared    registers (ptxas 13.0) with 64 queries, with 128
     64     80 KB     164, 168 (232 for consumers)
     128    160 KB    166, 168 (232 for consumers)
 
-Expected bound: tensor cores and exponentials in turns. Nothing here has run on a GPU yet.
+Expected limit: tensor cores and exponentials in turns. These kernels have not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from ..ptx.warp import pack_bf16, reciprocal, shuffle_xor
 from ..toolchain import cuda, device_function, types
 
 WIDTHS = (64, 128)
-"""The head widths there are kernels for: whole lines of 128 bytes."""
+"""The supported head widths: rows of whole 128-byte lines."""
 KEYS = 128
-"""Keys and values of a step, and rows of every box."""
+"""Number of keys and values per step, and of rows per box."""
 STAGES = 2
 PANEL = KEYS * 128
-"""Bytes of a box: 64 columns of a head."""
+"""Bytes of a box: KEYS rows by 64 columns of a head."""
 QUERIES = 32 * STAGES
-"""Where the queries' barrier lies, behind those of the ring of keys and values."""
+"""Offset of the queries' barrier, which follows the barriers of the ring of keys and values."""
 
 
 def attention_kernel(d: int, rows: int = 128) -> Kernel:
-    """Attention for heads of width d, `rows` (64 or 128) queries a block; grid (len(tiles), H).
+    """Make the kernel for heads of width d, with `rows` (64 or 128) queries per block; grid (len(tiles), H).
 
-    qkv_map: tensor map of qkv, bfloat16 [N, (H+2G)d], boxes of KEYS rows: queries, keys, values
-    out: u16 [N, H d], bfloat16
-    cu_seqlens, tiles: i32 [B+1], and what `attention.tiles` makes of it for so many rows; a tile of an empty sequence
-        writes nothing
-    key_heads: i32, G; query head h reads key head h // (H/G)
-    scale: f32 > 0
+    - qkv_map: tensor map of qkv, bfloat16 [N, (H+2G)d], boxes of KEYS rows: queries, keys, values
+    - out: u16 [N, H d], bfloat16
+    - cu_seqlens, tiles: i32 [B+1], and the result of `attention.tiles` for it and `rows`; nothing is written for a tile
+        of an empty sequence
+    - key_heads: i32, G; query head h reads key head h // (H/G)
+    - scale: f32 > 0
     """
     if d not in WIDTHS or rows not in (64, 128):
         raise ValueError(f"a head width of {WIDTHS} and 64 or 128 rows expected, got d={d}, rows={rows}")
@@ -107,7 +107,7 @@ def attention_kernel(d: int, rows: int = 128) -> Kernel:
 
 
 def _producer(panels: int) -> Any:
-    """A device function of one thread: ask for the queries, then for keys and values step by step."""
+    """Make a device function for one thread that requests the queries, and then keys and values step by step."""
     slot = panels * PANEL
 
     @device_function
@@ -133,7 +133,10 @@ def _producer(panels: int) -> Any:
 
 
 def _consumer(d: int) -> Any:
-    """A device function of a warpgroup: a lane's sums and totals, neither of them divided or summed over lanes yet."""
+    """Make a device function for a warpgroup that computes each lane's sums and totals.
+
+    The sums are not divided by the totals yet, and the totals are not summed over lanes yet.
+    """
     panels = d // 64
     slot = panels * PANEL
     scores_of, more_scores = wgmma(KEYS, 4, fresh=True), wgmma(KEYS, 4)
@@ -191,7 +194,10 @@ def _consumer(d: int) -> Any:
 
 
 def _store(d: int) -> Any:
-    """A device function: a lane's lines, by their totals over four lanes, as bfloat16; `left`: rows there are."""
+    """Make a device function that divides a lane's lines by their totals over four lanes and stores them as bfloat16.
+
+    left: number of rows from the lane's first one to the end
+    """
 
     @device_function
     def store(target: Any, pitch: Any, sums: Any, totals: Any, left: Any) -> None:
@@ -209,5 +215,5 @@ def _store(d: int) -> Any:
 
 
 def catalogue() -> list[Kernel]:
-    """Every variant, for the compile gate."""
+    """List every variant, for the compile test."""
     return [attention_kernel(d, rows) for d in WIDTHS for rows in (64, 128)]

@@ -1,8 +1,7 @@
-"""The embeddings of packed tokens, added up and normed in one pass: a warp for each token, as in norm.py.
+"""Add and normalise the embeddings of packed tokens in one pass: one warp for each token, as in norm.py.
 
-Reads a float32 row of each table and writes the row twice, float32 and bfloat16; the bound is the memory. The rows of a
-table are gathered, each whole: 3 KB runs at D = 768. Nothing here has run on a GPU
-yet.
+The kernel reads a float32 row of each table and writes the result twice, as float32 and as bfloat16; memory bandwidth
+limits it. It gathers whole rows of a table: runs of 3 KB at D = 768. This kernel has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..toolchain import cuda, types
 from .norm import ROWS, norm_function, norm_grid
 
 embedding_grid = norm_grid
-"""Blocks for so many tokens."""
+"""The grid for a number of tokens."""
 
 _ZERO = np.float32(0.0)
 
@@ -26,12 +25,12 @@ def embedding_kernel(
     D: int, *, words: bool = True, positions: bool = True, token_types: bool = True, norm: bool = True,
     bfloat16: bool = True,
 ) -> Kernel:
-    """norm(word row + position row + type row) of each token.
+    """Make the kernel that computes norm(word row + position row + type row) of each token.
 
     Arguments: (ids, position_ids, type_ids i32 [N], word f32 [V,D], position f32 [P,D], token_type f32 [Y,D], weight,
-    bias f32 [D], eps f32, out32 f32 [N,D], out16 u16 [N,D]). Ids are below the sizes of their tables.
-    words: whether `word` is a table; else it is the rows themselves, f32 [N,D], and `ids` a dummy.
-    positions, token_types, norm, bfloat16: whether the model has these; else their arguments are dummies.
+    bias f32 [D], eps f32, out32 f32 [N,D], out16 u16 [N,D]). Ids are below the sizes of their tables. words: True if
+    `word` is a table; if False, it holds the rows themselves, f32 [N,D], and `ids` is a dummy. positions, token_types,
+    norm, bfloat16: whether the model has these parts; the arguments of a missing part are dummies.
     """
     per_lane = -(-D // 32)
     normed = norm_function(D, centred=True)
@@ -73,5 +72,5 @@ def embedding_kernel(
 
 
 def catalogue() -> list[Kernel]:
-    """The largest and the oddest, for the compile gate."""
+    """List the largest and the most unusual variants, for the compile test."""
     return [embedding_kernel(1024), embedding_kernel(100, words=False, norm=False, bfloat16=False)]

@@ -1,9 +1,9 @@
-"""Linear maps and attention in float32, without tensor cores: plain, slow, and what the fast kernels are held against.
+"""Compute linear maps and attention in float32, without tensor cores: plain and slow, to check the fast kernels.
 
-They take what their namesakes take, with float32 in place of bfloat16, so that one plan runs on either.
-linear: a block of 16x16 threads makes 16x16 results from tiles of both operands in 2 KB of shared memory.
-attention: a warp for each query and head goes down the keys; softmax statistics and the weighted sum of values stay in
-registers (Milakov and Gimelshein, "Online normalizer calculation for softmax" (arXiv 1805.02867)).
+Their arguments are those of the kernels of the same names, with float32 instead of bfloat16, so that one plan can use
+either. linear: a block of 16x16 threads computes 16x16 results from tiles of both operands in 2 KB of shared memory.
+attention: a warp for each query and head iterates over the keys; the softmax statistics and the weighted sum of values
+stay in registers (Milakov and Gimelshein, "Online normalizer calculation for softmax" (arXiv 1805.02867)).
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from .norm import warp_sum
 
 TILE = 16
 """Rows and columns of a block's results, and the depth of one step."""
-_PITCH = TILE + 1  # so that a column's elements lie in different banks of shared memory
+_PITCH = TILE + 1   # with this pitch a column's elements lie in different banks of shared memory
 TILE_ROWS = 4
-"""Queries of one entry of attention's work list, a warp for each."""
+"""Queries per entry of attention's work list; each has one warp."""
 
 _ZERO, _LOWEST = np.float32(0.0), np.float32(-math.inf)
 
 
 def linear_kernel(activation: str | None = None, residual: bool = False) -> Kernel:
-    """activation(x W^T + bias) + residual: (x f32 [N,K], w f32 [M,K], bias f32 [M], residual f32 [N,M], out f32 [N,M]).
+    """Make the kernel activation(x W^T + bias) + residual.
 
-    residual: whether it is added; else the argument is a dummy. The launch is `linear_grid`.
+    Arguments: (x f32 [N,K], w f32 [M,K], bias f32 [M], residual f32 [N,M], out f32 [N,M]). residual: whether the
+    residual is added; if False, the argument is a dummy. The grid is `linear_grid`.
     """
     activate = ACTIVATIONS[activation]
 
@@ -62,16 +63,16 @@ def linear_kernel(activation: str | None = None, residual: bool = False) -> Kern
 
 
 def linear_grid(rows: int, M: int) -> tuple[int, int]:
-    """Blocks for so many rows of M results."""
+    """Return the grid for a number of rows of M results."""
     return (-(-M // TILE), -(-rows // TILE))
 
 
 def attention_kernel(d: int) -> Kernel:
-    """softmax(scale q k^T) v over packed sequences, every token of a sequence seen by all of its tokens.
+    """Make the kernel softmax(scale q k^T) v for packed sequences; every token sees all tokens of its sequence.
 
     Arguments: (qkv f32 [N,(H+2G)d], out f32 [N,H d], cu_seqlens i32 [B+1], tiles i32 [n,2], H i32, G i32, scale f32).
-    An entry of `tiles` is a sequence and the first of TILE_ROWS queries; those beyond its end do not exist. Query
-    head h reads key head h // (H/G). The launch is `attention_grid`.
+    An entry of `tiles` is a sequence and the first of TILE_ROWS queries; queries beyond the sequence's end are skipped.
+    Query head h reads key head h // (H/G). The grid is `attention_grid`.
     """
     per_lane, exact = -(-d // 32), d % 32 == 0
 
@@ -112,10 +113,10 @@ def attention_kernel(d: int) -> Kernel:
 
 
 def attention_grid(tiles: int, H: int) -> tuple[int, int]:
-    """Blocks for so many entries of the work list and H heads."""
+    """Return the grid for a number of work list entries and H heads."""
     return (tiles, H)
 
 
 def catalogue() -> list[Kernel]:
-    """The largest and the oddest, for the compile gate."""
+    """List the largest and the most unusual variants, for the compile test."""
     return [linear_kernel("gelu"), linear_kernel(residual=True), attention_kernel(20), attention_kernel(128)]

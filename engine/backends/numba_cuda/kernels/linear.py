@@ -1,18 +1,18 @@
-"""A linear layer on tensor cores by mma.sync (sm_80 and later): out = act(x w^T + bias), or + residual.
+"""Compute a linear layer on tensor cores with mma.sync (sm_80 and later): out = act(x w^T + bias), or + residual.
 
-A block makes a tile of `rows` tokens by `columns` channels, its four warps a quarter each, 2 by 2. Steps of 32 along
-the depth go through a ring of `stages` slots of shared memory, filled by cp.async while older ones are multiplied. A
-slot's rows are 64 bytes, whose 16-byte chunks are swapped by (row / 2) % 4, so that ldmatrix meets every bank once.
-Rows, channels and depths outside read as zeros. Weights' rows are permuted on their way in (`ptx/epilogue.py`), so
-that lanes store neighbouring channels.
+A block computes a tile of `rows` tokens by `columns` channels; each of its four warps computes a quarter, 2 by 2. Steps
+of 32 along the depth pass through a ring of `stages` slots of shared memory: cp.async fills slots while earlier ones
+are multiplied. A slot's rows are 64 bytes, whose 16-byte chunks are permuted by (row / 2) % 4, so that ldmatrix has no
+bank conflicts. Rows, channels and depths outside the matrices are read as zeros. The rows of the weights are permuted
+when they are copied (`ptx/epilogue.py`), so that lanes store neighbouring channels.
 
-    tile                shared    registers (ptxas)    blocks a multiprocessor
-    LARGE 128 x 128     64 KB     193 to 197           2: a warp's 64 x 64 uses every fragment four or eight times
-    SMALL  32 x  32     24 KB     56                   4 or more: for few tokens, when weights are all there is to read
+    tile                shared    registers (ptxas)    blocks per multiprocessor
+    LARGE 128 x 128     64 KB     193 to 197           2: a warp's 64 x 64 uses each fragment four or eight times
+    SMALL  32 x  32     24 KB     56                   4 or more: for few tokens, when reading weights takes the time
 
-Expected bound: tensor cores by mma.sync, about 0.6 of what wgmma reaches on Hopper. Nothing here has run on a GPU
-yet. Every sum runs over the depth in steps of 16, in order, whatever the tile: a token's result does not depend on
-its batch.
+Expected limit: tensor cores with mma.sync, about 0.6 of the speed of wgmma on Hopper. This kernel has not run on a GPU
+yet. Every sum runs over the depth in steps of 16, in order, whatever the tile, so that a token's result does not depend
+on its batch.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ..ptx.mma import swizzle, warp_product
 from ..toolchain import cuda, device_function, types
 
 DEPTH = 32
-"""Of a step, in elements."""
+"""Depth of a step, in elements."""
 LINE = 2 * DEPTH
-"""Bytes of a row in a slot."""
+"""Bytes per row of a slot."""
 THREADS = 128
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block makes, and how far it loads ahead."""
+    """The part of the result that a block computes, and the number of slots of its ring."""
 
     rows: int
     columns: int
@@ -43,11 +43,11 @@ class Tile:
     registers: int = 255
     blocks_per_sm: int = 2
     unrolled: int = 1
-    """How many slots ptxas works off in a turn of its loop."""
+    """Number of slots per iteration of the loop, as unrolled by ptxas."""
 
     @property
     def slot(self) -> int:
-        """Bytes."""
+        """Return the size of a slot in bytes."""
         return (self.rows + self.columns) * LINE
 
 
@@ -56,19 +56,18 @@ SMALL = Tile(32, 32, 6, registers=64, blocks_per_sm=4, unrolled=3)
 
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
-    """The kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)).
+    """Make the kernel for one epilogue and tile; grid (ceil(M / tile.columns), ceil(N / tile.rows)).
 
         kernel(x, w, bias, residual, out)
 
-    x: uint16 (bfloat16) [N, K]    w: uint16 [M, K]    bias: float32 [M]    M and K multiples of 8
-    residual: float32 [N, M], which may be `out`; unused without one, when any float32 matrix will do
-    out: [N, M]: float32 with a residual, bfloat16 without
-    activation: of `ptx.epilogue.ACTIVATIONS`
+    x: uint16 (bfloat16) [N, K]. w: uint16 [M, K]. bias: float32 [M]. M and K are multiples of 8. residual: float32 [N,
+    M], which may be `out`; if there is no residual, any float32 matrix, which is not read. out: [N, M]: float32 with a
+    residual, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`.
     """
     rows, columns, slot, ring = tile.rows, tile.columns, tile.slot, tile.stages * tile.slot
     ahead = (tile.stages - 1) * DEPTH
     size = 4 if residual else 2
-    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4  # a warp's fragments
+    shape = row_tiles, column_tiles, _ = rows // 32, columns // 16, 4  # fragments of a warp
     fetch = _fetch(tile)
     multiply = warp_product(rows // 2, columns // 2, DEPTH, pitch=LINE, a_pitch=LINE)
     finish = epilogue(row_tiles, 16, column_tiles, activation, residual)
@@ -80,7 +79,7 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
         N, K, M = x.shape[0], x.shape[1], w.shape[0]
         slots = shared_base()
 
-        # Where ldmatrix reads: rows and chunks of this lane, as warp_product wants them, in its warp's quarter.
+        # Addresses for ldmatrix: the rows and chunks of this lane, as warp_product requires, in its warp's quarter.
         upper, left = thread // 64 * (rows // 2), thread // 32 % 2 * (columns // 2)
         x_row = types.uint32(slots + (upper + lane % 16) * LINE)
         x_chunk = types.uint32((lane // 16 ^ swizzle(lane % 16, LINE)) * 16)
@@ -119,8 +118,11 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
 
 
 def _fetch(tile: Tile) -> Any:
-    """A device function: begin to copy a thread's chunks of tokens from `top`, channels from `first`, depths from k."""
-    lines = THREADS // 4  # rows that all threads copy at once, four chunks each
+    """Make a device function that starts to copy a thread's chunks of a slot.
+
+    It copies tokens from `top` on, channels from `first` on, and depths from k on.
+    """
+    lines = THREADS // 4   # rows that all threads copy together, each with four chunks
     x_turns, w_turns, w_begin = tile.rows // lines, tile.columns // lines, tile.rows * LINE
 
     @device_function
@@ -143,7 +145,7 @@ def _fetch(tile: Tile) -> Any:
 
 
 def catalogue() -> list[Kernel]:
-    """Every tile and every epilogue, for the compile gate."""
+    """List every tile and every epilogue, for the compile test."""
     large = [linear_kernel("gelu"), linear_kernel(residual=True)]
     small = [linear_kernel(name, tile=SMALL) for name in ACTIVATIONS if name not in ("identity", "gelu")]
     return [*large, *small, linear_kernel(residual=True, tile=SMALL)]

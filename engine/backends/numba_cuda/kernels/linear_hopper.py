@@ -1,19 +1,19 @@
-"""A linear layer on Hopper's tensor cores by wgmma and TMA (sm_90a): out = act(x w^T + bias), or + residual.
+"""Compute a linear layer on Hopper's tensor cores with wgmma and TMA (sm_90a): out = act(x w^T + bias), or + residual.
 
-A block stays on its multiprocessor and makes one tile after the other. Its first warpgroup, the producer, gives most
-of its registers away and has one thread ask TMA for boxes of 64 along the depth, `stages` slots ahead, past the end
-of a tile into the next; one or two further warpgroups, the consumers, multiply. mbarriers say when a slot is full and
-when it is empty again.
+A block stays on its multiprocessor and computes one tile after the other. Its first warpgroup, the producer, releases
+most of its registers, and one of its threads requests from TMA boxes of 64 along the depth, `stages` slots ahead, past
+the end of a tile into the next. One or two more warpgroups, the consumers, multiply. mbarriers signal when a slot is
+full and when it is empty again.
 
     tile                        shared    registers    a consumer's sums
     LARGE      128 x 256        192 KB    168          64 x 256: the two share a tile
-    ALTERNATE  128 x 128        192 KB    168          128 x 128: each its own tile; one stores while one multiplies
+    ALTERNATE  128 x 128        192 KB    168          128 x 128: each has its own tile; one stores, one multiplies
     SMALL       64 x  64        128 KB    109          64 x  64, one consumer: for few tokens
 
-LARGE reads least, ALTERNATE hides its epilogue, worth most when the depth is short (768: 12 slots a tile). Expected
-bound: tensor cores; which tile is faster, and by how much, only a device can tell: nothing here has run on a GPU yet.
-Every sum runs over the depth in steps of 16, in order, whatever the tile: a token's result does not depend on its
-batch.
+LARGE reads least. ALTERNATE hides its epilogue, which helps most when the depth is short (768: 12 slots per tile).
+Expected limit: tensor cores. Which tile is faster, and by how much, must be measured: this kernel has not run on a GPU
+yet. Every sum runs over the depth in steps of 16, in order, whatever the tile, so that a token's result does not depend
+on its batch.
 """
 
 from __future__ import annotations
@@ -41,40 +41,41 @@ from ..ptx.hopper import (
 from ..toolchain import cuda, device_function, types
 
 DEPTH = 64
-"""Of a slot, in elements."""
+"""Depth of a slot, in elements."""
 LINE = 2 * DEPTH
-"""Bytes of a row in a slot."""
+"""Bytes per row of a slot."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block makes at a time, and how far it loads ahead."""
+    """The part of the result that a block computes at a time, and the number of slots of its ring."""
 
     rows: int
     columns: int
     stages: int
     consumers: int = 2
     unrolled: int = 7
-    """How many slots ptxas works off in the turns of its loops."""
+    """Number of slots in the bodies of the loops, as unrolled by ptxas."""
     alternate: bool = False
-    """Two consumers make tiles of their own in turns, rather than all of them one together.
+    """True if two consumers compute separate tiles in turns; False if all consumers share one tile.
 
-    One begins when the other has seen its last slot: a wait knows a phase from the next, but not from the one after.
+    In turns, a consumer begins when the other has waited for its last slot: waiting for a barrier's phase tells it from
+    the next phase, but not from the one after that.
     """
 
     @property
     def slot(self) -> int:
-        """Bytes; x's box, then w's."""
+        """Return the size of a slot in bytes; it holds x's box, then w's."""
         return (self.rows + self.columns) * LINE
 
     @property
     def row_tiles(self) -> int:
-        """Of 64 rows, of a consumer."""
+        """Return the number of 64-row tiles per consumer."""
         return self.rows // 64 // (self.consumers // self.teams)
 
     @property
     def teams(self) -> int:
-        """How many tiles are under way."""
+        """Return the number of tiles that are computed at the same time."""
         return self.consumers if self.alternate else 1
 
 
@@ -84,21 +85,20 @@ SMALL = Tile(64, 64, 8, consumers=1)
 
 
 def lay_out(w: np.ndarray) -> np.ndarray:
-    """Weights as the kernel reads them: [M, K] to [M rounded up to 16, K], rows permuted within 16, zeros below."""
+    """Return weights in the kernel's layout: [M rounded up to 16, K], rows permuted within 16, zeros below."""
     padded = np.concatenate([w, np.zeros((-len(w) % 16, w.shape[1]), w.dtype)])
     return np.ascontiguousarray(padded.reshape(-1, 16, w.shape[1])[:, PERMUTED]).reshape(padded.shape)
 
 
 def linear_kernel(activation: str = "identity", residual: bool = False, tile: Tile = LARGE) -> Kernel:
-    """The kernel for one epilogue and tile; grid: one block a multiprocessor, or a block a tile if these are fewer.
+    """Make the kernel for one epilogue and tile; grid: one block per multiprocessor, or per tile if these are fewer.
 
         kernel(x_map, w_map, bias, residual, out, K)
 
-    x_map: tensor map (`tensor_map.encode`) of x, bfloat16 [at least N, K], boxes of tile.rows
-    w_map: of `lay_out(w)`, boxes of tile.columns    bias: float32 [M]    K, int32, and M multiples of 8
-    residual: float32 [N, M], which may be `out`; unused without one, when any float32 matrix will do
-    out: [N, M]: float32 with a residual, bfloat16 without
-    activation: of `ptx.epilogue.ACTIVATIONS`
+    x_map: tensor map (`tensor_map.encode`) of x, bfloat16 [at least N, K], boxes of tile.rows. w_map: tensor map of
+    `lay_out(w)`, boxes of tile.columns. bias: float32 [M]. K, int32, and M are multiples of 8. residual: float32 [N,
+    M], which may be `out`; if there is no residual, any float32 matrix, which is not read. out: [N, M]: float32 with a
+    residual, otherwise bfloat16. activation: a name of `ptx.epilogue.ACTIVATIONS`.
     """
     rows, columns, stages, slot, teams = tile.rows, tile.columns, tile.stages, tile.slot, tile.teams
     row_tiles, consumers = tile.row_tiles, tile.consumers
@@ -159,7 +159,10 @@ def linear_kernel(activation: str = "identity", residual: bool = False, tile: Ti
 
 
 def _producer(tile: Tile) -> Any:
-    """A device function of one thread: ask for the boxes of a tile at [row, column], from slot `turn` of all on."""
+    """Make a device function for one thread that requests the boxes of a tile at [row, column].
+
+    turn: number of the first slot, counted over all tiles
+    """
     stages, slot, half = tile.stages, tile.slot, tile.rows * LINE
 
     @device_function
@@ -177,9 +180,10 @@ def _producer(tile: Tile) -> Any:
 
 
 def _consumer(tile: Tile) -> Any:
-    """A device function of a warpgroup: the sums of a tile, from slot `turn` on, and when it is done with each.
+    """Make a device function for a warpgroup that computes the sums of a tile and signals when it has read each slot.
 
-    elected: whether this thread speaks for its warpgroup; next_team: the barrier that lets the other begin
+    turn: number of the first slot, counted over all tiles; elected: whether this thread signals for its warpgroup;
+    next_team: the barrier that lets the other consumer begin
     """
     stages, slot, half, teams = tile.stages, tile.slot, tile.rows * LINE, tile.teams
     count = tile.row_tiles * tile.columns // 2
@@ -211,6 +215,6 @@ def _consumer(tile: Tile) -> Any:
 
 
 def catalogue() -> list[Kernel]:
-    """Every tile and both kinds of epilogue, for the compile gate."""
+    """List every tile and both kinds of epilogue, for the compile test."""
     return [linear_kernel("gelu"), linear_kernel(residual=True), linear_kernel("gelu", tile=ALTERNATE),
             linear_kernel(residual=True, tile=SMALL)]

@@ -1,9 +1,9 @@
-"""LayerNorm and RMSNorm: a warp for each row, the row in its registers between the one read and the one write.
+"""Compute LayerNorm and RMSNorm: one warp for each row, which stays in registers between one read and one write.
 
-A row of D float32 is read once, 128 bytes by a warp at a time, and written as float32, for the residual stream, and as
-bfloat16, for the next product: 10 D bytes a row, which at D = 768 and 4 TB/s bounds it at 0.5 G rows/s. A lane keeps
-D/32 numbers: ptxas gives 40 registers for D = 384, 54 for 768, 62 for 1024 (sm_90a); beyond about 2048 they spill.
-Nothing here has run on a GPU yet.
+A warp reads a row of D float32 once, 128 bytes at a time, and writes it as float32, for the residual stream, and as
+bfloat16, for the next GEMM: 10 D bytes per row, which at D = 768 and 4 TB/s limits it to 0.5 G rows/s. A lane keeps
+D/32 numbers: ptxas allocates 40 registers for D = 384, 54 for 768 and 62 for 1024 (sm_90a); beyond D = 2048 or so they
+spill. These kernels have not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from ..ptx.warp import round_bf16, shuffle_xor
 from ..toolchain import cuda, device_function, types
 
 ROWS = 4
-"""Warps, and so rows, of a block."""
+"""Number of warps, and thus of rows, per block."""
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @device_function
 def warp_sum(x: Any) -> Any:
-    """The sum over the 32 lanes of a warp, the same bits in each."""
+    """Return the sum over the 32 lanes of a warp, with the same bits in each lane."""
     for step in (16, 8, 4, 2, 1):
         x += shuffle_xor(x, step)
     return x
 
 
 def norm_function(D: int, centred: bool) -> Any:
-    """A device function: the 32 lanes' `values` of a row of D, lane + 32 i in place i, normed where they lie.
+    """Make a device function norm(values, lane, eps) that normalises a row of D numbers in place.
 
-    centred: LayerNorm, with the variance taken about the mean; else RMSNorm. Places beyond D must hold 0, and still do.
+    Lane l of the warp holds element l + 32 i of the row in values[i]. centred: True for LayerNorm, with the variance of
+    x - mean; False for RMSNorm. Elements beyond D must be 0, and they stay 0.
     """
     per_lane, exact = -(-D // 32), D % 32 == 0
     share = np.float32(1.0 / D)
@@ -60,20 +61,20 @@ def norm_function(D: int, centred: bool) -> Any:
 
 
 def layer_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
-    """LayerNorm of rows: (x f32 [N,D], weight, bias f32 [D], eps f32, out32 f32 [N,D], out16 u16 [N,D]).
+    """Make the LayerNorm kernel: (x f32 [N,D], weight, bias f32 [D], eps f32, out32 f32 [N,D], out16 u16 [N,D]).
 
-    bfloat16: whether out16 is written; else it is a dummy. Ba, Kiros and Hinton (2016), section 3.
+    bfloat16: whether out16 is written; if False, out16 is a dummy. Ba, Kiros and Hinton (2016), section 3.
     """
     return _kernel(D, centred=True, bfloat16=bfloat16)
 
 
 def rms_norm_kernel(D: int, *, bfloat16: bool = True) -> Kernel:
-    """RMSNorm of rows, with the arguments of LayerNorm; `bias` is a dummy. Zhang and Sennrich (2019), equation 4."""
+    """Make the RMSNorm kernel, with LayerNorm's arguments; `bias` is a dummy. Zhang and Sennrich (2019), equation 4."""
     return _kernel(D, centred=False, bfloat16=bfloat16)
 
 
 def norm_grid(rows: int) -> tuple[int]:
-    """Blocks for so many rows."""
+    """Return the grid for a number of rows."""
     return (-(-rows // ROWS),)
 
 
@@ -108,5 +109,5 @@ def _kernel(D: int, *, centred: bool, bfloat16: bool) -> Kernel:
 
 
 def catalogue() -> list[Kernel]:
-    """The largest and the oddest, for the compile gate."""
+    """List the largest and the most unusual variants, for the compile test."""
     return [layer_norm_kernel(1024), layer_norm_kernel(100, bfloat16=False), rms_norm_kernel(1024)]

@@ -1,9 +1,8 @@
-"""One vector for each sequence from the vectors of its tokens, as `engine/pooling.py` defines it.
+"""Pool the token vectors of each sequence to one vector, as `engine/pooling.py` defines it.
 
-A thread for each column of each sequence, which goes down the tokens in order: the warps of a block read whole lines of
-memory, and the order of the sum, so its bits, depend on the sequence alone. The bound is the memory, from which every
-token is read once. Nothing here has run
-on a GPU yet.
+One thread handles one column of one sequence and adds its tokens in order. The warps of a block read whole lines of
+memory, and the order of the sum, and so its bits, depend on the sequence alone. Memory bandwidth limits the kernel;
+every token is read once. This kernel has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from ..toolchain import cuda, types
 THREADS = 128
 
 MODES = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
-"""Those of `engine.config.POOLINGS`, in the words of sentence-transformers."""
+"""The names of `engine.config.POOLINGS`, which are those of sentence-transformers."""
 
 _ZERO = np.float32(0.0)
 
 
 def pooling_kernel(mode: str) -> Kernel:
-    """Pool each sequence: (x f32 [N,D], cu_seqlens i32 [B+1], skip i32, out f32 [B,D]).
+    """Make the pooling kernel: (x f32 [N,D], cu_seqlens i32 [B+1], skip i32, out f32 [B,D]).
 
-    skip: tokens at the start of every sequence that take no part. A sequence without others gives zeros, but for cls,
-    which then takes its first token. The launch is `pooling_grid`.
+    skip: number of tokens at the start of every sequence that are ignored. A sequence with no other tokens gives zeros;
+    but for cls it then gives its first token. The grid is `pooling_grid`.
     """
     first_only, last_only, largest = (mode == name for name in ("cls", "lasttoken", "max"))
     weighted, by_root = mode == "weightedmean", mode == "mean_sqrt_len_tokens"
@@ -52,7 +51,7 @@ def pooling_kernel(mode: str) -> Kernel:
                 for token in range(start + skip + 1, end):
                     value = x[token, column]
                     if largest:
-                        # NaN is kept: it is not smaller than anything, and nothing is larger than it.
+                        # NaN is kept: no comparison with it is true.
                         result = result if result >= value or result != result else value
                     elif weighted:
                         result += value * np.float32(token - start + 1)
@@ -71,10 +70,10 @@ def pooling_kernel(mode: str) -> Kernel:
 
 
 def pooling_grid(sequences: int, D: int) -> tuple[int, int]:
-    """Blocks for so many sequences of width D."""
+    """Return the grid for a number of sequences of width D."""
     return (sequences, -(-D // THREADS))
 
 
 def catalogue() -> list[Kernel]:
-    """The largest and the oddest, for the compile gate."""
+    """List the largest and the most unusual variants, for the compile test."""
     return [pooling_kernel(mode) for mode in ("cls", "max", "weightedmean")]

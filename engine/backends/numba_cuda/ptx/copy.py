@@ -1,4 +1,4 @@
-"""Addresses, and copies from global to shared memory that run while a thread goes on (cp.async; PTX ISA 7.0, sm_80)."""
+"""Provide addresses, and asynchronous copies from global to shared memory (cp.async; PTX ISA 7.0, sm_80)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..toolchain import ir, types
 from . import emulate
 from .inline import Statement, function, i64, make, u32
 
-_ALIGN = 1024  # what the widest swizzle of TMA asks for
+_ALIGN = 1024  # alignment in bytes that TMA's widest swizzle requires
 
 
 def _address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -20,7 +20,7 @@ def _address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 address = make(i64, (types.Array,), _address, lambda array: np.int64(array.ctypes.data))
-"""The address of an array's first element, int64."""
+"""Return the address of an array's first element, int64."""
 
 
 def _shared_base(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -32,7 +32,7 @@ def _shared_base(context: Any, builder: Any, signature: Any, values: Any) -> Any
 
 
 shared_base = make(u32, (), _shared_base, lambda: np.uint32(0))
-"""Where the block's dynamic shared memory begins, as a uint32 address; a multiple of 1024."""
+"""Return the start of the block's dynamic shared memory, as a uint32 address that is a multiple of 1024."""
 
 
 def _copy(to: np.uint32, source: np.int64, size: np.uint32) -> None:
@@ -70,17 +70,17 @@ def _store(to: np.int64, value: np.uint32) -> None:
 
 copy_async = function(Statement("cp.async.cg.shared.global [$0], [$1], 16, $2;", (), (u32, i64, u32), _copy,
                                 memory=True), alone=True)
-"""(to, source, size): begin to copy `size` bytes to 16 bytes of shared memory, of which the rest becomes 0.
+"""(to, source, size): start to copy `size` bytes to 16 bytes of shared memory; the other bytes become 0.
 
-Both addresses are aligned to 16. With size 0 nothing is read. Goes past the first-level cache.
+Both addresses are aligned to 16. With size 0 nothing is read. The copy bypasses the L1 cache.
 """
 copy_commit = function(Statement("cp.async.commit_group;", (), (), _commit, memory=True), alone=True)
-"""Close this thread's group of copies."""
+"""Commit this thread's copies so far as a group."""
 copy_wait = [function(Statement(f"cp.async.wait_group {pending};", (), (), partial(_wait, pending), memory=True),
                       alone=True) for pending in range(5)]
-"""copy_wait[n]: a function that waits until at most the n latest groups of this thread are still under way.
+"""copy_wait[n] waits until at most the n latest groups of this thread are unfinished.
 
-Others see what landed after `cuda.syncthreads()`.
+Other threads see the copied data after `cuda.syncthreads()`.
 """
 store_global = function(Statement("st.global.b32 [$0], $1;", (), (i64, u32), _store, memory=True), alone=True)
 """(address, value): write a uint32."""

@@ -1,14 +1,15 @@
-"""Kernels run as Python: a block after the other, a block's threads in turn, PTX by what each instruction means.
+"""Run kernels as Python: blocks one after the other, the threads of a block in turns.
 
-The body that is compiled is the body that runs: only its `cuda` and its PTX functions are exchanged (`in_python`). One
-thread runs at a time, and hands on when it waits, so results repeat and a wait that nobody ends is an error, not a
-hang. Addresses are checked: an access outside the arguments or the block's shared memory, or misaligned, raises
-`EmulationError`.
+The function that is compiled is the function that runs; only `cuda` and the PTX functions are replaced (`in_python`).
+One thread runs at a time and lets another run when it waits. Therefore results are reproducible, and a wait that never
+ends is an error, not a hang. Addresses are checked: an access that is misaligned, or outside the arguments or the
+block's shared memory, raises `EmulationError`.
 
-Not modelled: time, bank conflicts, and any order of threads but one. Asynchronous copies land either as late as their
-waits allow or at once (`launch`), so that a missing wait and an early refill each show in one of the two.
+The emulator does not model time, bank conflicts, or more than one order of threads. Asynchronous copies finish either
+as late as the waits allow or at once (`launch`), so that one of the two shows a missing wait, and the other a slot that
+is refilled too early.
 
-numba has a simulator of its own; it knows no warps and no PTX, takes seconds a block, and ends with numba-cuda.
+Numba's own simulator knows neither warps nor PTX, needs seconds per block, and is discontinued together with numba-cuda.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ WARP = 32
 
 
 class EmulationError(AssertionError):
-    """A kernel did what a GPU would punish, or not even notice."""
+    """A kernel made an error, which a GPU might not report."""
 
 
 def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: bool = True) -> None:
-    """Run a kernel on NumPy arrays, which it may change, and scalars.
+    """Run a kernel on scalars and NumPy arrays, which it may change.
 
-    grid: blocks along x, or (x, y, z)
-    late: asynchronous copies land when waited for, rather than at once
+    grid: number of blocks along x, or (x, y, z) late: True if asynchronous copies finish when they are waited for,
+    False if they finish at once
     """
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     body = as_python(kernel.body)
@@ -45,7 +46,7 @@ def launch(kernel: Kernel, grid: int | tuple[int, ...], *arguments: Any, late: b
 
 
 def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with what runs here in the place of `cuda`, of PTX functions and of device functions."""
+    """Return the function with `cuda`, PTX functions and device functions replaced by their Python forms."""
 
     def exchange(value: Any) -> Any:
         if value is cuda:
@@ -62,12 +63,12 @@ def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _names(code: Any) -> set[str]:
-    """The global names that a code object and those within it use."""
+    """Return the global names that a code object and those within it use."""
     return set(code.co_names).union(*(_names(c) for c in code.co_consts if hasattr(c, "co_names")))
 
 
 class Thread(threading.Thread):
-    """A thread of a block. It runs only between `go` and its next wait."""
+    """A thread of a block. It runs only from the release of `go` to its next wait."""
 
     def __init__(self, block: Block, number: int) -> None:
         super().__init__(daemon=True)
@@ -76,7 +77,7 @@ class Thread(threading.Thread):
         self.go = threading.Semaphore(0)
         self.result: Any = None
         self.copies: deque[list[Callable[[], None]]] = deque()
-        """Committed groups of asynchronous copies that have not landed, oldest first."""
+        """Committed groups of asynchronous copies that are not finished, oldest first."""
         self.uncommitted: list[Callable[[], None]] = []
 
     def run(self) -> None:
@@ -98,16 +99,16 @@ class _Abandoned(Exception):
 
 
 class Block:
-    """A block of threads, its shared memory, and who waits for what."""
+    """A block of threads, its shared memory, and its waiting threads."""
 
     def __init__(self, kernel: Kernel, body: Callable[..., Any], grid: tuple[int, ...], index: tuple[int, ...],
                  arguments: Sequence[Any], late: bool) -> None:
         self.kernel, self.body, self.arguments, self.late = kernel, body, arguments, late
         self.grid, self.index = grid, index
         self.shared = np.full(kernel.shared, 0xFF, np.uint8)
-        """Dynamic shared memory, at first full of NaN."""
+        """Dynamic shared memory, initialised with NaN."""
         self.arrays: dict[Any, np.ndarray] = {}
-        """Static shared memory, by the line that asked for it."""
+        """Static shared memory, by the source line that allocates it."""
         self.spans = [_bytes(array) for array in arguments if isinstance(array, np.ndarray)]
         self.threads = [Thread(self, number) for number in range(kernel.threads)]
         self.unfinished = set(self.threads)
@@ -118,7 +119,7 @@ class Block:
         self.over = threading.Semaphore(0)
 
     def run(self) -> None:
-        """Run all threads to their ends; raises what the first of them to fail raised."""
+        """Run all threads to their ends; raises the error of the first thread that fails."""
         for thread in self.threads:
             thread.start()
         self.hand_on()
@@ -142,7 +143,7 @@ class Block:
             self.over.release()
 
     def fail(self, error: BaseException) -> None:
-        """Note the first error and wake all threads, so that they end."""
+        """Store the first error and wake all threads, so that they end."""
         self.failure = self.failure or error
         running = threading.current_thread()
         self.ready = deque(thread for thread in self.threads if thread in self.unfinished and thread is not running)
@@ -154,16 +155,16 @@ class Block:
         return f"deadlock: {'; '.join(waiting)}; {len(self.polling)} threads poll"
 
     def suspend(self) -> None:
-        """Hand on, and return when somebody has made this thread ready."""
+        """Let another thread run, and return when this thread has been made ready again."""
         thread = current()
         self.hand_on()
-        if self.failure is None:        # else there may be nobody left to wake this thread
+        if self.failure is None:        # after a failure no thread may be left to wake this one
             thread.go.acquire()
         if self.failure is not None:
             raise _Abandoned
 
     def meet(self, key: Any, size: int, argument: Any, action: Callable[[list[Any]], Sequence[Any]]) -> Any:
-        """Wait for `size` threads at this key; the last runs the action on all their arguments, in order of threads."""
+        """Wait for `size` threads at this key; the last one runs the action on their arguments, ordered by thread."""
         thread = current()
         present = self.meetings.setdefault(key, [])
         present.append((thread, argument))
@@ -180,20 +181,20 @@ class Block:
         return thread.result
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds that other threads bring about."""
+        """Wait until a condition is true, which other threads make true."""
         while not condition():
             self.polling.append((current(), condition))
             self.suspend()
 
     def shared_bytes(self, address: int, size: int, align: int) -> np.ndarray:
-        """A view of dynamic shared memory."""
+        """Return a view of dynamic shared memory."""
         if address % align or address < 0 or address + size > len(self.shared):
             raise EmulationError(f"{self.kernel.name}: {size} bytes, aligned to {align}, expected within "
                                  f"{len(self.shared)} of shared memory; got address {address}")
         return self.shared[address:address + size]
 
     def global_bytes(self, address: int, size: int, align: int) -> np.ndarray:
-        """A view of memory that belongs to one of the arguments."""
+        """Return a view of memory that belongs to one of the arguments."""
         for start, span in self.spans:
             if start <= address and address + size <= start + len(span):
                 if address % align:
@@ -203,23 +204,23 @@ class Block:
 
 
 def _bytes(array: np.ndarray) -> tuple[int, np.ndarray]:
-    """The address of a contiguous array, and its bytes."""
+    """Return the address of a contiguous array, and its bytes."""
     if not array.flags.c_contiguous:
         raise EmulationError(f"a kernel's arguments are contiguous; got strides {array.strides} of shape {array.shape}")
     return array.ctypes.data, array.reshape(-1).view(np.uint8)
 
 
 def current() -> Thread:
-    """The thread that runs."""
+    """Return the running thread."""
     thread = threading.current_thread()
     assert isinstance(thread, Thread), "PTX functions run inside kernels"
     return thread
 
 
 def together(action: Callable[..., Sequence[np.ndarray]], values: Sequence[Any]) -> list[Any]:
-    """What a lane gets of an action on its whole warp: `action(*columns)` gives arrays [32].
+    """Run an action on a whole warp and return this lane's results; `action(*columns)` returns arrays [32].
 
-    A column holds 32 lanes' scalars as an array, or their arrays as a list.
+    A column holds the scalars of 32 lanes as an array, or their arrays as a list.
     """
 
     def on_columns(rows: list[Any]) -> list[Any]:
@@ -233,7 +234,7 @@ def together(action: Callable[..., Sequence[np.ndarray]], values: Sequence[Any])
 
 
 class _Cuda:
-    """`numba.cuda` as kernels see it."""
+    """The parts of `numba.cuda` that kernels use."""
 
     @property
     def threadIdx(self) -> SimpleNamespace:  # noqa: N802
@@ -271,7 +272,7 @@ class _Cuda:
             return np.full(shape, 0xAB, _dtype(dtype))
 
     class shared:  # noqa: N801
-        """Static arrays of a block, one for each line that asks."""
+        """Static arrays of a block, one for each source line that allocates one."""
 
         @staticmethod
         def array(shape: Any, dtype: Any) -> np.ndarray:

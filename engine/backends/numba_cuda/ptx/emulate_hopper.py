@@ -1,9 +1,9 @@
-"""What Hopper's asynchronous units do, for the emulator: mbarriers, TMA copies, products of a warpgroup.
+"""Emulate Hopper's asynchronous units: mbarriers, TMA copies, products of a warpgroup.
 
-Descriptors are decoded as the hardware does (PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Shared Memory
-Layout"), and the 128-byte swizzle is an exclusive or of address bits: a wrong offset, stride or alignment gives wrong
-numbers here too. A copy lands, and a product happens, as late as the waits allow or at once, as `emulate.launch` was
-told. Fences do nothing here.
+Descriptors are decoded as the hardware does (PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"),
+and the 128-byte swizzle is an exclusive or of address bits. Therefore a wrong offset, stride or alignment gives wrong
+numbers here too. A copy or a product finishes as late as the waits allow or at once, as set in `emulate.launch`. Fences
+have no effect.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .warp import bf16_of_bits
 
 WARPGROUP = 128
 SWIZZLED = 64
-"""Elements of a row of 128 bytes, the width of every box and panel here."""
+"""Elements of a row of 128 bytes, which is the width of every box and panel."""
 
 
 @dataclass
 class Barrier:
-    """An mbarrier: its phase ends when `pending` arrivals and all announced bytes have come."""
+    """An mbarrier: its phase ends after `pending` more arrivals and when all announced bytes have been copied."""
 
     arrivals: int
     pending: int
     bytes: int = 0
     phase: int = 0
     flying: list[Callable[[], None]] = field(default_factory=list)
-    """Copies that have not landed."""
+    """Copies that are not finished."""
 
     def arrive(self) -> None:
         if self.pending == 0:
@@ -46,7 +46,7 @@ class Barrier:
             self.phase, self.pending = self.phase ^ 1, self.arrivals
 
     def passed(self, parity: int) -> bool:
-        """Whether the phase of this parity has ended."""
+        """Return True if the phase of this parity has ended."""
         while self.flying:
             self.flying.pop(0)()
         return self.phase != parity
@@ -54,7 +54,7 @@ class Barrier:
 
 @dataclass
 class _State:
-    """Of a block: barriers by address, products under way by warpgroup (groups, the oldest first)."""
+    """The state of a block: barriers by address, and unfinished groups of products by warpgroup, the oldest first."""
 
     barriers: dict[int, Barrier] = field(default_factory=dict)
     products: dict[int, list[Callable[[], None]]] = field(default_factory=lambda: defaultdict(list))
@@ -68,40 +68,43 @@ def _state() -> _State:
 
 
 def barrier(address: int) -> Barrier:
-    """The mbarrier that was made at an address of shared memory."""
+    """Return the mbarrier that was created at an address of shared memory."""
     if address not in _state().barriers:
         raise EmulationError(f"no mbarrier was made at {address}")
     return _state().barriers[address]
 
 
 def make_barrier(address: int, arrivals: int) -> None:
-    """mbarrier.init"""
+    """Emulate mbarrier.init."""
     current().block.shared_bytes(address, 8, 8)
     _state().barriers[address] = Barrier(arrivals, arrivals)
 
 
 def expect(address: int, size: int) -> None:
-    """mbarrier.arrive.expect_tx"""
+    """Emulate mbarrier.arrive.expect_tx."""
     barrier(address).bytes += size
     barrier(address).arrive()
 
 
 class TensorMap(np.ndarray):
-    """Stands for the 128 bytes of a tensor map, as an argument of an emulated kernel: `tensor_map` makes it."""
+    """A tensor map of 128 bytes as an argument of an emulated kernel; `tensor_map` creates it."""
 
     matrix: np.ndarray
     box_rows: int
 
 
 def tensor_map(matrix: np.ndarray, box_rows: int) -> TensorMap:
-    """As `numba_cuda.tensor_map.encode`: boxes of box_rows by 64 of a uint16 matrix, zeros outside, swizzled."""
+    """Return a tensor map as `numba_cuda.tensor_map.encode` does, for boxes of box_rows by 64 of a uint16 matrix.
+
+    Elements outside the matrix are zeros, and boxes are swizzled.
+    """
     made = np.zeros(128, np.uint8).view(TensorMap)
     made.matrix, made.box_rows = matrix, box_rows
     return made
 
 
 def copy_box(to: int, map_address: int, column: int, row: int, signal: int) -> None:
-    """cp.async.bulk.tensor.2d: the box that begins at [row, column], to `to`; its bytes count at mbarrier `signal`."""
+    """Emulate cp.async.bulk.tensor.2d: copy the box at [row, column] to `to`; its bytes count at mbarrier `signal`."""
     block, arrived = current().block, barrier(signal)
     made = next((a for a in block.arguments if isinstance(a, TensorMap) and a.ctypes.data == map_address), None)
     if made is None:
@@ -127,7 +130,10 @@ def _swizzle(address: np.ndarray) -> np.ndarray:
 
 
 def operand(descriptor: int, rows: int, transposed: bool) -> np.ndarray:
-    """The matrix [rows, 16] that a descriptor tells of, as float32; `transposed`: rows lie along memory's lines."""
+    """Return the matrix [rows, 16] that a descriptor describes, as float32.
+
+    transposed: True if rows run along the lines of memory
+    """
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     if descriptor >> 62 & 3 != 1 or descriptor >> 49 & 7:
         raise EmulationError("a matrix descriptor asks for other than the 128-byte swizzle at 1024-byte atoms: "
@@ -148,7 +154,7 @@ _ROW, _PAIR = _LANE // 32 * 16 + _LANE % 32 // 4, _LANE % 4 * 2
 
 
 def _left(registers: list[np.ndarray], step: int) -> np.ndarray:
-    """The matrix [64, 16] of a step whose bfloat16 pairs lie in four registers a thread."""
+    """Return the matrix [64, 16] of a step, whose bfloat16 pairs lie in four registers per thread."""
     matrix = np.empty((64, 16), np.float32)
     quads = np.stack([array.ravel()[4 * step:4 * step + 4] for array in registers])
     for i in range(4):
@@ -168,7 +174,7 @@ def _accumulate(sums: list[np.ndarray], first: int, product: np.ndarray, keep: b
 
 
 def warpgroup(what: str, argument: tuple[Any, ...], action: Callable[[list[Any]], None]) -> None:
-    """Let the 128 threads of a warpgroup meet, and run the action once on all their arguments."""
+    """Wait for the 128 threads of a warpgroup, and run the action once on all their arguments."""
     thread = current()
     number = thread.number // WARPGROUP
 
@@ -181,7 +187,7 @@ def warpgroup(what: str, argument: tuple[Any, ...], action: Callable[[list[Any]]
 
 def multiply(arguments: list[Any], row_tiles: int, n: int, steps: int, advance: tuple[int, int], left_tile: int,
              transposed: bool, rows_in_registers: bool) -> None:
-    """A group of products, as `hopper.wgmma` describes it; arguments of 128 threads (sums, left, right, keep)."""
+    """Start a group of products, as `hopper.wgmma` describes it; arguments of 128 threads (sums, left, right, keep)."""
     sums, lefts, rights, keeps = (list(column) for column in zip(*arguments, strict=True))
     if len({int(r) for r in rights}) > 1 or len({bool(k) for k in keeps}) > 1:
         raise EmulationError("the threads of a warpgroup disagree about a product's operands")
@@ -201,7 +207,7 @@ def multiply(arguments: list[Any], row_tiles: int, n: int, steps: int, advance: 
 
 
 def settle_products(pending: int) -> None:
-    """wgmma.wait_group, for the warpgroup of the thread that runs."""
+    """Emulate wgmma.wait_group for the warpgroup of the running thread."""
     groups = _state().products[current().number // WARPGROUP]
     while len(groups) > pending:
         groups.pop(0)()

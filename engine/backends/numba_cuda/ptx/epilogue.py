@@ -1,9 +1,8 @@
-"""The end of a linear layer, on sums that lie in registers as tensor cores leave them: bias, activation or residual,
-store.
+"""Finish a linear layer, on sums in tensor core registers: add the bias, apply activation or residual, store.
 
-Weights' rows come permuted within each 16 (`PERMUTED`), so that of every two neighbouring tiles of 8 channels a lane
-holds four channels in a row: bfloat16 leaves in 8 bytes a lane and float32 in 16, whole sectors of 32 bytes among
-four lanes.
+The rows of the weights are permuted within each 16 (`PERMUTED`), so that of every two neighbouring tiles of 8 channels
+a lane holds four consecutive channels. A lane stores 8 bytes of bfloat16 or 16 bytes of float32, and four lanes
+together store whole sectors of 32 bytes.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from .inline import Registers, Statement, Writer, f32, i32, i64, straight, u32
 from .warp import ADD, PACK
 
 PERMUTED = (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
-"""The channel, of 16, whose weights stand in row i of shared memory."""
+"""The channel, of 16, whose weights are in row i of shared memory."""
 
-_BATCH = 4  # quads of a row whose residuals are asked for before the first is used
+_BATCH = 4  # number of quads of a row whose residuals are loaded before the first one is used
 
 
 def _hex(x: float) -> str:
-    """A float32 as PTX writes it."""
+    """Return a float32 as a PTX literal."""
     return f"0f{np.float32(x).view(np.uint32):08X}"
 
 
-# log2 of the normal distribution function at -a, 0 <= a <= 5.5: the least largest error of a Phi(-a) among degree 6.
+# Coefficients of log2(Phi(-a)), 0 <= a <= 5.5: the polynomial of degree 6 with the smallest maximum error of a Phi(-a).
 _LOG2_PHI = (-1.0000052, -1.1510798, -0.45904842, -0.053178005, 0.0080011738, -0.00076105498, 3.3456985e-5)
 _A = 5.5
 
@@ -62,11 +61,11 @@ ACTIVATIONS = {
     "silu": Statement(f"{{ .reg .f32 y; mul.rn.f32 y, $1, {_hex(-1.442695)}; " + _SWISH,
                       (f32,), (f32,), lambda x: _swish(x, x * np.float32(-1.442695))),
 }
-"""By name, a function of one float32; None for none.
+"""The function of one float32 for each name; None for the identity.
 
-gelu is x Phi(x) = max(x, 0) - a Phi(-a), a = |x|: within 6.3e-7 of the exact one, and for x > -4 within 5.2e-6 of its
-size (bfloat16 rounds by 4e-3), the 2 ulp of ex2.approx aside.
-gelu_tanh is x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+gelu is x Phi(x) = max(x, 0) - a Phi(-a), a = |x|. Its error is at most 6.3e-7, and for x > -4 at most 5.2e-6 relative
+(bfloat16 rounds by 4e-3), without the 2 ulp of ex2.approx. gelu_tanh is x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715
+x^3).
 """
 
 _SHIFT = Statement("add.s64 $0, $1, $2;", (i64,), (i64, i64), np.add)
@@ -90,7 +89,10 @@ def _store(address: np.ndarray, rows: np.ndarray, columns: np.ndarray, *values: 
 
 
 def _load_quad(row: int, column: int, constant: bool = False) -> Statement:
-    """(address, rows, columns): four float32 if rows > row and columns > column, else 0; `constant`: never written."""
+    """Make a load (address, rows, columns) of four float32 if rows > row and columns > column, otherwise zeros.
+
+    constant: True if the memory is never written
+    """
     return Statement(f"{{ .reg .pred p; setp.gt.s32 p, $5, {row}; setp.gt.and.s32 p, $6, {column}, p; "
                      + "".join(f"mov.f32 ${i}, 0f00000000; " for i in range(4))
                      + f"@p ld.global{'.nc' * constant}.v4.f32 {{$0,$1,$2,$3}}, [$4]; }}",
@@ -99,7 +101,10 @@ def _load_quad(row: int, column: int, constant: bool = False) -> Statement:
 
 
 def _store_quad(row: int, column: int, wide: bool) -> Statement:
-    """(address, rows, columns, values): four float32, or two pairs of bfloat16, if rows > row and columns > column."""
+    """Make a store (address, rows, columns, values), which writes if rows > row and columns > column.
+
+    It writes four float32 if `wide`, otherwise two pairs of bfloat16.
+    """
     kinds = (f32,) * 4 if wide else (u32,) * 2
     values = ",".join(f"${3 + i}" for i in range(len(kinds)))
     return Statement(f"{{ .reg .pred p; setp.gt.s32 p, $1, {row}; setp.gt.and.s32 p, $2, {column}, p; "
@@ -108,20 +113,21 @@ def _store_quad(row: int, column: int, wide: bool) -> Statement:
 
 
 def epilogue(row_tiles: int, row_step: int, column_tiles: int, activation: str, residual: bool) -> Any:
-    """A function for kernels that finishes and stores a lane's sums.
+    """Return a function for kernels that finishes and stores a lane's sums.
 
         finish(sums, bias, residual, out, pitch, rows, columns)
 
-    sums: `cuda.local.array` float32 [row_tiles, column_tiles, 4], fragments of 16 or 64 rows by 8 channels
-    bias: address of the bias of the lane's first channel
-    residual, out: addresses of the lane's first row and channel, in matrices of `pitch` elements a row, which may be
-        the same; residual float32, unused without one; out float32 with a residual and bfloat16 without
-    rows, columns: how many rows and channels there are from the lane's first on; the rest is neither read nor written
-    row_step: rows from a row tile to the next
-    activation: of `ACTIVATIONS`; with a residual, identity
+    - sums: `cuda.local.array` float32 [row_tiles, column_tiles, 4], fragments of 16 or 64 rows by 8 channels
+    - bias: address of the bias of the lane's first channel
+    - residual, out: addresses of the lane's first row and channel, in matrices with `pitch` elements per row, which may
+        be the same; residual is float32, and not read if there is none; out is float32 with a residual, otherwise
+        bfloat16
+    - rows, columns: numbers of rows and channels from the lane's first on; others are neither read nor written
+    - row_step: rows from a row tile to the next
+    - activation: a name of `ACTIVATIONS`; with a residual, identity
     """
     if residual and activation != "identity":
-        raise ValueError(f"a residual is added to what no activation follows; got activation {activation!r}")
+        raise ValueError(f"a residual needs activation 'identity'; got activation {activation!r}")
     act = ACTIVATIONS[activation]
     size = 4 if residual else 2
 

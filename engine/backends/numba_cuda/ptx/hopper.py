@@ -1,10 +1,9 @@
-"""Hopper's asynchronous units (sm_90a): mbarriers, TMA copies of boxes, products of a warpgroup (wgmma), shares of
-registers.
+"""Provide Hopper's asynchronous units (sm_90a): mbarriers, TMA copies, products of a warpgroup (wgmma), setmaxnreg.
 
-A warpgroup is four warps, 128 threads. Its product is 64 rows by n columns, of which thread t = 32 w + l holds what a
-lane l of mma.sync would hold of rows 16 w on: in four registers for each 8 columns (`mma.py`). Operands lie in shared
-memory in rows of 64 elements, swizzled, at multiples of 1024 bytes, as TMA writes them. PTX ISA 9.0, "Asynchronous
-Warpgroup Level Matrix Instructions".
+A warpgroup is four warps, 128 threads. Its product is 64 rows by n columns. Thread t = 32 w + l holds the elements that
+lane l of mma.sync would hold of the rows from 16 w on: four registers for each 8 columns (`mma.py`). Operands lie in
+shared memory in rows of 64 elements, swizzled, at multiples of 1024 bytes, as TMA writes them. PTX ISA 9.0,
+"Asynchronous Warpgroup Level Matrix Instructions".
 """
 
 from __future__ import annotations
@@ -16,14 +15,17 @@ from . import emulate, emulate_hopper
 from .inline import Statement, function, i32, i64, make, u32
 
 BY_ROWS = 1 << 62 | 1024 // 16 << 32 | 1 << 16
-"""Of a matrix descriptor: 128-byte swizzle, depth along memory's lines, 1024 bytes from 8 rows to the next 8.
+"""Matrix descriptor bits: 128-byte swizzle, depth along the lines of memory, 1024 bytes from 8 rows to the next 8.
 
-A descriptor is this | address // 16. A step of 16 along the depth adds 2 to it, 64 rows add 512.
+A descriptor is BY_ROWS | address // 16. A step of 16 along the depth adds 2 to it, and 64 rows add 512.
 """
 
 
 def by_columns(panel: int) -> int:
-    """The same for an operand whose depth goes down memory's lines; `panel`: bytes from 64 columns to the next 64."""
+    """Return the descriptor bits for an operand whose depth runs across the lines of memory.
+
+    panel: bytes from 64 columns to the next 64
+    """
     return 1 << 62 | 1024 // 16 << 32 | panel // 16 << 16
 
 
@@ -33,35 +35,35 @@ def _alone(text: str, inputs: tuple[Any, ...], python: Any) -> Any:
 
 barrier_init = _alone("mbarrier.init.shared::cta.b64 [$0], $1;", (u32, u32),
                       lambda at, arrivals: emulate_hopper.make_barrier(int(at), int(arrivals)))
-"""(barrier, arrivals): make an mbarrier of 8 bytes in shared memory."""
+"""(barrier, arrivals): initialise an mbarrier, 8 bytes in shared memory."""
 barrier_expect = _alone("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", (u32, u32),
                         lambda at, size: emulate_hopper.expect(int(at), int(size)))
-"""(barrier, bytes): arrive, and announce bytes that copies will bring before the phase ends."""
+"""(barrier, bytes): arrive, and announce the bytes that copies will write before the phase ends."""
 barrier_arrive = _alone("mbarrier.arrive.shared::cta.b64 _, [$0];", (u32,),
                         lambda at: emulate_hopper.barrier(int(at)).arrive())
 """(barrier): arrive."""
 barrier_wait = _alone("{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @!p bra WAIT; }",
                       (u32, u32), lambda at, parity: emulate.current().block.wait_until(
                           lambda: emulate_hopper.barrier(int(at)).passed(int(parity))))
-"""(barrier, parity): wait for the end of the phase of this parity. The first is even; before it, an odd one ended."""
+"""(barrier, parity): wait for the end of the phase of this parity; the first is even, and an odd one came before."""
 fence_barriers = _alone("fence.mbarrier_init.release.cluster;", (), lambda: None)
-"""Show new mbarriers to the units that signal them; `cuda.syncthreads()` shows them to threads."""
+"""Make new mbarriers visible to the units that signal them; `cuda.syncthreads()` makes them visible to threads."""
 fence_tensor_map = _alone("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", (i64,), lambda at: None)
-"""(tensor map's address): see in this block what a copy wrote there before the launch."""
+"""(address of a tensor map): make the map, which a copy wrote before the launch, visible in this block."""
 copy_box = _alone("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                   "[$0], [$1, {$2, $3}], [$4];", (u32, i64, i32, i32, u32),
                   lambda *operands: emulate_hopper.copy_box(*(int(x) for x in operands)))
-"""(to, tensor map's address, column, row, barrier): begin to copy the box there; its bytes count at the barrier."""
+"""(to, address of a tensor map, column, row, barrier): start to copy a box; its bytes count at the barrier."""
 
 
 def ring_barriers(slots: int, consumers: int, others: int) -> Any:
-    """A function that makes the mbarriers of a ring of slots in shared memory; all threads of a block call it first.
+    """Return a function that creates the mbarriers of a ring of slots; all threads of a block call it first.
 
         make_barriers(thread, at)
 
-    at: where they lie, 8 bytes each: for every slot the one that says it is full, at which the producer expects the
-        bytes; for every slot the one that says it is empty again, at which all consumers arrive; `others`, at which
-        one thread does
+    at: their address in shared memory, 8 bytes each. Each slot has one barrier for "full", at which the producer
+    announces the bytes, and then each slot has one for "empty", at which all consumers arrive. `others` more barriers
+    follow; one thread arrives at each.
     """
 
     @device_function
@@ -82,16 +84,16 @@ clear_shared = _alone("{ .reg .b32 z; mov.b32 z, 0; st.shared.v4.b32 [$0], {z, z
                       lambda at: emulate.current().block.shared_bytes(int(at), 16, 16).fill(0))
 """(to): write 16 zero bytes to shared memory."""
 fence_async = _alone("fence.proxy.async.shared::cta;", (), lambda: None)
-"""Let what this thread wrote to shared memory be seen by products that its warpgroup begins after it has met."""
+"""Make this thread's writes to shared memory visible to products that its warpgroup starts after its next meeting."""
 warpgroup_meet = _alone("bar.sync $0, 128;", (u32,), lambda number: emulate_hopper.warpgroup(
     f"barrier {number}", (), lambda _: None))
-"""(number, 1 to 15): wait for the warpgroup, which alone uses this number."""
+"""(number, 1 to 15): wait for all threads of the warpgroup, which alone uses this number."""
 
 
 def set_registers(count: int, grow: bool) -> Any:
-    """A function that sets the registers of each thread of the warpgroup (setmaxnreg), 24 to 256 in eights.
+    """Return a function that sets the registers per thread of the warpgroup (setmaxnreg): 24 to 256, a multiple of 8.
 
-    Growing waits until others have let go: all shares together must not exceed what the block was launched with.
+    Growing waits until other warpgroups have released registers: the total must not exceed that of the launch.
     """
     return _alone(f"setmaxnreg.{'inc' if grow else 'dec'}.sync.aligned.u32 {count};", (), lambda: None)
 
@@ -103,7 +105,10 @@ def _places(context: Any, builder: Any, kind: Any, value: Any, count: int) -> li
 
 def _replace(context: Any, builder: Any, text: str, places: list[Any], letters: list[str], inputs: list[Any],
              read: bool = True) -> Any:
-    """An asm block that changes the sums in place: $0, $1 ... are these; if `read`, these again; other inputs."""
+    """Emit an asm block that changes the sums in place.
+
+    The operands $0, $1 ... are the new sums; then, if `read`, the old sums; then the other inputs.
+    """
     old = [builder.load(place) for place in places] if read else []
     kind = ir.LiteralStructType([ir.FloatType()] * len(places))
     constraints = ["=f"] * len(places) + [str(i) for i in range(len(old))] + letters + ["~{memory}"]
@@ -117,15 +122,16 @@ def _replace(context: Any, builder: Any, text: str, places: list[Any], letters: 
 
 def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, left_in_registers: bool = False,
           fresh: bool = False) -> Any:
-    """A function that begins a group of products: sums (+)= left right^T over `steps` of 16 along the depth.
+    """Return a function that starts a group of products: sums (+)= left right^T over `steps` of 16 along the depth.
 
         multiply(sums, left, right, keep)
 
-    sums: `cuda.local.array` of float32, row_tiles n / 2, not to be touched before `wgmma_wait`
-    left: descriptor (int64) of [64 row_tiles, 16 steps]; or, of one row tile, a local array of uint32, 4 a step, not to
-        be touched either
-    right: descriptor of [n, 16 steps]; `transposed`: depth goes down memory's lines, in panels of 64 columns
-    keep: int32, 0 to begin new sums; `fresh`: there is no such argument, sums are new and may be free until then
+    - sums: `cuda.local.array` of float32, row_tiles n / 2, not to be used before `wgmma_wait`
+    - left: descriptor (int64) of [64 row_tiles, 16 steps]; or, for one row tile, a local array of uint32, 4 per step,
+        not to be used before `wgmma_wait` either
+    - right: descriptor of [n, 16 steps]; `transposed`: depth runs across the lines of memory, in panels of 64 columns
+    - keep: int32, 0 to start new sums. With `fresh` this argument is missing, and the sums are new; they may be
+        uninitialised
     """
     count, quads = row_tiles * n // 2, 4 * steps if left_in_registers else 0
     advance = (2, 128 if transposed else 2)
@@ -164,9 +170,10 @@ def wgmma(n: int, steps: int, *, row_tiles: int = 1, transposed: bool = False, l
 
 
 def wgmma_wait(count: int, pending: int) -> Any:
-    """A function of a local array of `count` sums: wait until at most the `pending` latest groups are under way.
+    """Return a function that waits until at most the `pending` latest groups are unfinished.
 
-    The sums pass through it, so that no use of them is scheduled before.
+    Its argument is a local array of `count` sums. The sums pass through the wait, so that the compiler moves no use of
+    them before it.
     """
     text = f"wgmma.wait_group.sync.aligned {pending};"
 

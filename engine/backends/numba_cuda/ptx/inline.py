@@ -1,7 +1,8 @@
-"""How PTX becomes functions that kernels call: one statement, or a straight run of statements over registers.
+"""Make functions that kernels call from PTX: from one statement, or from a sequence of statements over registers.
 
-Loops over local arrays are unrolled by the compiler up to a size only, beyond which the arrays silently move to memory.
-A run of statements is therefore unrolled here, in Python, while code is generated; the emulator runs it on 32 lanes.
+The compiler unrolls loops over local arrays only up to a limit, beyond which the arrays are moved to memory without a
+warning. Therefore a sequence of statements is unrolled here, in Python, while code is generated; the emulator runs it
+on 32 lanes.
 """
 
 from __future__ import annotations
@@ -25,57 +26,57 @@ _NUMPY = {u16: np.uint16, i32: np.int32, u32: np.uint32, i64: np.int64, f32: np.
 
 @dataclass(frozen=True)
 class Statement:
-    """An asm statement of PTX: $0, $1 ... are the outputs, then the inputs."""
+    """A PTX asm statement: $0, $1 ... are the outputs, then the inputs."""
 
     text: str
     outputs: tuple[Any, ...]
     inputs: tuple[Any, ...]
     lanes: Callable[..., Any]
-    """What it does to a warp: arrays [32], one for each input, to a tuple of arrays [32] (one array if one output)."""
+    """Its effect on a warp: maps arrays [32], one per input, to a tuple of arrays [32] (one array for one output)."""
     memory: bool = False
-    """Whether it reads or writes memory or synchronises, so that it must stay where it is."""
+    """True if it reads or writes memory or synchronises, so that the compiler must not move it."""
 
     def emit(self, builder: ir.IRBuilder, values: Sequence[Any]) -> list[Any]:
-        """Append it to a function under construction; its outputs."""
+        """Append the statement to a function under construction and return its outputs."""
         outputs = [_LLVM[kind] for kind in self.outputs]
         result = ir.VoidType() if not outputs else outputs[0] if len(outputs) == 1 else ir.LiteralStructType(outputs)
         constraints = [f"={_LETTERS[kind]}" for kind in self.outputs] + [_LETTERS[kind] for kind in self.inputs]
         asm = ir.InlineAsm(ir.FunctionType(result, [_LLVM[kind] for kind in self.inputs]), self.text,
                            ",".join(constraints + ["~{memory}"] * self.memory), side_effect=self.memory)
-        value = builder.call(asm, values, attrs=("convergent",))  # no lane may be parted from its warp before it
+        value = builder.call(asm, values, attrs=("convergent",))  # all lanes of a warp must reach it together
         return [value] if len(outputs) == 1 else [builder.extract_value(value, i) for i in range(len(outputs))]
 
     def __call__(self, *values: np.ndarray) -> list[np.ndarray]:
-        """Run it on a warp's values."""
+        """Run the statement on a warp's values."""
         result = self.lanes(*values)
         return list(result) if isinstance(result, tuple) else [] if result is None else [result]
 
 
 @dataclass(frozen=True)
 class Registers:
-    """An argument that is a `cuda.local.array` of so many elements, of any shape, read and written in place."""
+    """An argument that is a `cuda.local.array` of `count` elements, of any shape, read and written in place."""
 
     count: int
     kind: Any = f32
 
 
 class Writer(Protocol):
-    """What a straight run is written with: `writer(statement, *values)` gives the statement's outputs."""
+    """The interface that writes a sequence of statements: `writer(statement, *values)` returns its outputs."""
 
     def __call__(self, statement: Statement, *values: Any) -> list[Any]: ...
 
     def constant(self, kind: Any, value: float) -> Any:
-        """The same value in every lane."""
+        """Return the same value in every lane."""
 
     def add(self, value: Any, other: Any) -> Any:
-        """value + other, of a u32 and another or a number."""
+        """Return value + other, where value is a u32 and other a u32 or a number."""
 
     def xor(self, value: Any, other: Any) -> Any:
-        """value ^ other, likewise."""
+        """Return value ^ other, where value is a u32 and other a u32 or a number."""
 
 
 class _Compiler:
-    """A Writer of LLVM."""
+    """A Writer that emits LLVM code."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
@@ -97,7 +98,7 @@ class _Compiler:
 
 
 class _Emulator:
-    """A Writer that computes at once, on arrays [32]."""
+    """A Writer that computes immediately, on arrays [32]."""
 
     def __call__(self, statement: Statement, *values: Any) -> list[Any]:
         return statement(*values)
@@ -113,9 +114,9 @@ class _Emulator:
 
 
 def function(statement: Statement, alone: bool = False) -> Any:
-    """A function for kernels: the inputs as scalars to nothing, a scalar or a tuple.
+    """Return a function for kernels whose inputs are scalars and whose output is nothing, a scalar or a tuple.
 
-    With `alone` a lane needs no other: the emulator then runs it without waiting for the warp.
+    alone: True if a lane does not depend on other lanes; the emulator then runs it without waiting for the warp.
     """
     several = types.UniTuple(statement.outputs[0], len(statement.outputs)) if len(statement.outputs) > 1 else None
 
@@ -134,9 +135,10 @@ def function(statement: Statement, alone: bool = False) -> Any:
 
 
 def straight(body: Callable[..., None], *arguments: Any) -> Any:
-    """A function for kernels made of `body(writer, *operands)`, unrolled; arguments are scalar types or `Registers`.
+    """Return a function for kernels that runs `body(writer, *operands)` unrolled.
 
-    An operand for `Registers` is a list of values that the body may replace; one for a scalar is a value.
+    The arguments are scalar types or `Registers`. An operand for `Registers` is a list of values that the body may
+    replace; one for a scalar is a value.
     """
     kinds: list[Any] = [types.Array if isinstance(argument, Registers) else argument for argument in arguments]
 
@@ -162,7 +164,7 @@ def straight(body: Callable[..., None], *arguments: Any) -> Any:
                                for argument, value in zip(arguments, values, strict=True)])
 
     def run(*columns: Any) -> list[Any]:
-        """The body on the operands of 32 lanes."""
+        """Run the body on the operands of 32 lanes."""
         operands = [list(np.stack([array.ravel() for array in column], axis=1)) if isinstance(argument, Registers)
                     else column for argument, column in zip(arguments, columns, strict=True)]
         body(_Emulator(), *operands)
@@ -176,9 +178,9 @@ def straight(body: Callable[..., None], *arguments: Any) -> Any:
 
 
 def make(result: Any, arguments: Sequence[Any], generate: Callable[..., Any], python: Callable[..., Any]) -> Any:
-    """A function for kernels: `generate` emits it as numba's code generators do, `python` is what the emulator runs.
+    """Return a function for kernels; Numba emits it with `generate`, and the emulator runs `python`.
 
-    An argument of type `types.Array` takes any array.
+    An argument of type `types.Array` accepts any array.
     """
 
     def typing(context: Any, *given: Any) -> Any:

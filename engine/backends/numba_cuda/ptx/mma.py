@@ -1,8 +1,9 @@
-"""Tensor cores by mma.sync (sm_80): products of bfloat16, 16x16 by 16x8, with float32 sums; loads of their operands.
+"""Provide tensor cores through mma.sync (sm_80): products of bfloat16, 16x16 by 16x8, with float32 sums; and ldmatrix.
 
-Which lane holds what (PTX ISA, "Matrix Fragments for mma.m16n8k16"): with g = lane // 4 and t = lane % 4, a register
-holds two neighbours along the depth, the first at 2t or, high, at 2t + 8. A's four are of rows g, g + 8, then both
-again, high; B's two of column g, low and high. The four sums are (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+The elements of each lane (PTX ISA, "Matrix Fragments for mma.m16n8k16"): with g = lane // 4 and t = lane % 4, a
+register holds two neighbours along the depth, the first at 2t or, in a high register, at 2t + 8. A's four registers
+hold row g, row g + 8, row g high, row g + 8 high; B's two hold column g, and column g high. The four sums are (g, 2t),
+(g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 
 Operands lie in shared memory as rows of 16-byte chunks, permuted (`swizzle`) so that ldmatrix reads eight rows without
 a bank conflict.
@@ -60,32 +61,32 @@ LDMATRIX_TRANSPOSED = Statement("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 
 mma = function(MMA)
 """(a0..a3, b0, b1, c0..c3) -> four sums: c + a b, for one 16x8 tile."""
 ldmatrix = function(LDMATRIX)
-"""Four 8x8 matrices of 16-bit numbers, a register of each: lane i gives the address of row i % 8 of matrix i // 8."""
+"""Load four 8x8 matrices of 16-bit numbers, a register each; lane i gives the address of row i % 8 of matrix i // 8."""
 ldmatrix_transposed = function(LDMATRIX_TRANSPOSED)
-"""The same, each matrix transposed."""
+"""Load four 8x8 matrices as ldmatrix does, each transposed."""
 
 
 @device_function
 def swizzle(row: Any, pitch: Any) -> Any:
-    """What a chunk's number is xored with in a row of shared memory; pitch: bytes of a row, a constant multiple of 64.
+    """Return the number with which chunk indices in a row of shared memory are combined by exclusive or.
 
-    Eight rows, one chunk of each, then fall on all 32 banks.
+    pitch: bytes per row, a constant multiple of 64. Then eight rows, one chunk of each, cover all 32 banks.
     """
     return row % 8 if pitch % 128 == 0 else row // 2 % 4
 
 
 def warp_product(rows: int, columns: int, depth: int, *, pitch: int, transposed: bool = False, a_pitch: int = 0,
                  start: bool = False) -> Any:
-    """A function for kernels: sums (+)= A [rows, depth] B [depth, columns] by a warp, unrolled.
+    """Return a function for kernels: sums (+)= A [rows, depth] B [depth, columns] by a warp, unrolled.
 
-    It takes (sums, a, a_chunk, b, b_chunk).
-    sums: local float32 array [rows/16, columns/8, 4]; with `start` they begin at zero
-    a: local uint32 array [rows/16, depth/16, 4] of fragments; or, A's rows lying in shared memory a_pitch bytes apart,
-        the uint32 address of row lane % 16
-    a_chunk: byte offset in that row of its chunk lane // 16, permuted; without a_pitch anything
-    b: of B^T's rows [columns, depth], `pitch` bytes apart, the address of row lane // 16 * 8 + lane % 8, and in b_chunk
-        the offset of its chunk lane // 8 % 2; `transposed`, of B's rows [depth, columns], row lane % 16, chunk lane //
-        16
+    Its arguments are (sums, a, a_chunk, b, b_chunk).
+    - sums: local float32 array [rows/16, columns/8, 4]; with `start` they begin at zero
+    - a: local uint32 array [rows/16, depth/16, 4] of fragments; or, if A's rows lie in shared memory a_pitch bytes
+        apart, the uint32 address of row lane % 16
+    - a_chunk: byte offset of chunk lane // 16 in that row, permuted; ignored without a_pitch
+    - b, b_chunk: B^T [columns, depth] has rows `pitch` bytes apart: b is the address of row lane // 16 * 8 + lane % 8,
+        and b_chunk the offset of chunk lane // 8 % 2. If `transposed`, the rows are those of B [depth, columns]: row
+        lane % 16 and chunk lane // 16
     """
 
     def body(writer: Writer, sums: list[Any], a: Any, a_chunk: Any, b: Any, b_chunk: Any) -> None:
@@ -107,7 +108,7 @@ def warp_product(rows: int, columns: int, depth: int, *, pitch: int, transposed:
 
 
 def _a_fragment(writer: Writer, a: Any, chunk: Any, m: int, k: int, steps: int, pitch: int) -> list[Any]:
-    """The four registers of A's tile (m, k)."""
+    """Return the four registers of A's tile (m, k)."""
     if not pitch:
         return a[(m * steps + k) * 4:][:4]
     return writer(LDMATRIX, writer.add(writer.add(a, writer.xor(chunk, 32 * k)), 16 * m * pitch))

@@ -1,7 +1,7 @@
-"""The middle of flash attention, on scores in registers as mma.sync leaves them: bias, mask, streaming softmax.
+"""Compute the softmax of flash attention, on scores in the registers of mma.sync: bias, mask, streaming softmax.
 
-A warp holds m_tiles tiles of 16 queries by `keys` keys. A lane has two lines, queries g and g + 8, of each tile, and
-of each line keys 2t and 2t + 1 of every eight (g, t: `mma.py`). All functions are straight runs over local arrays:
+A warp holds m_tiles tiles of 16 queries by `keys` keys. A lane has two lines of each tile, queries g and g + 8, and of
+each line keys 2t and 2t + 1 of every eight (g, t: `mma.py`). All functions are unrolled over local arrays:
 
     scores float32 [m_tiles, keys/8, 4]; weights, fragments, uint32 [m_tiles, keys/16, 4];
     sums float32 [m_tiles, d/8, 4]; maxima, totals float32 and begins, counts uint32, for each line: [m_tiles, 2]
@@ -15,15 +15,16 @@ from .inline import Registers, Writer, f32, i32, i64, straight, u32
 from .warp import ADD, EXP2, FMA, KEEP_BELOW, LOOK_UP, MAXIMUM, MINIMUM, MULTIPLY, PACK, SHUFFLE_XOR
 
 LOG2_E = 1.4426950408889634
-_HUGE = 3e38  # for infinity, which times 0 or less itself would give NaN
+_HUGE = 3e38  # replaces infinity, because infinity times 0 and infinity minus infinity are NaN
 
 
 def soften(m_tiles: int, keys: int, d: int) -> Any:
-    """(scores, weights, sums, maxima, totals, factor): scores to weights exp2(factor (score - maximum)), in bfloat16.
+    """Return a function (scores, weights, sums, maxima, totals, factor) that converts scores to weights in bfloat16.
 
-    Online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867): the running maxima take the new scores in, sums
-    and totals are scaled down to them, and the lane's own weights join the totals. A line that has seen nothing but
-    -inf keeps the maximum -inf and the total 0. factor > 0: of the scores, log2(e) included.
+    A weight is exp2(factor (score - maximum)). Online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867): the
+    running maxima include the new scores, sums and totals are scaled to the new maxima, and the lane's own weights are
+    added to the totals. A line that has seen only -inf keeps the maximum -inf and the total 0. factor > 0: the scale of
+    the scores times log2(e).
     """
 
     def body(writer: Writer, scores: list[Any], weights: list[Any], sums: list[Any], maxima: list[Any],
@@ -56,9 +57,10 @@ def soften(m_tiles: int, keys: int, d: int) -> Any:
 
 
 def hide(m_tiles: int, keys: int) -> Any:
-    """(scores, begins, counts): -inf for each key but those whose number, less the first one seen, is below the count.
+    """Return a function (scores, begins, counts) that sets the scores of hidden keys to -inf.
 
-    begins: the number of the lane's first key less that of the first one seen, modulo 2**32.
+    A key is seen if its index minus the index of the first seen key is below the count. begins: the index of the lane's
+    first key minus that of the first seen key, modulo 2**32.
     """
 
     def body(writer: Writer, scores: list[Any], begins: list[Any], counts: list[Any]) -> None:
@@ -71,10 +73,10 @@ def hide(m_tiles: int, keys: int) -> Any:
 
 
 def look_up(m_tiles: int, keys: int) -> Any:
-    """(scores, begins, table, last, factor): scores become factor table[begin + key], for a product to be added to.
+    """Return a function (scores, begins, table, last, factor) that sets scores to factor table[begin + key].
 
-    begins: the place in the table of the lane's first key; places are held within 0 .. last
-    table: address of float32
+    A product is then added to these scores. begins: the table index of the lane's first key; indices are clamped to 0
+    .. last table: address of float32
     """
 
     def body(writer: Writer, scores: list[Any], begins: list[Any], table: Any, last: Any, factor: Any) -> None:
@@ -86,9 +88,9 @@ def look_up(m_tiles: int, keys: int) -> Any:
 
 
 _KEYS = [8 * j + e for j in range(32) for e in range(2)]
-"""The keys of a line beyond the lane's first."""
+"""Offsets of a lane's keys from its first key, in a line."""
 
 
 def _line(m: int, h: int, columns: int) -> list[int]:
-    """The registers of line h of tile m, of a local array [m_tiles, columns/8, 4], in order of columns."""
+    """Return the registers of line h of tile m, of a local array [m_tiles, columns/8, 4], in order of columns."""
     return [(m * columns // 8 + j) * 4 + 2 * h + e for j in range(columns // 8) for e in range(2)]

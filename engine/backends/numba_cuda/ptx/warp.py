@@ -1,4 +1,4 @@
-"""Arithmetic that Numba does not write in one instruction, bfloat16 conversions, and exchange within a warp."""
+"""Provide arithmetic that Numba does not compile to one instruction, bfloat16 conversions, and warp shuffles."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .inline import Statement, f32, function, i32, i64, u16, u32
 
 
 def bits_of_bf16(x: np.ndarray) -> np.ndarray:
-    """The bits of float32 rounded to bfloat16, half to even, in the lower 16 of uint32; NaN becomes 0x7FFF."""
+    """Round float32 to bfloat16, half to even, and return the bits in the lower 16 of uint32; NaN becomes 0x7FFF."""
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(x), np.uint32(0x7FFF), rounded).astype(np.uint32)
 
 
 def bf16_of_bits(bits: np.ndarray) -> np.ndarray:
-    """The float32 whose bfloat16 bits lie in the lower 16 of uint32."""
+    """Return the float32 whose bfloat16 bits are the lower 16 of uint32."""
     return (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
 
 
@@ -48,18 +48,18 @@ SHUFFLE_XOR = Statement("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;", (f32
 SYNC_WARP = Statement("bar.warp.sync 0xffffffff;", (), (), lambda: None, memory=True)
 
 exp2 = function(EXP2, alone=True)
-"""2^x, x float32: 2 ulp (PTX ISA, ex2.approx); -inf gives 0."""
+"""Return 2^x of a float32: 2 ulp (PTX ISA, ex2.approx); -inf gives 0."""
 reciprocal = function(RECIPROCAL, alone=True)
-"""1/x, float32, 1 ulp."""
+"""Return 1/x of a float32: 1 ulp."""
 maximum = function(MAXIMUM, alone=True)
-"""The larger of two float32; the other where one is NaN."""
+"""Return the larger of two float32, or the other if one is NaN."""
 pack_bf16 = function(PACK, alone=True)
-"""Two float32 rounded to bfloat16: the first in the lower half of a uint32."""
+"""Round two float32 to bfloat16 and pack them in a uint32, the first in the lower half."""
 round_bf16 = function(ROUND, alone=True)
-"""A float32 rounded to bfloat16, half to even, as uint16."""
+"""Round a float32 to bfloat16, half to even, and return the bits as uint16."""
 widen_bf16 = function(WIDEN, alone=True)
-"""The float32 of a bfloat16 given as uint16."""
+"""Return the float32 of a bfloat16 given as uint16."""
 shuffle_xor = function(SHUFFLE_XOR)
-"""x of lane (this ^ mask), float32."""
+"""Return x of lane (this ^ mask), float32."""
 sync_warp = function(SYNC_WARP)
-"""Wait for the warp; its writes to memory are then seen by all its lanes."""
+"""Wait for all lanes of the warp; each then sees the writes of the others to memory."""
