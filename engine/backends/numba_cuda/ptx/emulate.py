@@ -9,7 +9,7 @@ The emulator does not model time, bank conflicts, or more than one order of thre
 as late as the waits allow or at once (`launch`), so that one of the two shows a missing wait, and the other a slot that
 is refilled too early.
 
-Numba's own simulator knows neither warps nor PTX, needs seconds per block, and is discontinued together with numba-cuda.
+Numba's own simulator knows neither warps nor PTX, needs seconds per block, and is discontinued with numba-cuda.
 """
 
 from __future__ import annotations
