@@ -1,6 +1,6 @@
-"""Attention against length, 128 to 32k: time and memory beyond the arrays, into docs/attention.svg and .json.
+"""Measure attention from 128 to 32k tokens: time and memory beyond the arrays, into docs/attention.svg and .json.
 
-    make plot        or, where matplotlib is installed, and torch if it is to be in the picture:
+    make plot        or, with matplotlib installed, and torch if it is to be in the figure:
     python asv_bench/plot_attention.py
 """
 
@@ -26,11 +26,11 @@ LINES = {
     "NumPy": ("numpy", "full", "#64748b", "-"),
     "PyTorch SDPA": ("torch SDPA", "full", "#2563eb", "-"),
 }
-"""Name in the figure -> library, kind, colour, dashes."""
+"""Library, kind, colour and dashes of each line, by its name in the figure."""
 
 
 def measure(library, kind, length):
-    """Best time of a few runs in seconds, and the memory of the first in bytes, in this process."""
+    """Return the best time of a few runs in seconds, and the memory of the first in bytes, in this process."""
     _, attend = prepare(library, kind, length, WIDTH)
     extra = extra_memory(attend)
     times = [seconds(attend)]
@@ -40,13 +40,13 @@ def measure(library, kind, length):
 
 
 def measure_apart(library, kind, length):
-    """The same in a process of its own, or None where the library cannot."""
+    """Run `point` in a separate process; the result is None if the library cannot run it."""
     command = [sys.executable, __file__, "--point", library, kind, str(length)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def point(library, kind, length):
-    """What `measure_apart` reads."""
+    """Return the result of `measure`, or None if the library cannot run it."""
     try:
         return measure(library, kind, length)
     except NotImplementedError as error:
@@ -55,7 +55,7 @@ def point(library, kind, length):
 
 
 def measure_all(lengths):
-    """Name of a line -> [{"length", "seconds", "bytes"}]."""
+    """Measure all lines: a list of {"length", "seconds", "bytes"} by the line's name."""
     lines = {}
     for name, (library, kind, *_) in LINES.items():
         for length in lengths:
@@ -70,7 +70,7 @@ def measure_all(lengths):
 
 
 def draw(lines, path):
-    """Two panels over one axis of lengths."""
+    """Draw the time and the memory as two panels over the lengths."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -84,7 +84,7 @@ def draw(lines, path):
         for name, points in lines.items():
             *_, colour, dashes = LINES[name]
             lengths = [p["length"] for p in points]
-            # Less than a page or two is less than can be measured.
+            # Memory below a few pages cannot be measured.
             panel.plot(lengths, [max(p[field] * scale, 0.01) for p in points], dashes, color=colour, label=name, lw=1.6)
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")

@@ -1,1 +1,1 @@
-"""Benchmarks by the conventions of asv; none needs a downloaded model or torch."""
+"""Define benchmarks for asv; none needs a downloaded model or torch."""

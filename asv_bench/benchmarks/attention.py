@@ -1,4 +1,4 @@
-"""What attention is measured on: the kinds of it, the libraries that run them, and the memory that they take."""
+"""Define the kinds of attention to measure, the libraries that run them, and the measurement of memory."""
 
 import ctypes
 import functools
@@ -16,7 +16,7 @@ KINDS = ("full", "causal", "window 128", "gqa", "bias", "mask", "softcap", "scor
 
 
 class Case:
-    """One kind of attention over T queries and keys of width d, in every library's words."""
+    """One kind of attention over T queries and T keys of width d, with the inputs for every library."""
 
     def __init__(self, kind, T, d):
         rng = np.random.default_rng(0)
@@ -29,18 +29,18 @@ class Case:
         self.mask = rng.random((1, 1, T, T), np.float32) < 0.9 if kind == "mask" else None
 
     def pairs(self):
-        """Pairs of a query and a key that the band leaves."""
+        """Return the number of (query, key) pairs that the causal limit or the window leaves."""
         T, side = self.T, min(WINDOW // 2, self.T - 1)
         if self.kind == "causal":
             return T * (T + 1) // 2
         return T * (2 * side + 1) - side * (side + 1) if self.kind == "window 128" else T * T
 
     def flops(self):
-        """2*d for each score and as much for the values: 4*d for each head and pair; softmax is not counted."""
+        """Return the operations: 2*d for each score and 2*d for its value; softmax is not counted."""
         return 4 * self.q.shape[3] * H * self.pairs()
 
     def allowed(self):
-        """The band and the mask as a bool array [T,T], or None."""
+        """Return the causal limit, the window or the mask as a bool array [T,T], or None."""
         key = np.arange(self.T)
         if self.kind == "causal":
             return key <= key[:, None]
@@ -66,7 +66,7 @@ def with_engine(case):
 
 
 def with_numpy(case):
-    """The plain formula, all scores at once."""
+    """Return the plain formula in NumPy, which computes all scores at once."""
     def attend():
         k, v = (np.repeat(x, H // case.G, axis=1) for x in (case.k, case.v))
         scores = case.q @ k.swapaxes(2, 3)
@@ -89,7 +89,7 @@ def with_numpy(case):
 
 
 def numpy_bytes(T):
-    """The scores of the plain formula."""
+    """Return the bytes of the plain formula's scores."""
     return 4 * H * T * T
 
 
@@ -102,7 +102,7 @@ def torch_tensors(case):
 
 
 def with_torch(case):
-    """torch's scaled_dot_product_attention; the band of a window and a bias are arrays to it."""
+    """Return torch's scaled_dot_product_attention, which takes a window and a bias as arrays."""
     from torch import from_numpy
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -116,7 +116,7 @@ def with_torch(case):
 
 
 def with_flex(case):
-    """torch's flex_attention as it is, not compiled: everything but the plain kinds is a score_mod."""
+    """Return torch's flex_attention, not compiled; masks and changes of the scores are a score_mod."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -137,9 +137,9 @@ LIBRARIES = {"engine": with_engine, "numpy": with_numpy, "torch SDPA": with_torc
 
 
 def prepare(library, kind, T, d):
-    """The case, and a function without arguments that runs it; NotImplementedError where the library cannot."""
+    """Return the case, and a function without arguments that runs it; NotImplementedError if the library cannot."""
     try:
-        LIBRARIES[library](Case(kind, 16, d))()  # threads and compiled code are there before anything is measured
+        LIBRARIES[library](Case(kind, 16, d))()  # starts threads and compiles code before anything is measured
     except (ModuleNotFoundError, BackendUnavailable) as error:
         raise NotImplementedError(f"{library}: {error}") from None
     case = Case(kind, T, d)
@@ -147,16 +147,16 @@ def prepare(library, kind, T, d):
 
 
 def extra_memory(work):
-    """Bytes by which the process grows at most while it works, its result not counted. Linux, glibc."""
-    ctypes.CDLL(None).malloc_trim(0)  # what the warm-up freed is no memory to start from
+    """Return the peak memory in bytes that `work` adds to the process, without its result. Linux with glibc only."""
+    ctypes.CDLL(None).malloc_trim(0)  # returns memory that the warm-up freed to the system
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # forget the highest memory so far
+        file.write("5")  # resets the peak memory
     before = memory("VmRSS")
     result = work()
     return max(0, memory("VmHWM") - before - result.nbytes)
 
 
 def memory(field):
-    """A field of /proc/self/status, in bytes."""
+    """Return a field of /proc/self/status, in bytes."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(field))

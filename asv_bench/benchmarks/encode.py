@@ -1,4 +1,4 @@
-"""From sentences to vectors: tokenizer, batching, forward pass and pooling."""
+"""Measure the encoding of sentences: tokenizer, batching, forward pass and pooling."""
 
 import random
 

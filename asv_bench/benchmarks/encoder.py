@@ -1,4 +1,4 @@
-"""The forward pass: its time, and how near it comes to what the machine can do."""
+"""Measure the time of the forward pass, and compare it with the limits of the machine."""
 
 from time import perf_counter
 
@@ -31,9 +31,9 @@ class Forward(RandomModels):
         self.engine.forward(self.batch)
 
     def track_fraction_of_peak(self, paths, work, threads):
-        """Time that the arithmetic, or else reading the weights once, must take here, over the time that was taken."""
+        """Return the least possible time, of the arithmetic or of reading the weights once, over the measured time."""
         times, peaks = [], []
-        for _ in range(REPEATS):  # in turns, so that a busy neighbour slows both alike
+        for _ in range(REPEATS):  # in turns, so that other load on the machine slows both
             peaks.append(measure_peak(threads, repeats=1))
             times += [seconds(self.engine, self.batch) for _ in range(3)]
         compute = forward_flops(self.engine.config, self.lengths) / (max(p.gops for p in peaks) * 1e9)
@@ -51,7 +51,7 @@ class MixedLengths(RandomModels):
         self.engine = load(paths[model], threads)
 
     def track_tokens_per_second_over_uniform(self, paths, model, threads):
-        """Tokens/s of 256 sequences of 3..200 tokens, over tokens/s of 256 sequences of their mean length."""
+        """Return tokens/s of 256 sequences of 3..200 tokens over tokens/s of 256 sequences of their mean length."""
         mixed = mixed_lengths()
         uniform = [sum(mixed) // len(mixed)] * len(mixed)
         batches = random_ids(mixed), random_ids(uniform)
@@ -62,7 +62,7 @@ class MixedLengths(RandomModels):
 
 
 def seconds(engine, batch):
-    """How long one forward pass takes."""
+    """Return the seconds that one forward pass takes."""
     start = perf_counter()
     engine.forward(batch)
     return perf_counter() - start

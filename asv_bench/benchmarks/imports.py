@@ -1,4 +1,4 @@
-"""What `import engine` costs, beside the import of NumPy that it contains."""
+"""Measure `import engine`, and the import of NumPy that it includes."""
 
 
 def timeraw_import_engine():

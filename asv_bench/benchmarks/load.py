@@ -1,4 +1,4 @@
-"""From a file to an engine that is ready to run."""
+"""Measure loading a file until the engine is ready to run."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ class Load:
     timeout = 300
 
     def setup_cache(self):
-        """Write the MiniLM shape as .npz and as a Hugging Face folder; returns both paths."""
+        """Write a model of MiniLM's shape as .npz and as a Hugging Face folder; return both paths."""
         model = random_model(CONFIGS["MiniLM"])
         npz, folder = Path("model.npz").absolute(), Path("model").absolute()
         save_model(model, npz)

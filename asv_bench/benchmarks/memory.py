@@ -1,4 +1,4 @@
-"""Memory of forward passes: the weights and one workspace, whatever the shapes and however many batches."""
+"""Measure the memory of forward passes: weights and one workspace, whatever the shapes and the number of batches."""
 
 import resource
 
@@ -10,7 +10,7 @@ MOST_SEQUENCES, LONGEST = 8, 128
 
 
 def random_batches(count):
-    """Batches of every shape up to `MOST_SEQUENCES` sequences of `LONGEST` tokens; the largest comes first."""
+    """Yield batches of random shapes up to `MOST_SEQUENCES` sequences of `LONGEST` tokens; the largest comes first."""
     rng = np.random.default_rng(0)
     yield random_ids([LONGEST] * MOST_SEQUENCES)
     for _ in range(count - 1):
@@ -29,7 +29,7 @@ class PeakMemory(RandomModels):
 
 class Growth(RandomModels):
     def track_growth_over_500_batches(self, paths):
-        """What the process's peak memory gains after the first, largest batch: 0 when nothing is kept."""
+        """Return the growth of the process's peak memory after the first, largest batch: 0 if nothing is kept."""
         engine = load(paths["MiniLM"], threads=1)
         peaks = []
         for batch in random_batches(500):

@@ -1,4 +1,4 @@
-"""Models with random weights in the shapes of real ones, written to disk once for all benchmarks."""
+"""Create models with random weights and real shapes, which are written to disk once for all benchmarks."""
 
 import json
 import random
@@ -26,12 +26,12 @@ CONFIGS = {
 
 
 class RandomModels:
-    """Base of every benchmark that runs a model: asv makes the files once and hands `paths` to each method."""
+    """Base class of benchmarks that run a model: asv writes the files once and passes `paths` to each method."""
 
     timeout = 300
 
     def setup_cache(self):
-        """Write an .npz for each of `CONFIGS` into asv's folder for the run; returns their paths by name."""
+        """Write an .npz for each of `CONFIGS` to asv's folder for the run; return their paths by name."""
         paths = {name: Path(f"{name}.npz").absolute() for name in CONFIGS}
         for name, path in paths.items():
             save_model(random_model(CONFIGS[name]), path)
@@ -39,7 +39,7 @@ class RandomModels:
 
 
 def random_model(config):
-    """Gains near 1 and everything else near 0, so that activations stay of the size of a real model's."""
+    """Create a model with norm weights near 1 and other weights near 0, so that activations have a realistic size."""
     rng = np.random.default_rng(0)
     weights = {}
     for name, shape in expected_shapes(config).items():
@@ -51,7 +51,7 @@ def random_model(config):
 
 
 def write_hf_folder(model, folder):
-    """The folder that transformers would write for a BERT model: config.json and model.safetensors."""
+    """Write the folder that transformers would write for a BERT model: config.json and model.safetensors."""
     config = model.config
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({
@@ -73,14 +73,14 @@ def write_hf_folder(model, folder):
 
 
 def hf_names(config):
-    """What transformers calls each parameter of a BERT model."""
+    """Return transformers' name of each parameter of a BERT model."""
     layer = [f"{name}.{kind}" for name in bert.NAMES.layer for kind in ("weight", "bias")]
     layers = [f"{bert.NAMES.layers}{i}.{name}" for i in range(config.num_layers) for name in layer]
     return [*bert.NAMES.embeddings, *layers]
 
 
 def load(path, threads):
-    """An engine on exactly so many threads; where the machine has fewer, asv is told to skip the benchmark."""
+    """Return an engine with exactly `threads` threads; if the machine has fewer, tell asv to skip the benchmark."""
     engine = Engine.load(path, threads=threads)
     if engine.threads != threads:
         raise NotImplementedError(f"{threads} threads asked for, {engine.threads} to be had")
@@ -88,18 +88,18 @@ def load(path, threads):
 
 
 def random_ids(lengths, vocab_size=30522):
-    """A ragged batch: one array of token ids for each length."""
+    """Return a ragged batch: one array of token ids for each length."""
     rng = np.random.default_rng(0)
     return [rng.integers(0, vocab_size, length) for length in lengths]
 
 
 def mixed_lengths(count=256):
-    """Lengths as unlike each other as sentences are: uniform over 3..200."""
+    """Return lengths that vary as those of sentences do: uniform over 3..200."""
     return np.random.default_rng(0).integers(3, 201, count).tolist()
 
 
 def vocabulary(size):
-    """Special tokens, letters and made-up words: the same ones in every run."""
+    """Return special tokens, letters and random words, the same in every run."""
     rng = random.Random(0)
     words = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *string.ascii_lowercase])
     while len(words) < size:
@@ -108,7 +108,7 @@ def vocabulary(size):
 
 
 def tokenizer_json(vocab_size):
-    """A WordPiece tokenizer over `vocabulary`, put together as BERT's is."""
+    """Return a WordPiece tokenizer over `vocabulary`, built like BERT's."""
     vocab = {word: i for i, word in enumerate(vocabulary(vocab_size))}
     special = [{"id": vocab[name], "content": name, "single_word": False, "lstrip": False, "rstrip": False,
                 "normalized": False, "special": True} for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")]  # fmt: skip

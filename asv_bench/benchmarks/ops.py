@@ -1,4 +1,4 @@
-"""Single operations: attention of every kind, in time, in arithmetic done, and in memory."""
+"""Measure single operations: the time, the arithmetic rate and the memory of every kind of attention."""
 
 from time import perf_counter
 
@@ -11,7 +11,7 @@ MOST_NUMPY_BYTES = 2**30
 
 
 class Attention:
-    """12 heads of one sequence, float32, on up to two threads."""
+    """Attention with 12 heads of one sequence, in float32, on up to two threads."""
 
     params = (list(LIBRARIES), list(KINDS), [128, 512, 2048, 4096], [32, 64, 128])
     param_names = ("library", "kind", "length", "head_width")
@@ -28,13 +28,13 @@ class Attention:
         self.attend()
 
     def track_gflops(self, *params):
-        """GFLOP/s, of the arithmetic that the band leaves."""
+        """Return GFLOP/s, counting only the (query, key) pairs that the query sees."""
         return self.case.flops() / min(seconds(self.attend) for _ in range(REPEATS)) / 1e9
 
     track_gflops.unit = "GFLOP/s"
 
     def track_fraction_of_peak(self, *params):
-        """That, over what the machine can do at most."""
+        """Return the same rate as a fraction of the machine's peak."""
         times, peaks = [], []
         for _ in range(REPEATS):  # in turns, so that a busy neighbour slows both alike
             peaks.append(measure_rate(THREADS, repeats=1))
@@ -44,14 +44,14 @@ class Attention:
     track_fraction_of_peak.unit = "fraction"
 
     def track_memory_beyond_arrays(self, *params):
-        """Peak memory beyond the inputs and the result."""
+        """Return the peak memory beyond the inputs and the result."""
         return extra_memory(self.attend) / 2**20
 
     track_memory_beyond_arrays.unit = "MiB"
 
 
 def seconds(work):
-    """How long it takes once."""
+    """Return the seconds that one call takes."""
     start = perf_counter()
     work()
     return perf_counter() - start

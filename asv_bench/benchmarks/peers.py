@@ -1,11 +1,11 @@
-"""The cases of `make peers`, library by library; skipped where a library is missing, or what `make peers` prepares."""
+"""Measure the cases of `make peers`, library by library; skip missing libraries and models."""
 
 import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
-sys.path.insert(0, str(HERE))  # asv imports this folder alone, and `peers` lies beside it
+sys.path.insert(0, str(HERE))  # asv imports this folder only, and `peers` lies beside it
 
 from peers.libraries import LIBRARIES, encoder  # noqa: E402
 from peers.machine import environment  # noqa: E402
@@ -17,12 +17,12 @@ THREADS = 2
 
 
 def load(model, pair):
-    """The library of a pair with a model; tells asv to skip what is not to be had here."""
+    """Return the library of a pair with a model loaded; tell asv to skip it if it is not available."""
     name, precision = pair.rsplit(", ", 1)
     folder = MODELS / model
     if not (folder / "hf").exists():
         raise NotImplementedError("make peers makes the models")
-    os.environ.update(environment(name, THREADS, MODELS))  # in time, as `peers` imports a library when it is loaded
+    os.environ.update(environment(name, THREADS, MODELS))  # early enough: `peers` imports a library when it loads it
     try:
         return LIBRARIES[name](folder, precision, THREADS), folder
     except Exception as error:

@@ -19,15 +19,15 @@ from engine.backends import get_backend
 from .timing import Clock, take_turns
 
 SECONDS = 450.0
-"""For everything: below eight minutes, imports and the last case included."""
+"""Time limit of the whole run, in seconds: below eight minutes, with imports and the last case."""
 CHECK_SECONDS = 100.0
-"""For each group of checks, and each tool of the sanitizer on it."""
+"""Time limit of each group of checks, and of each sanitizer tool on it, in seconds."""
 LEAST_LEFT = 20.0
-"""Seconds: no case is begun with less."""
+"""No case is started if less time than this is left, in seconds."""
 
 
 def main() -> int:
-    """The exit status: 0, or 1 where a check does not hold."""
+    """Run everything and return the exit status: 0, or 1 if a check fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/gpu.json"), help="file of the numbers")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for everything")
@@ -38,7 +38,7 @@ def main() -> int:
     except BackendUnavailable as error:
         print(f"python -m asv_bench.gpu needs a GPU: {error}", file=sys.stderr)
         return 1
-    from engine.backends.numba_cuda.device import Gpu  # here, since it needs the extra [cuda]
+    from engine.backends.numba_cuda.device import Gpu  # imported here, because it needs the extra [cuda]
 
     from .checks import GROUPS, ONLY_HOPPER
     from .isolate import run_all
@@ -51,7 +51,7 @@ def main() -> int:
                                "left_out": []}
     write(numbers, args.out)
     if not args.only_check:
-        # A kernel that is wrong may hang as well.
+        # A kernel that gives wrong results may also hang, so it is not timed.
         wgmma = hopper and all(row["ok"] for group in ONLY_HOPPER for row in checks[group])
         for section, run in sections(device, wgmma).items():
             numbers[section] = run(clock, numbers["left_out"])
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def sections(device: Any, wgmma: bool) -> dict[str, Callable[[Clock, list[str]], list[dict]]]:
-    """What is timed, by name, in the order of its worth; wgmma: whether the kernels that use it take part."""
+    """Return the timed sections by name, the most important first; wgmma: whether kernels that use wgmma take part."""
     from . import cases, ours, peers
 
     sides: dict[str, tuple[list, dict[str, Callable]]] = {
@@ -79,9 +79,9 @@ def sections(device: Any, wgmma: bool) -> dict[str, Callable[[Clock, list[str]],
 def measure(
     todo: Iterable[Any], makers: dict[str, Callable], clock: Clock, left_out: list[str]
 ) -> list[dict]:
-    """A row for each case while there is time: case, work (10^12 operations, or sequences) and a cell by contender.
+    """Measure cases while there is time; a row has the case, its work (10^12 operations, or sequences) and its cells.
 
-    makers: of a side's contenders for a case, by the name of the side.
+    makers: for each side, a function that returns the side's contenders for a case. A cell belongs to one contender.
     """
     rows = []
     for case in todo:
@@ -93,7 +93,7 @@ def measure(
         for side, make in makers.items():
             try:
                 contenders |= make(case)
-            except Exception as error:  # memory, or a shape that a library does not take
+            except Exception as error:  # not enough memory, or a shape that a library does not support
                 cells[side] = {"why": f"{type(error).__name__}: {error}"[:200]}
         work = case.flops / 1e12 if hasattr(case, "flops") else case.B
         rows.append({"case": str(case), "work": work, "cells": cells | take_turns(contenders)})
@@ -101,7 +101,7 @@ def measure(
 
 
 def machine(gpu: str) -> dict[str, str]:
-    """What the numbers were measured on and with."""
+    """Describe the machine and the software of the measurement."""
     packages = ("encoder-engine", "numba-cuda", "cuda-bindings", "torch", "numpy")
     return {"GPU": gpu, "date": date.today().isoformat()} | {name: installed(name) for name in packages}
 

@@ -1,4 +1,4 @@
-"""What is timed."""
+"""Define the cases that are timed."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from engine.config import ModelConfig
 
 @dataclass(frozen=True)
 class Attention:
-    """B sequences of T tokens and H heads of width d: 16,384 tokens of 2,048 numbers in all, as papers have it."""
+    """Attention of B sequences of T tokens with H heads of width d: 16,384 tokens of 2,048 numbers, as in papers."""
 
     T: int
     d: int
@@ -24,7 +24,7 @@ class Attention:
 
     @property
     def flops(self) -> float:
-        """Of both products."""
+        """Return the operations of both GEMMs."""
         return 4.0 * self.tokens * self.T * self.width
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Linear:
-    """N tokens, M outputs, K inputs; as in a layer, with exact GELU or with a residual, or just the bias."""
+    """A linear map of N tokens with M outputs and K inputs; the epilogue is exact GELU, a residual or just the bias."""
 
     N: int
     M: int
@@ -50,13 +50,13 @@ class Linear:
 
 @dataclass(frozen=True)
 class Encoder:
-    """B sequences of T tokens through a model."""
+    """A forward pass of B sequences of T tokens."""
 
     model: str
     B: int
     T: int
     compiled: bool = False
-    """Whether PyTorch's compiler takes part, which needs many seconds for each case."""
+    """Whether PyTorch's compiler takes part; it needs many seconds for each case."""
 
     def __str__(self) -> str:
         return f"{self.model} {self.B}x{self.T}"
@@ -75,4 +75,4 @@ LINEAR = [Linear(N, M, K, epilogue) for N in (16_384, 512) for M, K, epilogue in
 _COMPILED = {("BERT-base", 128, 128), ("BERT-base", 1, 128), ("MiniLM", 128, 128)}
 ENCODER = [Encoder(model, B, T, (model, B, T) in _COMPILED)
            for T in (128, 512) for B in (128, 1, 8, 32, 512) for model in ("BERT-base", "MiniLM", "BERT-large")]
-"""The cases that matter most come first, in case that time runs out."""
+"""The most important cases come first, because the time may run out."""

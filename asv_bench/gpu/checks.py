@@ -1,4 +1,4 @@
-"""Every kernel, and whole models, against NumPy in float64, by the plan's own ways of launching them.
+"""Check every kernel, and whole models, against NumPy in float64, launched as the plan launches them.
 
     python -m asv_bench.gpu.checks GROUP [--small]      on a GPU: prints its rows as JSON
 """
@@ -36,7 +36,7 @@ from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 from .data import config_of, model_weights, normal, packed
 
 BFLOAT16, FLOAT32, MODEL = 3e-3, 2e-5, 1.5e-2
-"""Largest relative errors, in the norm of all results: of one kernel, and of a bfloat16 model of a few layers."""
+"""Largest relative errors in the norm of all results: bfloat16 kernels, float32 kernels and models, bfloat16 models."""
 
 
 EPILOGUES = ("bias", "gelu", "gelu_tanh", "relu", "silu", "residual")
@@ -44,18 +44,18 @@ EPILOGUES = ("bias", "gelu", "gelu_tanh", "relu", "silu", "residual")
 
 @dataclass(frozen=True)
 class Check:
-    """One kernel in one case; `run` gives what the device made and what float64 makes of the same operands."""
+    """One kernel in one case; `run` returns the device's result and the float64 result for the same operands."""
 
     name: str
     bound: float
     run: Callable[[Device], tuple[np.ndarray, np.ndarray]]
 
     def row(self, device: Device) -> dict[str, Any]:
-        """name, bound, ok, and the relative error, or why there is none."""
+        """Return name, bound, ok, and the relative error or the reason why there is none."""
         row: dict[str, Any] = {"name": self.name, "bound": self.bound, "ok": False}
         try:
             out, exact = self.run(device)
-        except Exception as error:  # whatever one kernel does, the others are to be heard
+        except Exception as error:  # the other checks must run even if this one fails
             return row | {"why": f"{type(error).__name__}: {error}"[:300]}
         if not np.isfinite(out).all():
             return row | {"why": "results are not finite"}
@@ -64,7 +64,7 @@ class Check:
 
 
 def linear_checks(ways: list[Callable], bound: float, small: bool) -> Iterator[Check]:
-    """Every epilogue with the first way of making products, two with the others."""
+    """Yield checks of every epilogue with the first kind of products, and of two epilogues with the others."""
     N, M, K = (21, 48, 40) if small else (3001, 1000, 776)
     for i, make in enumerate(ways):
         tile = make.keywords.get("tile") if isinstance(make, partial) else None
@@ -74,7 +74,7 @@ def linear_checks(ways: list[Callable], bound: float, small: bool) -> Iterator[C
 
 
 def attention_checks(make: Callable, bound: float, small: bool) -> Iterator[Check]:
-    """Every head width, with the tiles for short sequences and for long ones."""
+    """Yield checks of every head width, with the tiles for short and for long sequences."""
     lengths = [9, 1, 70] if small else [1, 63, 64, 65, 127, 128, 129, 512, 1000]
     widths = attention_hopper.WIDTHS if make is HopperProducts else attention.WIDTHS
     for d in widths[-1:] if small else widths:
@@ -84,7 +84,7 @@ def attention_checks(make: Callable, bound: float, small: bool) -> Iterator[Chec
 
 
 def row_checks(small: bool) -> Iterator[Check]:
-    """All that is done row by row."""
+    """Yield checks of the kernels that work row by row."""
     N, D = (21, 40) if small else (3001, 776)
     for make in (norm.layer_norm_kernel, norm.rms_norm_kernel):
         yield Check(make.__name__.removesuffix("_kernel"), FLOAT32, partial(run_norm, make, N, D))
@@ -96,7 +96,7 @@ def row_checks(small: bool) -> Iterator[Check]:
 
 
 def model_checks(small: bool) -> Iterator[Check]:
-    """Whole models."""
+    """Yield checks of whole models."""
     lengths = [3, 1] if small else [1, 63, 64, 65, 127, 128, 129, 512, 1000]
     for precision, bound in (("bfloat16", MODEL), ("float32", FLOAT32)):
         yield Check(f"model {precision}", bound, partial(run_model, precision, lengths, small))
@@ -116,14 +116,14 @@ GROUPS: dict[str, Callable[[bool], Iterator[Check]]] = {
     "wgmma linear": partial(linear_checks, _WGMMA, BFLOAT16),
     "wgmma attention": partial(attention_checks, HopperProducts, BFLOAT16),
 }
-"""Name -> its checks, tiny ones with True: for the sanitizer and the emulator."""
+"""The checks of each group; called with True they are tiny, for the sanitizer and the emulator."""
 
 ONLY_HOPPER = ("wgmma linear", "wgmma attention")
-"""Groups for compute capability 9.0 alone."""
+"""Groups that run on compute capability 9.0 only."""
 
 
 def download(device: Device, array: Any) -> np.ndarray:
-    """What lies on the device, bfloat16 widened."""
+    """Copy an array to the host, and convert bfloat16 to float32."""
     host = np.empty(array.shape, array.dtype)
     device.copy(host, array)
     device.mark()()
@@ -135,7 +135,7 @@ def widened(operand: np.ndarray) -> np.ndarray:
 
 
 def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """One linear map."""
+    """Run one linear map."""
     products = make(device, config_of(1, 32))
     half = products.dtype == np.uint16
     x, weight = ((to_bfloat16(a) if half else a) for a in (normal(0, N, K), normal(1, M, K) / np.float32(K**0.5)))
@@ -155,7 +155,7 @@ def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: De
 
 def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: int,
                   device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """All sequences of a batch, by tiles for sequences of up to `longest`."""
+    """Run attention of all sequences of a batch, with tiles for sequences of up to `longest` tokens."""
     products = make(device, config_of(H, d))
     batch = packed(lengths)
     group, = groups(batch, batch.tokens)
@@ -174,7 +174,7 @@ def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: i
 
 
 def run_norm(make: Callable, N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a large mean; the bfloat16 copy is held against the float32 one."""
+    """Normalise rows with a large mean; compare the bfloat16 copy with the float32 result."""
     x, weight, bias = normal(6, N, D) * 3 + 2, normal(7, D), normal(8, D)
     out, half = device.allocate((N, D), np.float32), device.allocate((N, D), np.uint16)
     device.launch(make(D), norm.norm_grid(N), *(upload(device, a) for a in (x, weight, bias)), np.float32(1e-12), out,
@@ -187,7 +187,7 @@ def run_norm(make: Callable, N: int, D: int, device: Device) -> tuple[np.ndarray
 
 
 def run_embedding(N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """Three tables and a norm."""
+    """Add rows of three tables and normalise them."""
     rng = np.random.default_rng(9)
     tables = [normal(10 + i, rows, D) for i, rows in enumerate((100, 50, 2))]
     ids = [rng.integers(0, len(table), N, np.int32) for table in tables]
@@ -200,7 +200,7 @@ def run_embedding(N: int, D: int, device: Device) -> tuple[np.ndarray, np.ndarra
 
 
 def run_gate(name: str, N: int, F: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """activation(x) y of bfloat16 pairs."""
+    """Compute activation(x) y of bfloat16 pairs."""
     x = to_bfloat16(normal(15, N, 2 * F))
     out = device.allocate((N, F), np.uint16)
     device.launch(activation.gate_kernel(name), activation.gate_grid(N, F), upload(device, x), out)
@@ -209,7 +209,7 @@ def run_gate(name: str, N: int, F: int, device: Device) -> tuple[np.ndarray, np.
 
 
 def run_pooling(mode: str, lengths: list[int], D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """All sequences but for their first token."""
+    """Pool all sequences without their first token."""
     batch = packed(lengths)
     x = normal(16, batch.tokens, D)
     out = device.allocate((batch.sequences, D), np.float32)
@@ -219,7 +219,7 @@ def run_pooling(mode: str, lengths: list[int], D: int, device: Device) -> tuple[
 
 
 def run_model(precision: str, lengths: list[int], small: bool, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """A whole model, twice, so that the second pass replays what the first recorded."""
+    """Run a whole model twice, so that the second pass replays what the first has recorded."""
     D, L, F = (32, 1, 40) if small else (256, 3, 1024)
     config = ModelConfig("check", hidden_size=D, num_layers=L, num_heads=D // 32, head_width=32, ffn_size=F,
                          vocab_size=100, max_positions=max(lengths), token_types=2)
@@ -232,7 +232,7 @@ def run_model(precision: str, lengths: list[int], small: bool, device: Device) -
 
 
 def main() -> None:
-    """Run a group on the GPU."""
+    """Run a group of checks on the GPU and print its rows."""
     from engine.backends.numba_cuda.device import Gpu
 
     parser = argparse.ArgumentParser(description=__doc__)

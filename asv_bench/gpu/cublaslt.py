@@ -1,8 +1,8 @@
-"""cuBLASLt by ctypes: the engine's linear layers' competitor and oracle, asked for by name, never used silently.
+"""Call cuBLASLt by ctypes, as competitor and reference of the engine's linear layers; only this benchmark uses it.
 
-cuBLASLt thinks in columns: out [N, M] by rows is M x N by columns, w^T x with both operands' depth along memory, and
-the bias belongs to rows of that. Its GELU is the tanh form, and a bias has the type of the output (cuBLAS 13.0,
-cublasLtMatmul).
+cuBLASLt's matrices are column-major: a row-major out [N, M] is a column-major M x N matrix, w^T x, with both operands'
+depth contiguous in memory, and the bias belongs to its rows. Its GELU is the tanh form, and a bias has the type of the
+output (cuBLAS 13.0, cublasLtMatmul).
 """
 
 from ctypes import (
@@ -28,11 +28,11 @@ _TRANSPOSE_A, _EPILOGUE, _BIAS = 3, 7, 8  # cublasLtMatmulDescAttributes_t
 _WITH_BIAS, _WITH_BIAS_AND_GELU = 4, 36  # cublasLtEpilogue_t
 _LARGEST_WORKSPACE = 1  # cublasLtMatmulPreferenceAttributes_t
 WORKSPACE = 32 << 20
-"""Bytes of device memory that a product may use on the side."""
+"""Bytes of device memory that a GEMM may use as workspace."""
 
 
 class _Heuristic(Structure):
-    """cublasLtMatmulHeuristicResult_t; the algorithm comes first."""
+    """The struct cublasLtMatmulHeuristicResult_t; the algorithm comes first."""
 
     _fields_ = (("algorithm", c_uint64 * 8), ("workspace", c_size_t), ("status", c_int), ("waves", c_float),
                 ("reserved", c_int * 4))
@@ -51,7 +51,7 @@ _ARGUMENTS = {
 
 
 def load() -> CDLL:
-    """The library of the wheel nvidia-cublas or of the system's toolkit; cuda.pathfinder raises if there is none."""
+    """Load the library of the wheel nvidia-cublas or of the system's toolkit; raises if there is none."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     path = load_nvidia_dynamic_lib("cublasLt").abs_path
@@ -64,11 +64,10 @@ def load() -> CDLL:
 
 
 class Linear:
-    """out = x w^T + bias, or gelu_tanh of it, or + residual; planned once for its sizes and its bias.
+    """A linear layer out = x w^T + bias, or gelu_tanh of it, or + residual; it is planned once for its sizes and bias.
 
-    N, M, K: x is bfloat16 [N, K], w bfloat16 [M, K], both by rows; M and K multiples of 8
-    bias: address of [M], of the type of out
-    residual: out is float32 and a float32 residual [N, M] is added; else out is bfloat16
+    N, M, K: x is bfloat16 [N, K], w bfloat16 [M, K], both row-major; M and K are multiples of 8 bias: address of [M],
+    with the type of out residual: True: out is float32 and a float32 residual [N, M] is added; False: out is bfloat16
     """
 
     def __init__(self, library: CDLL, N: int, M: int, K: int, bias: int, *, gelu: bool = False, residual: bool = False):
@@ -92,7 +91,10 @@ class Linear:
             raise RuntimeError(f"cuBLASLt has no way to multiply [{N}, {K}] by [{K}, {M}] with this epilogue")
 
     def __call__(self, x: int, w: int, residual: int, out: int, workspace: int, stream: int) -> None:
-        """Queue one product, of addresses; residual is unused without one, workspace has `WORKSPACE` bytes."""
+        """Queue one GEMM of matrices given by address.
+
+        residual is ignored if the layer has none; workspace has `WORKSPACE` bytes.
+        """
         alpha, beta = c_float(1), c_float(1 if self._residual else 0)
         self._call("cublasLtMatmul", self._handle, self._product, byref(alpha), w, self._w, x, self._x, byref(beta),
                    residual if self._residual else out, self._out, out, self._out, byref(self._best),

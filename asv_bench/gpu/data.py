@@ -1,4 +1,4 @@
-"""Random numbers, batches and models, the same for everybody."""
+"""Create random numbers, batches and models, the same for all contenders."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ def normal(seed: int, *shape: int) -> np.ndarray:
 
 
 def packed(lengths: list[int], config: ModelConfig | None = None) -> Batch:
-    """Sequences of random ids."""
+    """Return a batch of sequences with random ids."""
     N, rng = sum(lengths), np.random.default_rng(5)
     ids = rng.integers(0, config.vocab_size if config else 1, N, np.int32)
     positions = np.concatenate([np.arange(n) for n in lengths]).astype(np.int32)
@@ -28,7 +28,7 @@ def config_of(H: int, d: int) -> ModelConfig:
 
 @cache
 def model_weights(config: ModelConfig) -> dict[str, np.ndarray]:
-    """Random weights of the scale of a trained model's."""
+    """Return random weights of the scale of a trained model's."""
     rng = np.random.default_rng(17)
     weights = {}
     for name, shape in expected_shapes(config).items():

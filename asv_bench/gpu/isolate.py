@@ -1,6 +1,6 @@
-"""Groups of checks in processes of their own, so that a kernel that hangs or faults takes nothing else with it.
+"""Run groups of checks in separate processes, so that a kernel that hangs or faults stops only its own group.
 
-They run side by side, which spares time, as most of it goes into compiling; some of them under compute-sanitizer.
+The processes run at the same time, because most of the time is compilation; some run under compute-sanitizer.
 """
 
 import json
@@ -12,12 +12,12 @@ from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck")
 FOUND = 86
-"""Exit status for a finding of the sanitizer."""
+"""Exit status when the sanitizer finds an error."""
 AT_ONCE = 12
 
 
 def run_all(groups: list[str], seconds: float) -> tuple[dict[str, list[dict]], dict[str, str]]:
-    """Rows by group, and the sanitizer's verdicts by "tool group"; each process has so many seconds."""
+    """Return rows by group, and the sanitizer's results by "tool group"; each process may run for `seconds`."""
     program = sanitizer()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         checks = {group: pool.submit(run_group, group, seconds) for group in groups}
@@ -29,7 +29,7 @@ def run_all(groups: list[str], seconds: float) -> tuple[dict[str, list[dict]], d
 
 
 def run_group(group: str, seconds: float) -> list[dict]:
-    """The rows of a group, or one row that says why there are none."""
+    """Return the rows of a group, or one row that says why there are none."""
     status, out, error = _run([sys.executable, "-m", "asv_bench.gpu.checks", group], seconds)
     if status == 0:
         return json.loads(out.splitlines()[-1])
@@ -37,12 +37,12 @@ def run_group(group: str, seconds: float) -> list[dict]:
 
 
 def sanitizer() -> str | None:
-    """compute-sanitizer, on PATH or where CUDA's installer puts it."""
+    """Return the path of compute-sanitizer, on PATH or where CUDA's installer puts it, or None."""
     return shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
 
 
 def sanitize(program: str, tool: str, group: str, seconds: float) -> str:
-    """"clean", or what a tool found in a group's small checks, or why it did not end."""
+    """Return "clean", or what a tool found in a group's small checks, or why the process failed."""
     checks = [sys.executable, "-m", "asv_bench.gpu.checks", group, "--small"]
     status, out, error = _run([program, "--tool", tool, "--error-exitcode", str(FOUND), *checks], seconds)
     if status == 0:
@@ -52,7 +52,7 @@ def sanitize(program: str, tool: str, group: str, seconds: float) -> str:
 
 
 def _run(command: list[str], seconds: float) -> tuple[int | None, str, str]:
-    """Exit status, None when time ran out, and both outputs."""
+    """Return the exit status, or None if the time ran out, and both outputs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=Path(__file__).parents[2])
     except subprocess.TimeoutExpired:

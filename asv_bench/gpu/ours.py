@@ -1,4 +1,4 @@
-"""The engine's side: single kernels as the plan launches them, and the plan."""
+"""Prepare the engine's contenders: single kernels as the plan launches them, and the whole plan."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -19,13 +19,13 @@ from .data import config_of, model_weights, normal, packed
 from .timing import timed
 
 REPEATS = 10
-"""Launches in one recording, so that the host's share of the time is small."""
+"""Launches per recording, so that the host's share of the time is small."""
 
 Contenders = dict[str, Callable[[int], float]]
 
 
 def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
-    """Packed sequences of one length, by each kernel."""
+    """Return attention of packed sequences of one length, with each kernel."""
     config = config_of(case.H, case.d)
     ways: dict[str, Products] = {"engine mma": BFloat16Products(device, config)}
     if wgmma and case.d in attention_hopper.WIDTHS:
@@ -42,7 +42,7 @@ def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
 
 
 def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
-    """Each kernel and tile by itself."""
+    """Return linear maps with each kernel and tile."""
     config = config_of(1, 32)
     ways: dict[str, Products] = {f"mma {tile.rows}x{tile.columns}": BFloat16Products(device, config, tile)
                                  for tile in (linear.LARGE, linear.SMALL)}
@@ -62,7 +62,7 @@ def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
 
 
 def encoder(device: Device, wgmma: bool, case: Encoder) -> Contenders:
-    """Token ids on the host to token vectors on the device, complete."""
+    """Return the forward pass from token ids on the host to complete token vectors on the device."""
     plan = make_plan(device, wgmma, case.model)
     batch = packed([case.T] * case.B, MODELS[case.model])
     return {"engine": timed(lambda: plan.forward_on_device(batch), lambda: device.mark()())}
@@ -70,7 +70,7 @@ def encoder(device: Device, wgmma: bool, case: Encoder) -> Contenders:
 
 @cache
 def make_plan(device: Device, wgmma: bool, model: str) -> CudaPlan:
-    """A model ready to run, made once for all its cases."""
+    """Return a model ready to run, created once for all its cases."""
     config = MODELS[model]
     run = RunConfig(1, "bfloat16", max_tokens=65_536)
     return CudaPlan(device, config, model_weights(config), run, choose_products if wgmma else _without_wgmma)
@@ -81,7 +81,7 @@ def _without_wgmma(device: Device, config: ModelConfig, precision: str) -> Produ
 
 
 def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float]:
-    """`REPEATS` launches as one recording, timed as that many calls."""
+    """Record `REPEATS` launches at once, and return a contender that replays them and scales the time."""
 
     def several() -> None:
         for _ in range(REPEATS):

@@ -1,7 +1,7 @@
-"""PyTorch's side: SDPA with each of its backends, linear layers by cuBLAS, and an encoder eager and compiled.
+"""Prepare PyTorch's contenders: SDPA with each backend, linear layers with cuBLAS, an encoder eager and compiled.
 
-The encoder is plain and fast: bfloat16 throughout, SDPA, sequences of one length without a mask. It gets the engine's
-weights. Compiled, it is recorded as a CUDA graph, as the engine's passes are.
+The encoder is simple and fast: bfloat16 throughout, SDPA, sequences of one length without a mask. It uses the engine's
+weights. When compiled, it is recorded as a CUDA graph, as the engine's passes are.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ Contenders = dict[str, Callable[[int], float]]
 
 
 def attention(case: Attention) -> Contenders:
-    """SDPA by FlashAttention and by cuDNN, [B,H,T,d] as views of one product's output."""
+    """Return SDPA with FlashAttention and with cuDNN; [B,H,T,d] are views of the output of one GEMM."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
@@ -43,7 +43,7 @@ def attention(case: Attention) -> Contenders:
 
 
 def linear_maps(case: Linear) -> Contenders:
-    """torch.nn.functional.linear, which is cuBLAS, with the bias alone: no activation, no residual."""
+    """Return torch.nn.functional.linear, which is cuBLAS, with the bias only: no activation, no residual."""
     import torch
 
     x, w, bias = (torch.from_numpy(a).to("cuda", torch.bfloat16)
@@ -52,7 +52,7 @@ def linear_maps(case: Linear) -> Contenders:
 
 
 def cublaslt_maps(device: Device, case: Linear) -> Contenders:
-    """cuBLASLt with the same epilogue, but for GELU, of which it has the tanh form."""
+    """Return cuBLASLt with the same epilogue, but with the tanh form of GELU."""
     library, residual = cublaslt.load(), case.epilogue == "residual"
     x, w = (upload(device, to_bfloat16(a)) for a in (normal(1, case.N, case.K), normal(2, case.M, case.K)))
     bias = upload(device, normal(3, case.M) if residual else to_bfloat16(normal(3, case.M)))
@@ -73,7 +73,7 @@ def _address(array: Any) -> int:
 
 
 def encoder(case: Encoder) -> Contenders:
-    """Token ids on the host to token vectors on the device, complete."""
+    """Return the forward pass from token ids on the host to complete token vectors on the device."""
     import torch
 
     config = MODELS[case.model]
@@ -98,7 +98,7 @@ def encoder(case: Encoder) -> Contenders:
 
 @cache
 def weights(model: str) -> dict[str, Any]:
-    """The engine's weights in bfloat16 on the GPU."""
+    """Return the engine's weights in bfloat16 on the GPU."""
     import torch
 
     arrays = model_weights(MODELS[model])
@@ -106,7 +106,7 @@ def weights(model: str) -> dict[str, Any]:
 
 
 def forward(weights: Mapping[str, Any], layers: int, heads: int, ids: Any, positions: Any, types: Any) -> Any:
-    """A post-norm encoder on [B,T] ids: [B,T,D] in the weights' dtype."""
+    """Run a post-norm encoder on [B,T] ids: [B,T,D] in the weights' dtype."""
     from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
 
     def norm(x: Any, name: str) -> Any:

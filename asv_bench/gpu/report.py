@@ -1,4 +1,4 @@
-"""The numbers as a JSON file and as text."""
+"""Write the numbers as a JSON file and as text."""
 
 import json
 from pathlib import Path
@@ -6,23 +6,23 @@ from pathlib import Path
 from engine.weights.files import replacing
 
 UNITS = {"attention": "TFLOP/s", "linear": "TFLOP/s", "encoder": "sequences/s"}
-"""Of each section's speeds."""
+"""Unit of each section's speeds."""
 
 
 def write(numbers: dict, path: Path) -> None:
-    """Put the file in its place when it is complete, so that a run that is cut short leaves the last whole one."""
+    """Write the numbers; the file is replaced only when complete, so that an interrupted run keeps the last one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(json.dumps(numbers, indent=1, allow_nan=False).encode() + b"\n")
 
 
 def speed(work: float, cell: dict) -> float | None:
-    """Work a second by the median time; None where nothing was timed."""
+    """Return the work per second by the median time, or None if nothing was timed."""
     return work / cell["median"] if "median" in cell else None
 
 
 def text(numbers: dict) -> str:
-    """All of it, for people."""
+    """Format all numbers as Markdown."""
     machine = ", ".join(f"{name} {value}" for name, value in numbers["machine"].items())
     lines = ["# The engine on a GPU", "", machine, "", *check_lines(numbers["checks"]), ""]
     lines += [f"- {what}: {told}" for what, told in numbers["sanitizer"].items()]
@@ -35,7 +35,7 @@ def text(numbers: dict) -> str:
 
 
 def check_lines(groups: dict[str, list[dict]]) -> list[str]:
-    """How many checks hold, by group, and each that does not."""
+    """List how many checks of each group hold, and each check that fails."""
     lines = ["Checks against float64 that hold:"]
     for group, rows in groups.items():
         lines.append(f"- {group}: {sum(row['ok'] for row in rows)} of {len(rows)}")
@@ -47,7 +47,7 @@ def check_lines(groups: dict[str, list[dict]]) -> list[str]:
 
 
 def grid(rows: list[dict]) -> list[str]:
-    """A Markdown table, cases down and contenders across, the fastest of a case in bold."""
+    """Format a Markdown table, a row per case and a column per contender; the fastest of a case is bold."""
     names = list(dict.fromkeys(name for row in rows for name in row["cells"]))
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for row in rows:

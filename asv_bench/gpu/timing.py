@@ -1,4 +1,4 @@
-"""The turns of those that are timed, and the time there is."""
+"""Time contenders in turns, within a time limit."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ SECONDS_A_TURN = 0.05
 
 
 class Clock:
-    """What is left of so many seconds."""
+    """A countdown of a number of seconds."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
@@ -19,9 +19,10 @@ class Clock:
 
 
 def take_turns(contenders: dict[str, Callable[[int], float]]) -> dict[str, dict]:
-    """Time contenders, each a function from a number of calls to the seconds that all of them took, in turns.
+    """Time contenders in turns; each is a function from a number of calls to the seconds that they took.
 
-    Gives each its median and minimum seconds a call, or `why` it failed. The order moves on by one each turn.
+    Returns each contender's median and minimum seconds per call, or `why` it failed. The order rotates by one each
+    turn.
     """
     cells: dict[str, dict] = {}
     calls: dict[str, int] = {}
@@ -31,7 +32,7 @@ def take_turns(contenders: dict[str, Callable[[int], float]]) -> dict[str, dict]
             run(2)
             calls[name] = max(1, min(1000, int(SECONDS_A_TURN / max(run(1), 1e-7))))
             times[name] = []
-        except Exception as error:  # of whatever library it is
+        except Exception as error:  # a library may raise any error
             cells[name] = {"why": f"{type(error).__name__}: {error}"[:200]}
     order = list(times)
     for _ in range(TURNS):
@@ -44,7 +45,7 @@ def take_turns(contenders: dict[str, Callable[[int], float]]) -> dict[str, dict]
 
 
 def timed(work: Callable[[], object], wait: Callable[[], None]) -> Callable[[int], float]:
-    """A contender: `work` queues one call, `wait` returns when all that was queued is done."""
+    """Return a contender: `work` queues one call, and `wait` returns when all queued work is done."""
 
     def run(calls: int) -> float:
         wait()

@@ -1,9 +1,9 @@
-"""The engine and its peers on the same work, in turns: `make peers`, or `python -m peers` from the folder above.
+"""Compare the engine with other libraries on the same work, in turns: `make peers`, or `python -m peers` in asv_bench.
 
-    work        models, shapes and text: what is run
-    libraries   how each library is set up, as fast as its documentation allows
-    machine     what the CPU is, and what a library finds in its environment
+    work        the models, shapes and text to run
+    libraries   the setup of each library, as fast as its documentation allows
+    machine     the CPU, and the environment variables of a library
     worker      a process for each library and precision, kept alive while the others have their turn
-    measure     the turns, and each answer held against PyTorch's
+    measure     the turns, and the comparison of each answer with PyTorch's
     report      the numbers as a Markdown table and a figure
 """

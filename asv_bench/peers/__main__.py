@@ -32,9 +32,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minilm", type=Path, required=True, help="folder of the real all-MiniLM-L6-v2")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="few repeats: shows that all works, not how fast")
-    parser.add_argument("--keep", action="store_true", help="add to the numbers that are there, of the same machine")
-    parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="where the models are put")
+    parser.add_argument("--quick", action="store_true", help="few repeats: the times mean nothing")
+    parser.add_argument("--keep", action="store_true", help="add to the present numbers, of the same machine")
+    parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="folder for the models")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the table, figure and numbers")
     for option, choices in (("models", CASES), ("precisions", PRECISIONS), ("cases", [*SHAPES, TEXT]),
                             ("libraries", LIBRARIES)):  # fmt: skip
@@ -56,29 +56,29 @@ def main():
 
 
 def unlike(old: dict, new: dict) -> str | None:
-    """Why numbers of two machines cannot share a table; None when CPU model and threads are the same."""
+    """Return why numbers of two machines cannot share a table, or None when CPU model and threads are the same."""
     theirs, ours = (f"{machine['cpu']} with --threads {machine['threads']}" for machine in (old, new))
     if theirs == ours:
         return None
-    return (f"--keep adds to numbers of the same machine; those that are there are of {theirs}, and this is {ours}. "
-            "Leave --keep out to measure all anew; with another folder as --out those that are there stay")  # fmt: skip
+    return (f"--keep adds to numbers of the same machine; the present numbers are of {theirs}, and this is {ours}. "
+            "Leave --keep out to measure everything again; with another --out the present numbers stay")  # fmt: skip
 
 
 def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
-    """The rows, and the old ones of other models, precisions and cases; the higher limits."""
+    """Return the new rows together with the old rows of other models, precisions and cases; and the higher limits."""
     measured = {(row["model"], row["precision"], row["case"]) for row in rows}
     kept = [row for row in old["rows"] if (row["model"], row["precision"], row["case"]) not in measured]
     return {"peak": {name: max(limit, old["peak"].get(name, 0)) for name, limit in peak.items()}, "rows": kept + rows}
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file so that it is whole at any time."""
+    """Write a file in one step, so that it is complete at any time."""
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def machine(threads: int) -> dict:
-    """What the numbers were measured on and with."""
+    """Describe the machine and the software of the measurement."""
     cpu = [line.split(":")[1].strip() for line in cpu_info().splitlines() if line.startswith("model name")]
     return {"cpu": cpu[0] if cpu else platform.processor(), "engine runs": get_backend("auto").describe(),
             "threads": threads, "python": platform.python_version(), "date": date.today().isoformat(),
@@ -93,7 +93,7 @@ def installed(package: str) -> str:
 
 
 def text(folder: Path) -> dict:
-    """How long the sentences are, in tokens."""
+    """Describe the lengths of the sentences, in tokens."""
     lengths = [len(encoding.ids) for encoding in tokenizer(folder).encode_batch_fast(sentences())]
     return {"sentences": len(lengths), "tokens": sum(lengths), "median": float(np.median(lengths)),
             "95 %": float(np.percentile(lengths, 95)), "longest": max(lengths)}  # fmt: skip

@@ -1,9 +1,10 @@
-"""Each library as its documentation says it runs fastest on a CPU: from NumPy ids to float32 NumPy vectors of tokens.
+"""Set up each library as its documentation recommends for CPUs: from NumPy ids to float32 NumPy vectors of tokens.
 
 A library is a class with `precisions`, `__init__(folder, precision, threads)`, which loads, and `forward(ids, mask)`,
-int64 [B,T] to float32 [B,T,D], where `mask` is None for uniform shapes: no token is padding. `prepare(folder)`, if
-there, makes the files that `__init__` reads, in a process of its own, so that no converter is in memory while times are
-taken. `encode(texts)`, if there, is the library's own way from sentences to vectors; the others share `encoder`'s.
+int64 [B,T] to float32 [B,T,D]; `mask` is None for uniform shapes, in which no token is padding. An optional
+`prepare(folder)` writes the files that `__init__` reads; it runs in a separate process, so that no converter is in
+memory during the measurement. An optional `encode(texts)` is the library's own method from sentences to vectors; other
+libraries use `encoder`.
 """
 
 import os
@@ -31,7 +32,7 @@ class Engine:
 
 
 class OnnxRuntime:
-    """float32: the graph that its transformer optimiser fuses. int8: that graph, dynamically quantised per channel."""
+    """ONNX Runtime. float32: the graph fused by its optimiser. int8: that graph, dynamically quantised per channel."""
 
     precisions = ("float32", "int8")
 
@@ -49,8 +50,9 @@ class OnnxRuntime:
         if fused["Attention"] != config.num_hidden_layers:
             raise RuntimeError(f"the optimiser fused {fused['Attention']} of {config.num_hidden_layers} attentions")
         graph.save_model_to_file(str(folder / "float32.onnx"))
-        # Without VNNI the sum of two products of 8 bits may exceed 16; 7 bits in the weights are its documents' advice.
-        unnamed = {"DefaultTensorType": TensorProto.FLOAT}  # of what the fused operators give
+        # Without VNNI the sum of two 8-bit products may exceed 16 bits; its documentation recommends 7 bits for the
+        # weights.
+        unnamed = {"DefaultTensorType": TensorProto.FLOAT}  # type of the fused operators' results
         quantize_dynamic(folder / "float32.onnx", folder / "int8.onnx", per_channel=True, reduce_range=not has_vnni(),
                          weight_type=QuantType.QInt8, extra_options=unnamed)  # fmt: skip
 
@@ -68,7 +70,7 @@ class OnnxRuntime:
 
 
 class OpenVINO:
-    """float32, bfloat16: its precision hint. int8: by NNCF with SmoothQuant, calibrated on 64 of the sentences."""
+    """OpenVINO. float32, bfloat16: its precision hint. int8: NNCF with SmoothQuant, calibrated on 64 sentences."""
 
     precisions = ("float32", "bfloat16", "int8")
 
@@ -147,7 +149,7 @@ class PyTorch:
 
 
 class PyTorchCompiled(PyTorch):
-    """With frozen weights (TORCHINDUCTOR_FREEZING=1), compiled for each uniform shape, and once for all of text."""
+    """PyTorch with frozen weights (TORCHINDUCTOR_FREEZING=1), compiled for each uniform shape and once for text."""
 
     def __init__(self, folder, precision, threads):
         super().__init__(folder, precision, threads)
@@ -160,13 +162,13 @@ class PyTorchCompiled(PyTorch):
 
 
 class ZenTorch(PyTorch):
-    """AMD's plugin, as a backend of torch.compile, with frozen weights."""
+    """AMD's plugin as a backend of torch.compile, with frozen weights."""
 
     def __init__(self, folder, precision, threads):
         if not has_avx512():
             raise RuntimeError("zentorch optimises for CPUs with AVX-512 alone")
         super().__init__(folder, precision, threads)
-        import zentorch  # noqa: F401  # it registers the backend
+        import zentorch  # noqa: F401  # the import registers the backend
 
         self.model = self.torch.compile(self.model, backend="zentorch")
 
@@ -200,7 +202,7 @@ LIBRARIES = {
 
 
 def export_onnx(folder):
-    """Make model.onnx, with attention in the form that ONNX Runtime's optimiser knows; returns the model's config."""
+    """Write model.onnx, with attention in the form that ONNX Runtime's optimiser recognises; return the config."""
     import torch
     from transformers import BertModel
 
@@ -217,7 +219,7 @@ def export_onnx(folder):
 
 
 def last_hidden_state(model):
-    """A module of two arguments and one result, as the exporter wants it."""
+    """Return a module with two arguments and one result, as the exporter requires."""
     import torch
 
     class Module(torch.nn.Module):
@@ -232,7 +234,7 @@ def last_hidden_state(model):
 
 
 def tokenizer(folder):
-    """The model's tokenizer, cutting at `MAX_TOKENS` and not padding."""
+    """Return the model's tokenizer, which truncates at `MAX_TOKENS` and does not pad."""
     from tokenizers import Tokenizer
 
     result = Tokenizer.from_file(str(folder / "hf" / "tokenizer.json"))
@@ -242,7 +244,7 @@ def tokenizer(folder):
 
 
 def encoder(library, folder):
-    """The library's own way from sentences to unit vectors, or else tokenizer, sorted batches and mean pooling."""
+    """Return the library's own `encode`, or a function that uses a tokenizer, sorted batches and mean pooling."""
     if hasattr(library, "encode"):
         return library.encode
     tokenize = tokenizer(folder)

@@ -1,6 +1,7 @@
-"""llama.cpp: BERT as a GGUF file, whose converter is not on PyPI, and its encoder from NumPy ids to vectors of tokens.
+"""Run BERT with llama.cpp: write a GGUF file, and encode NumPy ids to vectors of tokens.
 
-The names of tensors and keys are those of the package `gguf` (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+llama.cpp's converter is not on PyPI, so this module writes the file. The names of tensors and keys are those of the
+package `gguf` (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 """
 
 import ctypes
@@ -9,15 +10,18 @@ import os
 import numpy as np
 
 LONGEST = 512
-"""Tokens of a sequence."""
+"""Largest number of tokens of a sequence."""
 CALL = 128
-"""Tokens of a call that has several sequences: all share one square of scores, and larger calls are slower."""
+"""Largest number of tokens per call with several sequences.
+
+All sequences of a call share one square matrix of scores, so that larger calls are slower.
+"""
 
 TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0"}
 
 
 class LlamaCpp:
-    """Weights in float32, bfloat16 or Q8_0 (8 bits, a scale for each 32); attention and norms in float32."""
+    """llama.cpp with weights in float32, bfloat16 or Q8_0 (8 bits, a scale for each 32); the rest is in float32."""
 
     precisions = tuple(TYPES)
 
@@ -66,7 +70,7 @@ class LlamaCpp:
         return vectors
 
     def call(self, tokens, lengths):
-        """float32 [N,D] of N tokens of sequences of these lengths, end to end."""
+        """Return float32 [N,D] for N tokens of packed sequences with these lengths."""
         N = self.batch.n_tokens = len(tokens)
         self.tokens[:N] = tokens
         self.positions[:N] = np.concatenate([np.arange(n) for n in lengths])
@@ -79,7 +83,7 @@ class LlamaCpp:
 
 
 def write_gguf(hf, path, name):
-    """A BERT folder of Hugging Face's as GGUF, its matrices in the type of this name, norms and biases in float32."""
+    """Write a Hugging Face BERT folder as GGUF: matrices in the named type, norms and biases in float32."""
     import gguf
     from safetensors.numpy import load_file
     from transformers import BertConfig
@@ -109,7 +113,7 @@ def write_gguf(hf, path, name):
 
 
 def write_vocabulary(writer, hf, config):
-    """WordPiece's tokens: what begins a word is marked, where Hugging Face marks what goes on with one."""
+    """Write WordPiece's tokens: GGUF marks tokens that begin a word, Hugging Face marks tokens that continue one."""
     import gguf
 
     words = (hf / "vocab.txt").read_text().split("\n")[: config.vocab_size]

@@ -1,14 +1,14 @@
-"""What the CPU is, and what each library finds in its environment."""
+"""Describe the CPU, and set the environment variables of each library."""
 
 import subprocess
 from pathlib import Path
 
 LIFTED = " (MKL unlocked)"
-"""After the name of a library that is run with MKL told that the CPU is Intel's."""
+"""Suffix of a library's name when MKL is told that the CPU is Intel's."""
 
 
 def environment(name: str, threads: int, root: Path) -> dict[str, str]:
-    """What a library finds in its environment; it must be there when its process starts."""
+    """Return a library's environment variables, which must be set when its process starts."""
     variables = {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1",
                  "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TORCHINDUCTOR_FREEZING": "1",
                  "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}  # fmt: skip
@@ -18,7 +18,7 @@ def environment(name: str, threads: int, root: Path) -> dict[str, str]:
 
 
 def unlock_mkl(root: Path) -> Path:
-    """A library that answers for MKL whether the CPU is Intel's: yes. Raises where there is no C compiler."""
+    """Build a library that tells MKL that the CPU is Intel's. Raises if there is no C compiler."""
     path = (root / "unlock_mkl.so").resolve()
     if not path.exists():
         source = b"int mkl_serv_intel_cpu_true(void) { return 1; }"
@@ -27,13 +27,13 @@ def unlock_mkl(root: Path) -> Path:
 
 
 def cpu_info() -> str:
-    """What Linux says of the CPU; nothing elsewhere."""
+    """Return Linux's description of the CPU, or "" on other systems."""
     path = Path("/proc/cpuinfo")
     return path.read_text() if path.exists() else ""
 
 
 def has_vnni() -> bool:
-    """Whether one instruction multiplies and adds four pairs of 8 bits without saturating in between."""
+    """Return True if one instruction adds the products of four 8-bit pairs without intermediate saturation."""
     return bool({"avx512_vnni", "avx_vnni", "asimddp"} & set(cpu_info().split()))
 
 

@@ -1,4 +1,4 @@
-"""The turns: every library of one precision on one case, again and again, so that a busy minute hits all alike."""
+"""Measure in turns all libraries of one precision on one case, so that other load on the machine affects them all."""
 
 import sys
 from collections.abc import Iterator
@@ -18,16 +18,16 @@ from .worker import Failed, Worker
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 REFERENCE = "PyTorch"
-"""Whose float32 answers all others are held against."""
+"""The library whose float32 vectors all others are compared with."""
 
 TURNS, QUICK_TURNS = 7, 2
 SECONDS_A_TURN, MOST_CALLS = 0.5, 30
 LONGEST = 20.0
-"""Seconds: a case that would take longer, going by the one before, is not run."""
+"""A case is not run if it would take more than this many seconds, estimated from the case before."""
 
 
 class Clock:
-    """The machine's limits, measured beside each turn; the highest so far, as a busy neighbour only lowers them."""
+    """The machine's limits, measured in each turn; the highest count, because other load can only lower them."""
 
     def __init__(self, worker: Worker):
         self.worker = worker
@@ -38,11 +38,11 @@ class Clock:
 
 
 def measure(root: Path, threads: int, models, precisions, cases, libraries, quick: bool) -> Iterator[tuple[list, dict]]:
-    """The rows so far, one for each model, precision, case and library, and the machine's limits, again and again.
+    """Yield, repeatedly, the rows so far, one for each model, precision, case and library, and the machine's limits.
 
-    A row has model, precision, case, library; then median and minimum in seconds, of so many calls, cosine and
-    least_cosine to `REFERENCE` in float32 (the mean over vectors, and the worst), and fraction of the limit of the
-    precision, None where that is not measured; or else why, a text.
+    A row has model, precision, case and library. Then it has either `why`, the reason why there are no numbers, or
+    median and minimum in seconds, the number of calls, cosine and least_cosine to `REFERENCE` in float32 (the mean over
+    vectors, and the worst), and the fraction of the precision's limit, which is None if the limit is not measured.
     """
     rows: list[dict] = []
     turns, most_calls = (QUICK_TURNS, 2) if quick else (TURNS, MOST_CALLS)
@@ -64,7 +64,7 @@ def measure(root: Path, threads: int, models, precisions, cases, libraries, quic
 
 
 def names(precision: str, libraries: list[str]) -> list[str]:
-    """Those of `libraries` that claim a precision; on AMD, what leans on MKL for float32 again, with it unlocked."""
+    """Return the libraries that support a precision; on AMD, those that use MKL in float32 also with MKL unlocked."""
     found = [name for name in libraries if precision in LIBRARIES[name].precisions]
     if precision == "float32" and is_amd():
         found += [name + LIFTED for name in found if name.startswith("PyTorch")]
@@ -72,7 +72,7 @@ def names(precision: str, libraries: list[str]) -> list[str]:
 
 
 class Group:
-    """The libraries of one model and precision, each in its process, which `stack` ends."""
+    """The libraries of one model and precision, each in a process that `stack` ends."""
 
     def __init__(self, folder: Path, precision: str, names: list[str], threads: int, stack: ExitStack):
         self.precision, self.names = precision, names
@@ -90,7 +90,7 @@ class Group:
                 self.failed[name] = str(error)
 
     def run(self, case: str, flops: float, reference, clock: Clock, turns: int, most_calls: int) -> dict[str, dict]:
-        """Library -> what there is to say of it on one case."""
+        """Measure all libraries on one case; return a cell for each."""
         cells: dict[str, dict] = {name: {"why": why} for name, why in self.failed.items()}
         calls: dict[str, int] = {}
         times: dict[str, list[float]] = {}
@@ -124,7 +124,7 @@ class Group:
         return cells
 
     def first(self, name: str, case: str, flops: float) -> np.ndarray:
-        """The answer; its speed, in operations a second, goes into `speeds`."""
+        """Return the library's vectors, and store its speed, in operations per second, in `speeds`."""
         if name in self.speeds and flops / self.speeds[name] > LONGEST:
             raise Failed(f"would take over {LONGEST:.0f} s, going by the case before")
         answer = self.workers[name].call("first", case)
@@ -133,14 +133,14 @@ class Group:
 
 
 def cosines(answer: np.ndarray, reference: np.ndarray) -> dict[str, float]:
-    """Mean and least cosine of vectors [..., D] to those of the reference."""
+    """Return the mean and the least cosine of vectors [..., D] with those of the reference."""
     a, b = (x.reshape(-1, x.shape[-1]).astype(np.float64) for x in (answer, reference))
     cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     return {"cosine": float(cosine.mean()), "least_cosine": float(cosine.min())}
 
 
 def flops(folder: Path, model: str, case: str) -> float:
-    """Operations of a case, on its real tokens alone."""
+    """Return the operations of a case, counting real tokens only."""
     if case == TEXT:
         lengths = [len(encoding.ids) for encoding in tokenizer(folder).encode_batch_fast(sentences())]
     else:

@@ -1,4 +1,4 @@
-"""The numbers as a Markdown table and a figure."""
+"""Format the numbers as a Markdown table and a figure."""
 
 from .machine import LIFTED
 from .measure import LONGEST, PRECISIONS
@@ -10,7 +10,7 @@ COLOURS = {"engine": "#c2410c", "ONNX Runtime": "#0d9488", "OpenVINO": "#7c3aed"
 
 
 def table(numbers: dict) -> str:
-    """The whole of peers.md."""
+    """Return the contents of peers.md."""
     machine, text = numbers["machine"], numbers["text"]
     limits = ", ".join(f"{value:,.0f} in {precision}" for precision, value in numbers["peak"].items())
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
@@ -37,7 +37,7 @@ def table(numbers: dict) -> str:
 
 
 def grid(rows: list[dict], cases: list[str], sentences: int) -> list[str]:
-    """One Markdown table: libraries down, cases across."""
+    """Format one Markdown table: a row per library, a column per case."""
     cells = {(r["library"], r["case"]): r for r in rows}
     shown = [case for case in cases if any(r["case"] == case for r in rows)]
     libraries = list(dict.fromkeys(r["library"] for r in rows))
@@ -66,7 +66,7 @@ def cell(row: dict | None, best: float, sentences: int) -> str:
 
 
 def fastest(cells: dict, case: str, field: str, without: str = "") -> float:
-    """The least time of a case, infinity where nothing ran."""
+    """Return the least time of a case, or infinity if nothing ran."""
     return min((r[field] for (name, of), r in cells.items() if of == case and name != without and field in r),
                default=float("inf"))  # fmt: skip
 
@@ -84,7 +84,7 @@ def escape(words: str) -> str:
 
 
 def notes(numbers: dict) -> list[str]:
-    """How it was done, for whoever doubts it."""
+    """Describe the method of the measurement."""
     text = numbers["text"]
     lines = [
         "Every library has a process of its own, which sleeps until its threads are at rest while the others have "
@@ -112,7 +112,7 @@ def notes(numbers: dict) -> list[str]:
 
 
 def draw(numbers: dict, path) -> None:
-    """A panel for each model and precision: every library's speed, in multiples of the engine's in float32."""
+    """Draw a panel for each model and precision: every library's speed as a multiple of the engine's in float32."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -142,7 +142,7 @@ def draw(numbers: dict, path) -> None:
 
 
 def bars(panel, rows: list[dict], cases: list[str], own: dict) -> None:
-    """Libraries side by side in each case; without a float32 time of the engine's there is nothing to compare with."""
+    """Draw the libraries side by side in each case; a case without the engine's float32 time is left out."""
     libraries = list(dict.fromkeys(row["library"] for row in rows))
     width = 0.84 / max(1, len(libraries))
     for i, library in enumerate(libraries):

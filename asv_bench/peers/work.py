@@ -1,4 +1,4 @@
-"""What is run: two models, five uniform shapes, and real text of mixed lengths."""
+"""Define the work: two models, five uniform shapes, and real text of mixed lengths."""
 
 import ast
 import json
@@ -12,13 +12,13 @@ from benchmarks.models import CONFIGS, random_model, write_hf_folder
 SHAPES = {"1x16": (1, 16), "1x128": (1, 128), "1x512": (1, 512), "8x128": (8, 128), "32x128": (32, 128)}
 TEXT = "text"
 CASES = {"BERT-base": list(SHAPES), "MiniLM": [*SHAPES, TEXT]}
-"""Model -> cases. Random weights have no tokenizer of their own, so text is for MiniLM alone."""
+"""The cases of each model. Random weights have no tokenizer of their own, so only MiniLM runs text."""
 
 BATCH = 32
-"""Sentences of one batch of text, for libraries that are handed padded batches."""
+"""Sentences per batch of text, for libraries that are given padded batches."""
 SENTENCES = 512
 MAX_TOKENS = 256
-"""Of a sentence, as all-MiniLM-L6-v2's own settings cut it."""
+"""Largest number of tokens of a sentence, from all-MiniLM-L6-v2's own settings."""
 MODULES = (
     "argparse", "ast", "calendar", "collections", "configparser", "contextlib", "dataclasses", "datetime", "decimal",
     "difflib", "doctest", "email/message", "enum", "fractions", "functools", "gettext", "http/cookiejar", "inspect",
@@ -26,14 +26,14 @@ MODULES = (
     "statistics", "string", "subprocess", "tarfile", "tempfile", "textwrap", "threading", "tokenize", "traceback",
     "typing", "unittest/case", "urllib/request", "zipfile",
 )  # fmt: skip
-"""Of Python's standard library, whose docstrings are the text: English that is on every machine."""
+"""Modules of Python's standard library whose docstrings are the text: English that is on every machine."""
 
 
 def write_folders(root: Path, minilm: Path) -> None:
-    """Each model as a Hugging Face folder, root/NAME/hf, where it is not there yet.
+    """Write each model as a Hugging Face folder, root/NAME/hf, if it does not exist yet.
 
-    minilm: the folder of the real all-MiniLM-L6-v2. BERT-base gets random weights of the scale of a real model's, and
-    what some converters insist on: MiniLM's tokenizer, and the names in config.json that today's BERT no longer has.
+    minilm: the folder of the real all-MiniLM-L6-v2. BERT-base gets random weights of the scale of a real model's. It
+    also gets what some converters need: MiniLM's tokenizer, and names in config.json that today's BERT no longer has.
     """
     for name in CASES:
         folder = root / name / "hf"
@@ -54,13 +54,13 @@ def write_folders(root: Path, minilm: Path) -> None:
 
 
 def inputs(case: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Token ids int64 [B,T] of a uniform case, and no mask, as all are real."""
+    """Return the token ids int64 [B,T] of a uniform case, and None as mask, because all tokens are real."""
     B, T = SHAPES[case]
     return np.random.default_rng(B * T).integers(1000, 30000, (B, T)), None
 
 
 def sentences() -> list[str]:
-    """`SENTENCES` paragraphs of prose, 4 words and more, evenly drawn from the docstrings of `MODULES`."""
+    """Return `SENTENCES` paragraphs of prose, of at least 4 words, drawn evenly from the docstrings of `MODULES`."""
     library = Path(sysconfig.get_path("stdlib"))
     found: dict[str, None] = {}
     for module in MODULES:
@@ -75,14 +75,14 @@ def sentences() -> list[str]:
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether it reads like sentences rather than like an example, a list or a table."""
+    """Return True if a paragraph looks like sentences, not like an example, a list or a table."""
     words = paragraph.split()
     plain = sum(word.strip(".,;:()'\"").isalpha() for word in words)
     return len(words) >= 4 and paragraph[0].isupper() and paragraph.endswith(".") and plain >= 0.8 * len(words)
 
 
 def batches(texts: list[str], tokenizer) -> list[tuple[list[int], np.ndarray, np.ndarray]]:
-    """(numbers of some texts, ids int64 [B,T], 0/1 mask int64 [B,T]), the longest first, so that little is padding."""
+    """Return batches (indices of texts, ids int64 [B,T], 0/1 mask int64 [B,T]), sorted by length, the longest first."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     result = []
@@ -97,6 +97,6 @@ def batches(texts: list[str], tokenizer) -> list[tuple[list[int], np.ndarray, np
 
 
 def mean_pool(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Mean of the real tokens' vectors, scaled to length 1: float32 [B,D] of [B,T,D] and mask [B,T]."""
+    """Return the mean of the real tokens' vectors, scaled to length 1: float32 [B,D] from [B,T,D] and mask [B,T]."""
     total = (mask[:, None, :].astype(np.float32) @ tokens)[:, 0]
     return total / np.linalg.norm(total, axis=1, keepdims=True)

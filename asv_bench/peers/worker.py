@@ -1,4 +1,4 @@
-"""A process for one library in one precision: clean memory, threads of its own, alive between its turns."""
+"""Run one library in one precision in a separate process, which stays alive between its turns."""
 
 import os
 from contextlib import contextmanager
@@ -11,15 +11,15 @@ from .machine import LIFTED, environment
 from .work import TEXT, inputs, sentences
 
 PATIENCE = 1800.0
-"""Seconds after which a process that does not answer is given up; compiling a model takes minutes."""
+"""Seconds after which a process that does not answer is stopped; compiling a model takes minutes."""
 
 
 class Failed(Exception):
-    """What a library could not do, in its words."""
+    """A library failed; the message is its own."""
 
 
 class Worker:
-    """Calls methods of `Bench` in another process: `worker.call("time", "1x16", 3)`."""
+    """Calls the methods of `Bench` in another process: `worker.call("time", "1x16", 3)`."""
 
     def __init__(self, name: str, precision: str, folder: Path, threads: int):
         context = get_context("spawn")
@@ -30,7 +30,7 @@ class Worker:
         other.close()
 
     def call(self, method: str, *arguments):
-        """The method's result; raises `Failed` with its error, or how the process ended."""
+        """Return the method's result; raises `Failed` with its error, or with the exit status of the process."""
         try:
             self.connection.send((method, arguments))
             if not self.connection.poll(PATIENCE):
@@ -53,7 +53,7 @@ class Worker:
 
 @contextmanager
 def variables(values: dict[str, str]):
-    """The environment with these in it, for what starts meanwhile."""
+    """Set environment variables for processes that start within the block."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -79,27 +79,27 @@ def serve(connection, name: str, precision: str, folder: Path, threads: int) -> 
 
 
 class Bench:
-    """A library at work on cases."""
+    """One library, which runs cases."""
 
     def __init__(self, name: str, precision: str, folder: Path, threads: int):
         self.kind = LIBRARIES[name.removesuffix(LIFTED)]
         self.precision, self.folder, self.threads = precision, folder, threads
 
     def prepare(self) -> None:
-        """Make the library's files."""
+        """Write the library's files."""
         if hasattr(self.kind, "prepare"):
             self.kind.prepare(self.folder)
 
     def load(self) -> None:
-        """Make ready to run."""
+        """Load the model."""
         self.library = self.kind(self.folder, self.precision, self.threads)
 
     def first(self, case: str):
-        """Run once: the vectors."""
+        """Run the case once and return the vectors."""
         return self.work(case)()
 
     def time(self, case: str, calls: int) -> list[float]:
-        """Seconds of each of so many calls, after one that is not counted; returns when all threads are at rest."""
+        """Return the seconds of each of `calls` calls, after one that is not counted; then wait for idle threads."""
         run = self.work(case)
         run()
         times = []
@@ -118,7 +118,7 @@ class Bench:
         return {precision: measure_rate(self.threads, precision, repeats=1) for precision in PRECISION_NAMES}
 
     def work(self, case: str):
-        """The case as a function of nothing."""
+        """Return the case as a function without arguments."""
         if case == TEXT:
             encode, texts = encoder(self.library, self.folder), sentences()
             return lambda: encode(texts)
@@ -127,7 +127,7 @@ class Bench:
 
 
 def settle() -> None:
-    """Wait, a second at most, until no thread of this process spins any more: until 50 ms pass without work."""
+    """Wait, at most one second, until no thread of this process spins: until 50 ms pass without CPU time."""
     for _ in range(20):
         before = process_time()
         sleep(0.05)
