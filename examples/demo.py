@@ -1,4 +1,4 @@
-"""Sentences to vectors with all-MiniLM-L6-v2: a table of similarities, a small search, and the speed reached.
+"""Encode sentences with all-MiniLM-L6-v2; print their similarities, a small search, and the speed.
 
     make demo            or            python examples/demo.py models/all-MiniLM-L6-v2.npz
 """
@@ -43,7 +43,7 @@ def main(path: str) -> None:
 
 
 def show_tokens(engine: Engine) -> list[np.ndarray]:
-    """Run `forward` on the sentences' token ids, a ragged list; returns a [T_i, D] array for each sentence."""
+    """Run `forward` on the sentences' token ids, a ragged list; return a [T_i, D] array for each sentence."""
     tokenizer = Tokenizer.from_buffer(engine.text.tokenizer_json)
     tokenizer.no_padding()
     tokens = engine.forward([encoding.ids for encoding in tokenizer.encode_batch(SENTENCES)])
@@ -52,7 +52,7 @@ def show_tokens(engine: Engine) -> list[np.ndarray]:
 
 
 def show_similarities(similarities: np.ndarray) -> None:
-    """Print the [n, n] table, the best match of each row marked."""
+    """Print the [n, n] table, with the best match of each row marked."""
     print("How alike are they? Cosine similarity; ◂ marks the best match of each row.\n")
     print(" " * 44 + "".join(f"{column:^8}" for column in range(1, len(SENTENCES) + 1)).rstrip())
     best = np.where(np.eye(len(SENTENCES), dtype=bool), -np.inf, similarities).argmax(axis=1)
@@ -62,13 +62,13 @@ def show_similarities(similarities: np.ndarray) -> None:
 
 
 def cell(similarity: float, is_best: bool) -> str:
-    """A block as dark as the similarity is high, and its value: eight characters."""
+    """Return a block whose darkness shows the similarity, and the value: eight characters."""
     shade = SHADES[min(len(SHADES) - 1, int(max(0.0, similarity) * 6))]
     return f"{shade}{similarity:5.2f}{'◂' if is_best else ' '}"
 
 
 def show_answers(engine: Engine, vectors: np.ndarray) -> None:
-    """Print the sentence nearest to each question."""
+    """Print the sentence that is nearest to each question."""
     print("\nSearch by meaning: no word need be shared.\n")
     scores = engine.encode(QUESTIONS, normalize_embeddings=True) @ vectors.T
     for question, row in zip(QUESTIONS, scores, strict=True):
@@ -76,10 +76,10 @@ def show_answers(engine: Engine, vectors: np.ndarray) -> None:
 
 
 def show_speed(engine: Engine) -> None:
-    """Print the speed of encoding many sentences, and what share of the machine's peak its arithmetic makes."""
+    """Print the speed of encoding many sentences, and the fraction of the machine's peak that it reaches."""
     sentences = [f"{a} {b} {c}" for a in SENTENCES for b in SENTENCES for c in SENTENCES]
     lengths = [len(rows) for rows in engine.encode(sentences, output_value="token_embeddings")]
-    # In turns, so that a busy neighbour slows both alike.
+    # Both are measured in turns, so that other load on the machine slows both.
     seconds, peaks = [], []
     for _ in range(3):
         peaks.append(measure_peak(engine.threads).gops)

@@ -1,4 +1,4 @@
-"""Attention with scores of your own: ALiBi, packed documents and a learned distance bias, a line or two each.
+"""Compute attention with your own score functions: ALiBi, packed documents and a learned distance bias.
 
     python examples/score_mods.py
 """
@@ -14,23 +14,23 @@ B, H, T, d = 2, 8, 256, 64
 
 
 def alibi(score, b, h, q_index, kv_index, slopes):
-    """Attention with linear biases (Press et al., arXiv 2108.12409): the farther, the less."""
+    """Lower the score linearly with the distance: ALiBi (Press et al., arXiv 2108.12409)."""
     return score - slopes[h] * abs(q_index - kv_index)
 
 
 def same_document(score, b, h, q_index, kv_index, document):
-    """Several documents in one sequence, each of which sees itself alone."""
+    """Hide the keys of other documents, so that one sequence can hold several documents."""
     return score if document[b, q_index] == document[b, kv_index] else -math.inf
 
 
 def distance_bias(score, b, h, q_index, kv_index, table):
-    """A learned number for each head and distance, up to a reach beyond which all distances are alike."""
+    """Add a learned number for each head and distance; all distances beyond the reach of the table share one."""
     reach = table.shape[1] // 2
     return score + table[h, min(max(q_index - kv_index, -reach), reach) + reach]
 
 
 def examples(B: int, H: int, T: int) -> dict[str, functools.partial]:
-    """The functions with run-time arguments for B sequences of T tokens and H heads, by name."""
+    """Return the functions by name, with run-time arguments for B sequences of T tokens and H heads."""
     rng = np.random.default_rng(0)
     return {
         "ALiBi": functools.partial(alibi, slopes=alibi_slopes(H)),

@@ -1,9 +1,9 @@
-"""Spearman correlation of a model's cosine similarities with human judgement, on a file in the layout of STS-B.
+"""Compute Spearman's correlation of a model's cosine similarities with human ratings, on a file in STS-B's layout.
 
     python examples/stsb.py stsb-dev.tsv models/all-MiniLM-L6-v2.npz
 
-Each line of the file: score, sentence, sentence; separated by tabs, UTF-8, no quoting.
-all-MiniLM-L6-v2 reaches 86.72 (Spearman x 100) on the development set.
+Each line of the file has a score and two sentences, separated by tabs, in UTF-8 without quoting. all-MiniLM-L6-v2
+reaches 86.72 (Spearman x 100) on the development set.
 """
 
 import argparse
@@ -35,12 +35,12 @@ def main() -> None:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson correlation of the ranks of a [n] and b [n]."""
+    """Return the Pearson correlation of the ranks of a [n] and b [n]."""
     return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Rank of each of values [n], counted from 1; equal values share the mean of their ranks."""
+    """Return the rank of each of values [n], counted from 1; equal values share the mean of their ranks."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts - 1) / 2)[group]
 
