@@ -1,4 +1,4 @@
-"""What several folders of tests share."""
+"""Define fixtures that several folders of tests use."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from engine.backends import BACKENDS, get_backend
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def backend(request):
-    """The name of each backend that has single operations on this machine."""
+    """Return the name of each backend that runs single operations on this machine."""
     try:
         get_backend(request.param).ops(1)
     except (BackendUnavailable, UnsupportedError) as error:

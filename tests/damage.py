@@ -1,4 +1,4 @@
-"""Damaging files, and watching what reading them costs."""
+"""Damage files, and measure the memory that reading them takes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 
 LITTLE = 4_000_000
-"""Bytes that reading a hostile file of a few kB may take; a hostile .npy header alone costs Python's parser half."""
+"""Limit on the bytes allocated to read a hostile file of a few kB; parsing a hostile .npy header needs half of it."""
 
 
 def owner(array: np.ndarray) -> object:
-    """What holds the array's memory in the end."""
+    """Return the object that owns the array's memory."""
     base: object = array
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base
@@ -26,7 +26,7 @@ def owner(array: np.ndarray) -> object:
 
 @st.composite
 def mangled(draw: st.DrawFn, data: bytes) -> bytes:
-    """A file with ranges overwritten, repeated or removed, as bad disks, bad copies and bad people leave them."""
+    """Draw a file with ranges overwritten, repeated or removed, as failing disks, bad copies and attackers produce."""
     result = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(result)))
@@ -38,7 +38,7 @@ def mangled(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def peak_of(call: Callable[..., Any], *arguments: Any) -> int:
-    """Peak of Python's allocations during a call that may raise an `EngineError` and nothing else."""
+    """Return the peak of Python's allocations during a call, which may raise only `EngineError`."""
     tracemalloc.start()
     try:
         with suppress(EngineError):

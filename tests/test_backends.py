@@ -1,4 +1,4 @@
-"""Which backend is taken."""
+"""Test the choice of the backend."""
 
 import importlib.util
 
@@ -11,7 +11,7 @@ from engine.errors import BackendUnavailable
 
 @pytest.fixture
 def situation(monkeypatch):
-    """A function to say which backends are able to run, and which of them are tuned to the CPU."""
+    """Return a function that sets which backends can run, and which of them are tuned to the CPU."""
 
     def arrange(able, tuned):
         for name, module in (("cython", cython_cpu), ("numba", numba_cpu)):

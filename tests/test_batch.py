@@ -1,4 +1,4 @@
-"""Packing: from arrays and lists to a batch, and back."""
+"""Test packing: from arrays and lists to a batch, and back."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_list_of_sequences():
 
 
 def test_roberta_counts_what_is_not_padding():
-    """As create_position_ids_from_input_ids in transformers: the padding token's id decides, not the mask."""
+    """The padding token's id decides, not the mask, as in transformers' create_position_ids_from_input_ids."""
     expected = [[2, 3, 4, 1], [1, 1, 2, 3], [2, 1, 3, 1]]
     ids = np.array([[5, 6, 7, 1], [1, 1, 8, 9], [5, 1, 6, 1]])
     assert pack(ROBERTA, ids)[0].position_ids.reshape(3, 4).tolist() == expected

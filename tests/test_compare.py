@@ -1,4 +1,4 @@
-"""Comparing precisions: the file of pairs, rank correlation, and the figures from known vectors."""
+"""Test the comparison of precisions: the file of pairs, rank correlation, and the results for known vectors."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_figures_of_known_vectors():
     # Cosines of the pairs in float32: a-b 1, b-c 0.71, c-d 0.71, a-d 0; in int8: a-b 0, b-c 0.71, c-d 0.71, a-d 0.
     data = parse_data(["3\ta\tb", "2\tb\tc", "1\tc\td", "0\ta\td"], "f.tsv")
     found = compare_precision("m.npz", "int8", data)
-    # Of the eight sentences two are b, which turned by a right angle; lengths do not matter.
+    # Two of the eight sentences are b, whose vector is turned by a right angle; lengths do not matter.
     assert (found.cosine_mean, found.cosine_min) == pytest.approx((0.75, 0))
     # Ranks of the scores 4 3 2 1 against 4 2.5 2.5 1, then against 1.5 3.5 3.5 1.5, which do not correlate.
     assert found.spearman == pytest.approx((100 * 4.5 / math.sqrt(5 * 4.5), 0))

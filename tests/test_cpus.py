@@ -1,4 +1,4 @@
-"""The limits on CPUs, read from made-up kernel files."""
+"""Test the limits on CPUs, read from artificial kernel files."""
 
 import os
 
@@ -19,7 +19,7 @@ def write(path, text):
 
 
 def quotas(tmp_path, cgroup, *mounts):
-    """The limits other than the affinity; mounts are (path in the hierarchy, folder, filesystem type, options)."""
+    """Return the limits other than affinity; mounts are (path in the hierarchy, folder, filesystem type, options)."""
     lines = [
         f"3{i} 24 0:2{i} {root} {folder} rw,nosuid - {kind} none {options}\n"
         for i, (root, folder, kind, options) in enumerate(mounts)

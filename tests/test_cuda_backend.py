@@ -1,4 +1,4 @@
-"""What the backend says where there is no GPU, and how a GPU is driven, on stand-ins. Needs no CUDA package."""
+"""Test the backend's messages without a GPU, and its calls to a GPU, on stand-ins. Needs no CUDA package."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from engine.errors import BackendUnavailable, UnsupportedError
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A function to say what the machine has: whether a driver, and a GPU of which compute capability or what error."""
+    """Return a function that sets whether there is a driver, and a GPU with which compute capability or error."""
 
     def arrange(available=True, capability=(9, 0), error=None):
         def get_current_device():
@@ -76,7 +76,7 @@ def test_int8_is_refused_by_name():
 
 
 class Stream:
-    """Notes what is queued on it; it is its own builder of graphs."""
+    """Records the work queued on it; it is also its own builder of graphs."""
 
     def __init__(self, log):
         self.log, self.name = log, "stream"
@@ -100,7 +100,7 @@ class Stream:
 
 @pytest.fixture
 def gpu():
-    """A GPU whose driver is a list."""
+    """Return a GPU whose driver is a list of calls."""
     made = object.__new__(Gpu)
     made.log = []
     made._process = os.getpid()

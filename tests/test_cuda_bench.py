@@ -1,4 +1,4 @@
-"""What `python -m asv_bench.gpu` makes of its numbers, and what it says without a GPU. Needs no CUDA package."""
+"""Test the report of `python -m asv_bench.gpu`, and its message without a GPU. Needs no CUDA package."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ def test_without_a_gpu(monkeypatch, capsys, tmp_path):
 
 
 def test_cases():
-    """As many operations as the formulas say, and every case once."""
+    """The operations follow the formulas, and every case occurs once."""
     assert cases.Attention(T=512, d=64).flops == 4 * 32 * 32 * 512 * 512 * 64
     assert cases.Linear(2, 3, 5, "bias").flops == 60
     for todo in (cases.ATTENTION, cases.LINEAR, cases.ENCODER):
@@ -30,7 +30,7 @@ def test_cases():
 
 
 def test_turns():
-    """Each as often as the others, in an order that moves on; one that fails is told, and the rest go on."""
+    """Contenders run equally often, in an order that rotates; a failure is reported, and the others continue."""
     order = []
 
     def contender(name):

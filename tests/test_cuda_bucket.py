@@ -1,4 +1,4 @@
-"""Batches as passes of fixed shapes. Needs no CUDA package."""
+"""Test the division of batches into passes of fixed shapes. Needs no CUDA package."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The engine as its users meet it, on the reference backend."""
+"""Test the public engine, on the reference backend."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Each family's config and tensor names, against the names written out by hand."""
+"""Test each family's config and tensor names, against names written by hand."""
 
 from __future__ import annotations
 

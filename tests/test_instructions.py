@@ -1,4 +1,4 @@
-"""What is imported before the CPU's features are known has none of the instructions that depend on them."""
+"""Test that modules imported before the CPU's features are known use no instructions that depend on them."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ PACKAGE = "engine.backends.cython_cpu"
 
 
 def registers(module):
-    """Kinds of vector registers that a compiled module's code names."""
+    """Return the kinds of vector registers that a compiled module's code uses."""
     spec = find_spec(f"{PACKAGE}.{module}")
     if spec is None or shutil.which("objdump") is None:
         pytest.skip(f"no {module} module here, or no objdump to look into it")

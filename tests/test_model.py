@@ -1,4 +1,4 @@
-"""Models from every form they have on disk, and back."""
+"""Test loading models from every form on disk, and saving them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_does_not_load_is_not_saved(tmp_path):
 
 
 def by_hand(path: Path, document: Any, **arrays: Any) -> Path:
-    """A file as somebody without the engine writes it: plain savez, the config as a string."""
+    """Write a file as a user without the engine does: plain savez, the config as a string."""
     text = document if isinstance(document, str) else json.dumps(document)
     np.savez(path, **dict(random_model().weights) | {"config": text} | arrays)
     return path
@@ -382,7 +382,7 @@ NEW = {"Transformer": "sentence_transformers.base.modules.transformer.Transforme
 
 def st_folder(folder: Path, *kinds: str, types: dict[str, str] = NEW, transformer: str = "", pooling: Any = None,
               files: dict[str, Any] | None = None) -> Path:
-    """A sentence-transformers folder of these modules; `files` are further JSON files."""
+    """Write a sentence-transformers folder with these modules; `files` are further JSON files."""
     home = hf_folder(folder / transformer)
     (home / "tokenizer.json").write_bytes(TOKENIZER)
     paths = {"Transformer": transformer, "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dense": "2_Dense"}

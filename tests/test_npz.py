@@ -1,4 +1,4 @@
-"""The .npz reader and writer: exact, mapped, and unmoved by damage and malice."""
+"""Test the .npz reader and writer: exact, memory-mapped, and safe against damaged and hostile files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_arrays_are_aligned_read_only_views_of_one_map(tmp_path):
     assert isinstance(owner(next(iter(arrays))), mmap)
     assert len(owners) == 1
     assert not any(array.flags.writeable for array in arrays)
-    # A map starts at a page, so an address is aligned as the file offset is.
+    # A map starts at a page, so the alignment of an address is that of the file offset.
     assert all(array.__array_interface__["data"][0] % npz.ALIGNMENT == 0 for array in arrays)
 
 
@@ -107,7 +107,7 @@ def test_what_would_not_be_read_is_not_written(tmp_path, array, words):
 
 
 def test_zip64(tmp_path, monkeypatch):
-    """Limits lowered so that tiny arrays take the road of those above 4 GB."""
+    """With lowered limits tiny arrays take the path of arrays above 4 GB."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 200)
     monkeypatch.setattr(npz, "_ZIP64_FROM", 0)
     write_npz(tmp_path / "ours.npz", ARRAYS)
@@ -159,7 +159,7 @@ def test_fortran_order_and_strings_are_read(tmp_path):
 
 
 def test_a_streamed_archive_is_read(tmp_path):
-    """A writer that cannot seek states sizes only in the directory."""
+    """A writer that cannot seek states the sizes only in the directory."""
 
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
@@ -190,7 +190,7 @@ def test_cut_anywhere(tmp_path):
 
 
 def test_a_flipped_bit_is_noticed_or_harmless(tmp_path):
-    """Harmless are dates, versions, attributes and padding."""
+    """Changes of dates, versions, attributes and padding are harmless."""
     data = valid_file(tmp_path / "w.npz")
     noticed = 0
     for position in range(len(data)):
@@ -216,12 +216,12 @@ def test_mangled_files_raise_nothing_else_and_allocate_little(tmp_path_factory, 
     assert peak_of(read_npz, path) < LITTLE
 
 
-# Malice, made by hand
+# Hostile files, made by hand
 
 
 @dataclass
 class Entry:
-    """A member of a hand-made archive; each field may lie."""
+    """A member of a hand-made archive; each field may be wrong."""
 
     name: str = "a.npy"
     data: bytes = b""
@@ -376,7 +376,7 @@ def test_released_pages_are_read_again(tmp_path):
 
 
 def resident_file_kb():
-    """Kilobytes of mapped files that are in memory for this process."""
+    """Return the kilobytes of mapped files that are in memory for this process."""
     status = Path("/proc/self/status")
     if not status.exists():
         pytest.skip("no /proc to ask")

@@ -1,4 +1,4 @@
-"""The yardstick: plausible limits, and counts of work that add up."""
+"""Test the measured limits for plausibility, and the counts of operations and bytes."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_higher_limits():
 
 
 def test_work_of_bert_base():
-    """85.1 M parameters in the layers; 22.35 GFLOP for 128 tokens, counted by hand."""
+    """The layers have 85.1 M parameters; 128 tokens take 22.35 GFLOP, counted by hand."""
     assert peak.weight_bytes(BERT_BASE) == 4 * 85_054_464
     assert peak.weight_bytes(BERT_BASE, "int8") == 12 * 12 * 768**2 + 4 * (85_054_464 - 12 * 12 * 768**2)
     assert peak.weight_bytes(BERT_BASE, "bfloat16") == 2 * 12 * 12 * 768**2 + 4 * (85_054_464 - 12 * 12 * 768**2)

@@ -1,4 +1,4 @@
-"""What the peers' table is put together from, without any peer."""
+"""Test the parts of the peers' table, without any peer."""
 
 import json
 import sys
@@ -88,7 +88,7 @@ def test_numbers_of_another_machine_are_not_added_to(changes, tmp_path, monkeypa
 
 
 def test_the_published_numbers_can_be_added_to():
-    """By later versions, on another day."""
+    """Later versions can add to the published numbers on another day."""
     pytest.importorskip("tokenizers", reason="needs the extra [text]")
     from peers.__main__ import unlike
 

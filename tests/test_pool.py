@@ -1,4 +1,4 @@
-"""The thread pool under what real programs do: many Python threads, forks, long pauses."""
+"""Test the thread pool as real programs use it: many Python threads, forks, long pauses."""
 
 import os
 import threading
@@ -41,7 +41,7 @@ def test_plans_of_different_sizes_share_the_pool():
 
 
 def in_child(check):
-    """Whether `check()` is true in a forked child that gets 20 seconds for it."""
+    """Return True if `check()` is true in a forked child within 20 seconds."""
     child = os.fork()
     if child == 0:
         status = 2
@@ -72,7 +72,7 @@ def test_fork_after_a_forward(plan):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_fork_while_another_thread_is_in_a_forward(plan):
-    """The child has neither that thread nor the workers, and both locks were taken."""
+    """The child has neither that thread nor the workers, and both locks were held at the fork."""
     batch = make_batch(SMALL, [130] * 8)
     expected = plan.forward(batch)
     stop = threading.Event()
@@ -102,7 +102,7 @@ def test_an_idle_pool_uses_no_cpu(plan):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="no /proc to ask")
 def test_workers_keep_the_cpus_they_may_use(plan):
-    """Waking a worker moves it off the caller's CPU for a moment only."""
+    """Waking a worker moves it off the caller's CPU only for a moment."""
     batch = make_batch(SMALL, [60, 60])
     for _ in range(20):
         plan.forward(batch)

@@ -8,7 +8,7 @@ from engine.pooling import cosine_similarity, normalize, pool
 
 TOKENS = np.array([[1, -2], [3, 0], [5, 8], [9, 9]], np.float32)
 CU_SEQLENS = np.array([0, 3, 3, 4], np.int32)
-"""Three sequences: of three tokens, of none, of one."""
+"""Three sequences, of three, zero and one tokens."""
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_modes(mode, whole, without_first):
     pooled = pool(TOKENS, CU_SEQLENS, [mode])
     assert pooled.dtype == np.float32
     np.testing.assert_allclose(pooled, [whole, [0, 0], [9, 9]], rtol=1e-6)
-    # The last sequence is all prompt: nothing is left to pool, and cls takes the first token as ever.
+    # The last sequence consists of the prompt: no token is left to pool, and cls uses the first token as always.
     np.testing.assert_allclose(
         pool(TOKENS, CU_SEQLENS, [mode], 1), [without_first, [0, 0], [9, 9] if mode == "cls" else [0, 0]], rtol=1e-6
     )

@@ -1,4 +1,4 @@
-"""Weights in fewer bits: int8 with a scale a row, and the bits of bfloat16."""
+"""Test weights in fewer bits: int8 with a scale per row, and bfloat16."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_rows_are_within_half_a_step(w):
 
 
 def fullest(weight, heads=1):
-    """What weights of one sign come to in a group: the most of each row, [N]."""
+    """Return the largest sum of same-sign weights of a group in each row, [N]."""
     most = 0
     for head in np.split(weight.astype(int), heads, axis=1):
         groups = input_groups(head.shape[1])
@@ -45,7 +45,7 @@ def fullest(weight, heads=1):
 
 @given(MATRICES, st.integers(1, 3))
 def test_linear_weights_stay_within_their_groups(w, heads):
-    """And within half a step, but where a group was full: there they may lose a whole one."""
+    """Rounding is within half a step, except in a full group, where a weight may lose a whole step."""
     w = np.tile(w, (1, 3 * heads))
     weight, scale = quantize_linear(w, heads)
     assert np.all(fullest(weight, heads) <= 128)
@@ -56,7 +56,7 @@ def test_linear_weights_stay_within_their_groups(w, heads):
 
 
 def test_linear_weights_use_what_their_groups_allow():
-    """Of normal numbers nearly every row has a full group; the step is some 1.7 times that of 8 bits, of 7 it is 2."""
+    """With normal numbers nearly every row has a full group; the step is about 1.7 times that of 8 bits (7 bits: 2)."""
     w = np.random.default_rng(0).standard_normal((300, 384), np.float32)
     weight, scale = quantize_linear(w)
     assert np.median(fullest(weight)) >= 127
@@ -136,7 +136,7 @@ def test_what_is_converted_stays():
 
 
 def test_tables_of_an_older_file_follow_its_linear_maps():
-    """Linear maps in int8 and tables in float32 were all there was."""
+    """Older files have linear maps in int8 and tables in float32."""
     model = random_model()
     whole = convert_model(model, "int8").weights
     older = {name: array for name, array in whole.items() if "embeddings" not in name}

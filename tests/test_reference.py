@@ -1,4 +1,4 @@
-"""The reference's operations against values known from elsewhere, and its model against formulas written out anew."""
+"""Test the reference's operations against values from other sources, and its model against formulas written anew."""
 
 import math
 
@@ -80,7 +80,7 @@ def test_rotate(interleaved, pairs):
     x, angles = rng.standard_normal((2, 3, 4, 5)), rng.standard_normal((2, 4, 2))
     out = ops.rotate(x, np.cos(angles), np.sin(angles), interleaved)
     for i, (first, second) in enumerate(pairs):
-        # A pair is a complex number, turned by multiplying it with e^(i angle).
+        # A pair is a complex number, rotated by multiplication with e^(i angle).
         turned = (x[..., first] + 1j * x[..., second]) * np.exp(1j * angles[:, None, :, i])
         np.testing.assert_allclose(out[..., first] + 1j * out[..., second], turned)
     np.testing.assert_array_equal(out[..., 4], x[..., 4])

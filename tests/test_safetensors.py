@@ -1,4 +1,4 @@
-"""The safetensors reader: mapped, exact, and as strict as the format."""
+"""Test the safetensors reader: memory-mapped, exact, and as strict as the format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grouping of sequences: complete, within its bounds, balanced."""
+"""Test the grouping of sequences: complete, within its bounds, balanced."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_longest_sequences_come_first():
 
 @pytest.mark.parametrize(("lengths", "threads", "bundles"), [
     ([128] * 8, 2, True),
-    ([128] * 3, 2, False),      # two threads cannot share three alike
+    ([128] * 3, 2, False),      # two threads cannot share three equal sequences evenly
     ([512], 2, False),
     ([512], 1, True),
     ([16], 2, False),           # too few tokens to read the weights twice

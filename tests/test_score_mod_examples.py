@@ -1,4 +1,4 @@
-"""The functions of examples/score_mods.py, on every backend that compiles them."""
+"""Test the functions of examples/score_mods.py on every backend that compiles them."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Embedding tables in fewer bits: exactly as float32 tables of the same numbers, and never copied."""
+"""Test embedding tables in fewer bits: the same result as float32 tables of the same numbers, and no copy."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ STORED = {
 
 
 def with_tables(weights, *stored):
-    """The weights with the first tables in these precisions."""
+    """Return the weights with the first tables in these precisions."""
     weights = dict(weights)
     for name, precision in zip(TABLES, stored, strict=False):
         if name in weights:
@@ -34,7 +34,7 @@ def with_tables(weights, *stored):
 
 
 def widened(weights):
-    """The same numbers in float32."""
+    """Return the same numbers in float32."""
     wide = {name: widen(weights, name) for name in TABLES if name in weights}
     return {name: array for name, array in weights.items() if not name.endswith("_scale")} | wide
 

@@ -1,4 +1,4 @@
-"""Tiny random models, in memory and as the folders that other libraries export, made without any of them."""
+"""Make tiny random models, in memory and as the folders that other libraries export, without those libraries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "distilbert": {"model_type": "distilbert", "dim": D, "n_layers": L, "n_heads": 3, "hidden_dim": F, "vocab_size": V,
                    "max_position_embeddings": P},
 }
-"""The contents of config.json, by family."""
+"""Contents of config.json, by family."""
 
 _BERT_LAYER = {
     "attention.self.query": (D, D), "attention.self.key": (D, D), "attention.self.value": (D, D),
@@ -49,7 +49,7 @@ def random_model(text: TextConfig | None = None, seed: int = 0, **changes: Any) 
 
 
 def hf_tensors(family: str, seed: int = 0) -> dict[str, np.ndarray]:
-    """The encoder's tensors under the names that transformers gives them."""
+    """Return the encoder's tensors under the names that transformers gives them."""
     rng = np.random.default_rng(seed)
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (V, D), "embeddings.position_embeddings.weight": (P, D),
@@ -67,7 +67,7 @@ def hf_tensors(family: str, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def hf_folder(folder: Path, family: str = "bert", tensors: dict[str, np.ndarray] | None = None, **config: Any) -> Path:
-    """A Hugging Face folder; `config` adds to, and overrides, the tiny config of the family."""
+    """Write a Hugging Face folder; `config` adds to, and overrides, the tiny config of the family."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", CONFIGS[family] | config)
     (folder / "model.safetensors").write_bytes(safetensors(hf_tensors(family) if tensors is None else tensors))
@@ -75,7 +75,7 @@ def hf_folder(folder: Path, family: str = "bert", tensors: dict[str, np.ndarray]
 
 
 def safetensors(tensors: dict[str, np.ndarray], **dtypes: str) -> bytes:
-    """A safetensors file; `dtypes` names those that NumPy's own dtype does not say."""
+    """Return the bytes of a safetensors file; `dtypes` names the dtypes that NumPy's own dtype does not show."""
     names = {"float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64", "uint8": "U8"}
     header: dict[str, Any] = {}
     data = b""

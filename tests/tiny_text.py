@@ -1,4 +1,4 @@
-"""A tiny tokenizer with BERT's special tokens, for models with the vocabulary of `tiny_models`."""
+"""Make a tiny tokenizer with BERT's special tokens, for models with the vocabulary of `tiny_models`."""
 
 import pytest
 
@@ -10,12 +10,12 @@ VOCABULARY = {token: i for i, token in enumerate(SPECIAL + WORDS)}
 
 
 def ids(words: str) -> list[int]:
-    """Their token ids, each word of the vocabulary given as it is."""
+    """Return the token ids of a text whose words are in the vocabulary."""
     return [VOCABULARY[word] for word in words.split()]
 
 
 def tiny_text(**changes) -> TextConfig:
-    """A text configuration; skips the test when `tokenizers` is not installed."""
+    """Return a text configuration; skip the test when `tokenizers` is not installed."""
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCABULARY, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -23,7 +23,7 @@ def tiny_text(**changes) -> TextConfig:
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    # Exported tokenizers often carry the padding and truncation of their training; neither may matter.
+    # Exported tokenizers often contain the padding and truncation of their training; neither may have an effect.
     tokenizer.enable_padding(length=5)
     tokenizer.enable_truncation(5)
     return TextConfig(tokenizer.to_str().encode(), **changes)

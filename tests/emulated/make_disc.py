@@ -1,9 +1,9 @@
-"""A CD that boots Linux and runs one shell command: Python, NumPy, pytest, the engine and its tests in an initramfs.
+"""Make a CD that boots Linux and runs one shell command, with Python, NumPy, pytest, the engine and its tests.
 
     python make_disc.py KERNEL DISC.iso COMMAND
 
-Run by a Python that has what the tests need; what is copied keeps its path. Takes xorriso, isolinux, cpio and a static
-busybox (README.md).
+The Python that runs this script must have the packages of the tests; copied files keep their paths. The script needs
+xorriso, isolinux, cpio and a static busybox (README.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = "numpy", "pytest", "hypothesis"
 LEFT_OUT = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "config-*", "*.a", "*.c")
-# OpenBLAS chooses by the CPU's model, and for Bochs's newest runs an instruction that is not there.
+# OpenBLAS chooses its kernels by the CPU's model, and for Bochs's newest models uses an instruction that Bochs lacks.
 INIT = """#!/bin/busybox sh
 export PATH=/bin HOME=/tmp PYTHONPATH={site}:{repository} OPENBLAS_CORETYPE=Haswell
 /bin/busybox --install -s /bin
@@ -32,7 +32,7 @@ echo "status $?" >/dev/ttyS0
 sleep 1  # for the serial port to empty itself
 poweroff -f
 """
-# Bochs has FSRM without ERMS, for which Linux 6.1's memmove is wrong: its shortest copies run away.
+# Bochs has FSRM without ERMS. Linux 6.1's memmove is wrong for that combination: its shortest copies never end.
 MENU = """default linux
 label linux
   kernel /vmlinuz
@@ -41,7 +41,7 @@ label linux
 
 
 def packages() -> Iterator[Path]:
-    """The files of the packages, and of those that they need."""
+    """Return the files of the packages and of the packages that they need."""
     names, seen = list(PACKAGES), set()
     while names:
         if (name := names.pop()) in seen:
@@ -54,14 +54,14 @@ def packages() -> Iterator[Path]:
 
 
 def libraries(root: Path) -> set[Path]:
-    """The shared libraries that anything compiled under root asks for."""
+    """Return the shared libraries that the compiled files under root need."""
     compiled = [str(path) for path in root.rglob("*") if path.is_file() and ".so" in path.suffixes]
     told = subprocess.run(["ldd", sys.executable, *compiled], capture_output=True, text=True, check=False).stdout
     return {Path(path) for path in re.findall(r"(/\S+) \(0x", told) if not path.startswith(str(root))}
 
 
 def copy(files: Iterable[Path], root: Path) -> None:
-    """Copies each file to its own place under root."""
+    """Copy each file to its own path under root."""
     for file in files:
         target = root / file.relative_to("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def copy(files: Iterable[Path], root: Path) -> None:
 
 
 def make_root(root: Path, command: str) -> None:
-    """Fills the folder root with the files of the system that boots."""
+    """Fill the folder root with the files of the bootable system."""
     for folder in (Path(sysconfig.get_path("stdlib")), REPOSITORY / "engine", REPOSITORY / "tests"):
         shutil.copytree(folder, root / folder.relative_to("/"), ignore=LEFT_OUT)
     python, busybox = Path(sys.executable).resolve(), shutil.which("busybox")
@@ -87,7 +87,7 @@ def make_root(root: Path, command: str) -> None:
 
 
 def main(kernel: str, disc: str, command: str) -> None:
-    """Writes the CD; the files on it stay in a folder beside it."""
+    """Write the CD; its files stay in a folder beside it."""
     work = Path(disc).resolve().with_suffix("")
     shutil.rmtree(work, ignore_errors=True)
     make_root(work / "root", command)

@@ -57,7 +57,7 @@ SENTENCES = [
     "x",
 ]
 WITH_HIDDEN = 5
-"""So many sentences, from the first, have token vectors in the golden file; the others have their embedding only."""
+"""Number of sentences, from the first, whose token vectors are in the golden file; the others have only embeddings."""
 
 
 def main(minilm: str) -> None:

@@ -1,9 +1,9 @@
-"""Make the golden values of `engine.ops`: what torch, transformers and the ONNX reference compute, in float64.
+"""Make the golden values of `engine.ops`, computed by torch, transformers and the ONNX reference in float64.
 
     python tests/golden/make_ops_golden.py
 
 Writes ops.npz beside this script. An entry `case/name` is an input or a result of one case; tests/ops/test_golden.py
-says what each case calls. Sizes are awkward. Inputs are rounded to float32, in which they take half the room.
+says which function each case calls. Sizes are odd. Inputs are rounded to float32, in which they take half the space.
 """
 
 from pathlib import Path

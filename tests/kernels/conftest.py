@@ -1,4 +1,4 @@
-"""Every kernel test runs on every instruction set that this machine and this build have, and on Numba's kernels."""
+"""Run every kernel test on every instruction set of this machine and this build, and on Numba's kernels."""
 
 import pytest
 

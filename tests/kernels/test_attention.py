@@ -1,4 +1,4 @@
-"""The attention kernel against float64: sizes around every block, extreme scores, NaN where it belongs."""
+"""Test the attention kernel against float64: sizes around every block, extreme scores, and NaN."""
 
 import math
 
@@ -13,7 +13,7 @@ from .tools import assert_as_good, assert_guards, available, guarded, load, roun
 
 
 def run(kernels, q, k, v):
-    """One head: q [T,d], k, v [S,d] -> [T,d]."""
+    """Run one head: q [T,d], k, v [S,d] -> [T,d]."""
     d = q.shape[1]
     e = round_up(d, kernels.VL)
     wide = np.zeros((len(v), e + 5), np.float32)[:, :e]
@@ -34,7 +34,7 @@ def make(rng, T, S, d, scale=1.0):
 
 def check(kernels, q, k, v):
     exact, naive = (attention(*(x[None].astype(dtype) for x in (q, k, v)))[0] for dtype in (np.float64, np.float32))
-    # An exponential is within 3 ulp here, correctly rounded in NumPy: hence the larger factor.
+    # The kernel's exponential is within 3 ulp, NumPy's is correctly rounded: hence the larger factor.
     assert_as_good(run(kernels, q, k, v), exact, naive, factor=6.0, operand=v)
 
 
@@ -60,7 +60,7 @@ def test_flat_and_steep_scores(kernels, scale):
     exact = attention(*(x[None].astype(np.float64) for x in (q, k, v)))[0]
     out = run(kernels, q, k, v)
     assert np.isfinite(out).all()
-    # A score of s is off by up to s * eps, and the weight of its key by that factor.
+    # A score s has an error of up to s * eps, and its key's weight is wrong by that factor.
     allowed = 8 * np.finfo(np.float32).eps * max(1.0, np.abs(q @ k.T).max()) * np.abs(v).max()
     assert np.abs(out - exact).max() <= allowed
 

@@ -1,4 +1,4 @@
-"""Attention in bfloat16 against float64, where kernels have it, at sizes around every tile and block."""
+"""Test attention in bfloat16 against float64, where kernels have it, at sizes around every tile and block."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def check(kernels, T, S, d, e, seed=0, sharpness=1.0):
     scores = scale * q.astype(np.float64) @ k.T.astype(np.float64)
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    # A score errs by two roundings of its products, which p takes on; then p and v are rounded themselves.
+    # A score has the errors of two roundings per product, which p inherits; then p and v are rounded too.
     score_error = 2 * UNIT * scale * (np.abs(q).astype(np.float64) @ np.abs(k).T)
     expected, size = p @ v, p @ np.abs(v)
     drift = np.expm1(score_error)

@@ -1,4 +1,4 @@
-"""The attention kernel's band, mask, bias, soft-capping and score function, against the formula in float64."""
+"""Test the attention kernel's band, mask, bias, soft-capping and score function against the formula in float64."""
 
 import ctypes
 import math
@@ -15,14 +15,14 @@ SCORE_MOD = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_float), *[ctypes.c_ss
 
 @SCORE_MOD
 def halve_and_tilt(scores, stride, b, h, query, n, key, keys, captured):
-    """score/2 + (kv - q)/8, and no odd query sees a key that is a multiple of 5."""
+    """Return score/2 + (kv - q)/8, and hide keys that are multiples of 5 from odd queries."""
     block = np.ctypeslib.as_array(scores, (keys, stride))[:, :n]
     t, s = query + np.arange(n), (key + np.arange(keys))[:, None]
     block[:] = np.where((t % 2 == 1) & (s % 5 == 0), -np.inf, block / 2 + (s - t) / 8)
 
 
 def formula(q, k, v, dtype, scale, low, high, softcap=0.0, bias=None, mask=None, score_mod=False):
-    """[T,e] in the given precision; what is hidden from a query takes no part, whatever it holds."""
+    """Return the formula's [T,e] in the given precision; hidden keys have no effect, whatever they hold."""
     T, S = len(q), len(k)
     t, s = np.arange(T)[:, None], np.arange(S)
     visible = (t + low <= s) & (s < t + high)

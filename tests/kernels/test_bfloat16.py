@@ -1,4 +1,4 @@
-"""The product with bfloat16 weights against float64, at sizes around every tile, slice and pair."""
+"""Test the GEMM with bfloat16 weights against float64, at sizes around every tile, K block and pair."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def with_bfloat16(request):
 
 
 def operands(kernels, x):
-    """The rows as numbers [M,K], and the bytes that the product takes; nothing is written beyond a row."""
+    """Return the rows as numbers [M,K], and the bytes that the GEMM reads; nothing may be written beyond a row."""
     M, K = x.shape
     product = kernels.product("bfloat16")
     size = product.operand_bytes
@@ -57,7 +57,8 @@ def check(kernels, x, w, bias, activation=None, residual=None):
     assert not out[:, len(w) :].any(), "padding must stay zero"
     numbers, wide = numbers.astype(np.float64), w.astype(np.float64)
     exact = numbers @ wide.T + bias + (0 if residual is None else residual)
-    # Jeannerod and Rump (10.1137/120894488): a sum in any order errs by at most n eps times the sum of magnitudes.
+    # Jeannerod and Rump (10.1137/120894488): a sum in any order has an error of at most n eps times the sum of
+    # magnitudes.
     size = np.abs(numbers) @ np.abs(wide).T + np.abs(bias) + (0 if residual is None else np.abs(residual))
     bound = EPS * (0.5 * (x.shape[1] + 2) * size + 4 * np.abs(exact))
     assert (np.abs(out[:, : len(w)] - (FORMULAS[activation](exact) if activation else exact)) <= 1.2 * bound).all()

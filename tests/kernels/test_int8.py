@@ -1,4 +1,4 @@
-"""The product in 8-bit integers: codes of rows, and their exact sums, on every instruction set."""
+"""Test the GEMM in 8-bit integers: the codes of rows, and the exact sums, on every instruction set."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ GUARD = 77
 
 
 def quantize(kernels, x):
-    """Codes [M,K] as int64, ranges [M,2] and the codes that the product takes; nothing is written beyond a row."""
+    """Return codes [M,K] as int64, ranges [M,2] and the codes for the GEMM; nothing may be written beyond a row."""
     M, K = x.shape
     codes = np.full((M + 1, round_up(K, kernels.VL) + 64), GUARD, np.uint8)
     ranges = guarded(M, 2, 2)
@@ -106,7 +106,7 @@ def test_every_depth(kernels, K):
 
 @pytest.mark.parametrize("four", [(32, 32, 32, 32), (127, 1, 0, 0), (0, 64, 0, 64), (127, -127, 1, -1), (0, 0, 3, 125)])
 def test_largest_sums(kernels, four):
-    """Groups as full as they may be, of either sign, against codes of 255: sums of products are nearest to 2^15."""
+    """Groups with the largest allowed sums, of either sign, times codes of 255 give sums of products close to 2^15."""
     K = 4096
     x = np.ones((3, K), np.float32)
     x[:, 8:16] = 0

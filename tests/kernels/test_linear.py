@@ -1,4 +1,4 @@
-"""The packed matrix product against float64, at sizes around every tile and slice."""
+"""Test the packed GEMM against float64, at sizes around every tile and K block."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,10 @@ from .tools import assert_as_good, assert_guards, available, guarded, load, pack
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13)
 MORE = 64
-"""Columns that only the plain formula computes: of a single number it may be exact by luck, of these it is not."""
+"""Columns that only the plain formula computes.
+
+On a single number the plain formula may be exact by luck; on this many numbers it is not.
+"""
 
 
 def make(rng, M, N, K):
@@ -21,7 +24,7 @@ def make(rng, M, N, K):
 
 
 def linear_in_order(a, w, bias):
-    """In float32, one product after the other: BLAS keeps several partial sums, whose error is smaller by luck."""
+    """Compute in float32, one product after the other; BLAS's partial sums have a smaller error by luck."""
     y = np.zeros((len(a), len(w)), np.float32)
     for k in range(a.shape[1]):
         y += a[:, k, None] * w[:, k]
@@ -82,7 +85,7 @@ def test_any_size(M, N, K, residual, name):
 
 
 def test_rows_do_not_depend_on_their_neighbours(kernels):
-    """A row's bits are the same in a tile of any height, for every depth, slices included."""
+    """A row's bits are the same in a tile of any height and for every depth, also with several K blocks."""
     rng = np.random.default_rng(1)
     for K in (30, 1500):
         a, w, bias = make(rng, 13, 20, K)
@@ -99,7 +102,7 @@ def run(kernels, packed, a):
 
 
 def test_columns_can_be_written_block_by_block(kernels):
-    """As queries, keys and values are: the columns of a head together, head after head."""
+    """Queries, keys and values are written like this: all columns of one head, then those of the next."""
     rng = np.random.default_rng(2)
     M, heads, width = 7, 5, kernels.VL
     a, w, bias = make(rng, M, heads * width, 33)

@@ -1,4 +1,4 @@
-"""Single operations as the backend offers them: any strides, any number of threads, the same bits."""
+"""Test the backend's single operations: any strides and any number of threads give the same bits."""
 
 import numpy as np
 import pytest
@@ -30,13 +30,13 @@ OPERATIONS = {
     "rotate": rotate,
     "linear": lambda ops, x: ops.linear(x, floats(4, 45, x.shape[1]), floats(5, 45), "relu", x[:, :45]),
 }
-"""Each on one matrix of at least 45 columns, for what holds for all of them."""
+"""Each operation on one matrix of at least 45 columns, for tests that apply to all operations."""
 
 EVERY = pytest.mark.parametrize("name", OPERATIONS)
 
 
 def odd_layouts(x):
-    """Arrays equal to x that lie otherwise in memory."""
+    """Return arrays equal to x with other memory layouts."""
     M, N = x.shape
     records = np.zeros((M, N), np.dtype([("x", np.float32), ("tag", np.uint8)]))
     records["x"] = x
@@ -140,7 +140,7 @@ def test_angles_of_different_strides(kernels):
 
 @pytest.mark.parametrize("M", [1, 63, 64, 65, 130])
 def test_linear(kernels, M):
-    """Columns are shared out up to 64 rows, rows from there on; what is added last is the residual."""
+    """Threads share the columns up to 64 rows, and the rows above that; the residual is added last."""
     for N, K in ((1, 1), (45, 37), (kernels.NR, 20), (3 * kernels.NR + 1, 70)):
         x, weight, bias, residual = floats(0, M, K), floats(1, N, K), floats(2, N), floats(3, M, N)
         out = NativeOps(kernels, 2).linear(x, weight, bias, "gelu", residual)

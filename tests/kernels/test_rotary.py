@@ -1,4 +1,4 @@
-"""The rotary embedding against float64: halves and neighbours, every width, whole and partial."""
+"""Test the rotary embedding against float64: both kinds of pairs, every width, whole and partial."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ LAYOUTS = pytest.mark.parametrize("interleaved", [False, True])
 
 
 def rotated(x, cos, sin, interleaved):
-    """x [B,H,T,d], cos, sin [B,T,r/2]."""
+    """Rotate x [B,H,T,d] by cos, sin [B,T,r/2]."""
     half = cos.shape[-1]
     first, second = slice(half), slice(half, 2 * half)
     if interleaved:

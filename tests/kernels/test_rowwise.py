@@ -1,4 +1,4 @@
-"""Norms, activations and gates against float64."""
+"""Test norms, activations and gates against float64."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_layer_norm(kernels, mean):
         weight, bias = rng.standard_normal((2, D), dtype=np.float32)
         exact, naive = (reference.layer_norm(*(a.astype(dtype) for a in (x, weight, bias)), 1e-5)
                         for dtype in (np.float64, np.float32))
-        # Lanes are summed in another order than NumPy's pairs: at 1000 times the spread that shows.
+        # Lanes are added in another order than NumPy's pairs, which shows when the mean is 1000 times the deviation.
         assert_as_good(normed(kernels, native.layer_norm, x, weight, bias, 1e-5), exact, naive, factor=8.0)
 
 
@@ -90,7 +90,7 @@ def test_norm_weights_must_agree():
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activation_is_within_an_ulp_of_its_argument(kernels, name):
-    """|error| <= 1.5 eps |x| everywhere, for gelu also where x is far below zero and the result next to nothing."""
+    """The error is at most 1.5 eps |x| everywhere; for gelu also far below zero, where the result is tiny."""
     x = np.concatenate([np.linspace(-12, 12, 40_001), np.geomspace(1e-30, 1e4, 500), -np.geomspace(1e-30, 1e4, 500)])
     x = x.astype(np.float32)
     y = x[None].copy()
@@ -100,7 +100,7 @@ def test_activation_is_within_an_ulp_of_its_argument(kernels, name):
 
 
 def test_silu_is_within_a_few_ulp_of_its_result(kernels):
-    """Far below zero the rounding of the exponent, up to |x| / 2 ulp, outweighs the rest."""
+    """Far below zero the rounding of the exponent, up to |x| / 2 ulp, is larger than all other errors."""
     x = np.concatenate([np.linspace(-87, 20, 50_001), -np.geomspace(1e-30, 1, 500), np.geomspace(1e-30, 3e38, 500)])
     x = x.astype(np.float32)
     y = x[None].copy()
@@ -140,7 +140,7 @@ def test_activation_passes_nan_and_infinity(kernels, name):
 
 @pytest.mark.parametrize("name", [*ACTIVATIONS, None])
 def test_gate_is_the_activation_times_the_other(kernels, name):
-    """To the bit, wherever vectors and pieces end."""
+    """The results are equal to the bit, wherever vectors and pieces end."""
     rng = np.random.default_rng(4)
     number = ACTIVATIONS.get(name, 0)
     for N in (*WIDTHS, 4095, 4096, 4097, 9000):

@@ -1,4 +1,4 @@
-"""The softmax of rows against float64, and what it does with infinities and NaN."""
+"""Test the softmax of rows against float64, and its results for infinities and NaN."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def softmax(x):
 
 
 def run(kernels, x):
-    """Of strided rows, into guarded ones."""
+    """Run softmax on strided rows, and write to guarded rows."""
     strided = np.full((len(x), x.shape[1] + 5), np.nan, np.float32)[:, : x.shape[1]]
     strided[:] = x
     out = guarded(*x.shape)
@@ -34,7 +34,11 @@ def check(kernels, x):
 
 
 def assert_softmax(out, x):
-    """An exponent of -D is off by D eps at most, an exponential by 3 ulp, and so is the sum of them that divides it."""
+    """Compare with the exact softmax.
+
+    An exponent of -D has an error of at most D eps, an exponential 3 ulp, and so has the sum of exponentials that
+    divides it.
+    """
     exact = softmax(x.astype(np.float64))
     below = x.max(axis=-1, keepdims=True, initial=-np.inf) - x
     roundings = 12 + below + (exact * below).sum(axis=-1, keepdims=True)
@@ -87,7 +91,7 @@ def test_a_row_of_minus_infinity_gives_zeros(kernels):
 
 @pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00001, 0xFFC00155])
 def test_nan_fills_its_row_and_no_other(kernels, bits):
-    """Wherever it lies, whatever its payload."""
+    """NaN at any place and with any payload fills its row."""
     nan = np.array([bits], np.uint32).view(np.float32)[0]
     for N in (1, 5, 20, 37):
         for place in {0, N // 2, N - 1}:
@@ -100,7 +104,7 @@ def test_nan_fills_its_row_and_no_other(kernels, bits):
 
 
 def test_infinity_gives_nan(kernels):
-    """As inf - inf does in the formula."""
+    """Infinity gives NaN, because the formula computes inf - inf."""
     x = np.zeros((1, 11), np.float32)
     x[0, 3] = np.inf
     assert np.isnan(run(kernels, x)).all()

@@ -1,4 +1,4 @@
-"""What the kernel tests share: arrays with guards around them, and the bound on errors."""
+"""Provide the tools of the kernel tests: arrays with guards around them, and the bound on errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
 
 
 def why_not(name: str) -> str | None:
-    """Why this table cannot be had here; None when it can."""
+    """Return why this kernel table is not available here, or None if it is."""
     return numba_cpu.BACKEND.unavailable() if name == "numba" else isa.why_not(name)
 
 
 def load(name: str) -> Kernels:
-    """The table of that name."""
+    """Return the kernel table of that name."""
     if name == "numba":
         from engine.backends.numba_cpu import table
 
@@ -30,14 +30,14 @@ def load(name: str) -> Kernels:
 
 
 def available() -> list[str]:
-    """Names of the tables that run here."""
+    """Return the names of the kernel tables that run here."""
     return [name for name in PROVIDERS if why_not(name) is None]
 
 GUARD = np.float32(-7.0e33)
 
 
 def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
-    """An array [rows, columns] of NaN inside a buffer of guard values, which `assert_guards` looks at."""
+    """Return an array [rows, columns] of NaN inside a buffer of guard values, which `assert_guards` checks."""
     stride = stride or columns + 3
     buffer = np.full((rows + 2) * stride + 64, GUARD)
     view = np.lib.stride_tricks.as_strided(buffer[stride + 1 :], (rows, columns), (4 * stride, 4))
@@ -46,7 +46,7 @@ def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
 
 
 def assert_guards(view: np.ndarray) -> None:
-    """Nothing of the buffer around the view was written to."""
+    """Assert that nothing was written to the buffer around the view."""
     buffer = view
     while buffer.base is not None:
         buffer = buffer.base
@@ -60,10 +60,11 @@ def assert_guards(view: np.ndarray) -> None:
 
 def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor: float = 3.0,
                    operand: np.ndarray | None = None) -> None:
-    """The error of `out` against `exact`, in float64, is at most `factor` times that of the plain formula in float32.
+    """Assert that the error of `out` is at most `factor` times that of the plain formula in float32.
 
-    naive and exact may hold more columns than out, which come first. Two roundings are granted, of the largest result
-    or of the largest operand of the last step, for where the plain formula happens to be exact.
+    Errors are differences from `exact` in float64. naive and exact may have more columns than out; out's come first.
+    Two roundings of the largest result, or of the largest operand of the last step, are always allowed, because the
+    plain formula may be exact by chance.
     """
     expected = exact[..., : out.shape[-1]]
     assert out.shape == expected.shape
@@ -74,20 +75,20 @@ def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor
 
 
 def input_groups(K: int) -> np.ndarray:
-    """The group of each of K inputs, as 0 or 1 [K, groups]: {0, 1, 4, 5} and {2, 3, 6, 7} of every eight."""
+    """Return the group of each of K inputs, as 0 or 1 [K, groups]: {0, 1, 4, 5} and {2, 3, 6, 7} of every eight."""
     k = np.arange(K)
     return (k // 8 * 2 + k // 2 % 2)[:, None] == np.arange(-(-K // 8) * 2)
 
 
 def random_int8(rng: np.random.Generator, N: int, K: int) -> np.ndarray:
-    """int8 weights [N,K] as large as kernels take them: those of one sign in a group come to 128 at most."""
+    """Return int8 weights [N,K] as large as allowed: same-sign weights of a group have a sum of at most 128."""
     w, groups = rng.integers(-127, 128, (N, K)), input_groups(K)
     sums = np.where(w > 0, np.maximum(w, 0) @ groups @ groups.T, np.maximum(-w, 0) @ groups @ groups.T)
     return np.trunc(w * np.minimum(1, 128 / np.maximum(sums, 1))).astype(np.int8)
 
 
 def round_up(n: int, to: int) -> int:
-    """The least multiple of `to` that is at least n."""
+    """Return the least multiple of `to` that is at least n."""
     return -(-n // to) * to
 
 

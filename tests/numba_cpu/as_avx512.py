@@ -1,7 +1,7 @@
-"""A plugin for pytest: Numba's kernels take AVX-512's shapes, which LLVM then splits into the vectors there are.
+"""Make Numba's kernels use AVX-512's sizes: a pytest plugin; LLVM splits the vectors for the present CPU.
 
-Its instructions for integers cannot be split, so these are multiplied in lanes. With AS_AVX512BF16 set, bfloat16 lies
-as that wants it, and its two instructions are emulated.
+LLVM cannot split the instructions for integers, so integers are multiplied in lanes. If AS_AVX512BF16 is set, bfloat16
+has the layout of AVX512-BF16, and its two instructions are emulated.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Machine code on disk: found again, checked, never a reason to fail."""
+"""Test the machine code on disk: it is found again and checked, and never makes anything fail."""
 
 import ctypes
 import os
@@ -41,7 +41,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """A list that grows by one for each kernel that is really compiled."""
+    """Return a list that grows by one for each kernel that is actually compiled."""
     done = []
     original = CFunc._compile_uncached
 
@@ -54,7 +54,7 @@ def compilations(monkeypatch):
 
 
 def build():
-    """Have one small kernel, and see that it works."""
+    """Build one small kernel, and check that it works."""
     address = compiling.compile_kernel(roofline.fma_rounds, cache.KernelCache("fma_rounds")).address
     function = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_ssize_t, ctypes.c_void_p)(address)
     sink = np.zeros(1, np.float32)

@@ -1,4 +1,4 @@
-"""The whole encoder on Numba's kernels: right, and the same bits whatever the batch and the threads."""
+"""Test the whole encoder on Numba's kernels: its results, and that its bits depend on neither batch nor threads."""
 
 import numpy as np
 import pytest

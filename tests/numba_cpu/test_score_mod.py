@@ -1,4 +1,4 @@
-"""User-written score functions, compiled and called as the attention kernels call them."""
+"""Test user-written score functions, compiled and called as the attention kernels call them."""
 
 import ctypes
 import functools
@@ -30,7 +30,7 @@ def alibi(score, b, h, q, kv):
 
 
 def call(score_mod, scores, n, query=0, key=0):
-    """What the compiled function makes of the first n columns of scores [keys, stride], in a copy."""
+    """Apply the compiled function to the first n columns of a copy of the scores [keys, stride]."""
     code = compile_score_mod(score_mod)
     changed = scores.copy()
     SCORE_MOD(code.address)(changed.ctypes.data, scores.shape[1], B, H, query, n, key, len(scores), code.captured)
@@ -38,7 +38,7 @@ def call(score_mod, scores, n, query=0, key=0):
 
 
 def expected(score_mod, scores, n, query=0, key=0):
-    """The same by plain Python, one score at a time."""
+    """Apply the function in plain Python, one score at a time."""
     changed = scores.copy()
     for j in range(len(scores)):
         for i in range(n):
@@ -47,7 +47,7 @@ def expected(score_mod, scores, n, query=0, key=0):
 
 
 def check(score_mod, keys=7, n=19, query=5, key=3):
-    """Compiled and interpreted agree to float32's rounding, and what lies beyond the n columns is untouched."""
+    """Check that compiled and interpreted results agree to float32's rounding, and that other columns are unchanged."""
     scores = RNG.standard_normal((keys, n + 3)).astype(np.float32)
     got, wanted = call(score_mod, scores, n, query, key), expected(score_mod, scores, n, query, key)
     np.testing.assert_allclose(got, wanted, rtol=3e-7, atol=2e-6)
@@ -149,7 +149,7 @@ def test_alibi_is_made_of_vectors():
 
 @pytest.fixture
 def compilations():
-    """Counts the functions compiled since it was last called."""
+    """Return a function that counts the functions compiled since its last call."""
     _compiled.cache_clear()
     before = 0
 

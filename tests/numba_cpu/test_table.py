@@ -1,4 +1,4 @@
-"""Numba's kernels beside the compiled ones of the same vector: the same algorithms, to the last bit."""
+"""Compare Numba's kernels with the compiled ones of the same vector size: equal to the last bit."""
 
 import ctypes
 import os
@@ -27,10 +27,10 @@ PEERS = {
     (16, "vpdpbusd"): "avx512vnni", (16, "vpmaddubsw"): "avx512", (8, "vpdpbusd"): "avxvnni", (8, "vpmaddubsw"): "avx2",
     (4, "lanes"): "portable"}  # fmt: skip
 PEER = PEERS[target.VL, target.INTEGERS]
-"""The compiled kernels with the vector, the tiles and the products of integers of Numba's."""
+"""The compiled kernels with the same vectors, tiles and integer instructions as Numba's."""
 
 BFLOAT16_PEER = "avx512bf16" if target.HALVES == 1 else PEER
-"""Likewise with its products of bfloat16; attention that the former have in bfloat16 as well, Numba has in float32."""
+"""The compiled kernels with the same bfloat16 instructions; PEER may compute attention in bfloat16, Numba does not."""
 
 
 def beside(peer):
@@ -212,7 +212,7 @@ def run_pytest(*arguments, **environment):
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 without AVX2")
 def test_on_a_cpu_without_avx():
-    """The tests above, as Numba compiles for the least of x86: four lanes, no fused multiply-add."""
+    """Run the tests above as Numba compiles for the oldest x86 CPUs: four lanes, no fused multiply-add."""
     run_pytest("-k", "not without_avx and not with_avx512", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
 
 

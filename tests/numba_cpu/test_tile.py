@@ -1,4 +1,4 @@
-"""The tiles of 8-bit integers and of bfloat16 on CPUs that are not here: their inner loops, in their assembly."""
+"""Test the assembly of the inner loops of int8 and bfloat16 tiles, for CPUs other than this one."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Kernels for GPUs, tested without one: run as Python, and compiled. Skipped, all of them, without the extra [cuda]."""
+"""Test GPU kernels without a GPU: run as Python, and compiled. All tests are skipped without the extra [cuda]."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What CUDA's assembler makes of a kernel: the compile gate's report, made without a GPU."""
+"""Assemble kernels without a GPU and report their resources, for the compile test."""
 
 import re
 import shutil
@@ -14,19 +14,19 @@ from engine.backends.numba_cuda.toolchain import lto_ir, ptx
 
 @dataclass(frozen=True)
 class Report:
-    """What a kernel uses on one architecture."""
+    """The resources that a kernel uses on one architecture."""
 
     registers: int
     stack: int
-    """Bytes of local memory a thread, spills among them."""
+    """Bytes of local memory per thread, spills included."""
     spills: int
     warnings: list[str]
     instructions: Counter
-    """SASS instructions by their first word, such as HMMA; empty without nvdisasm."""
+    """Number of SASS instructions by their first word, such as HMMA; empty without nvdisasm."""
 
 
 def tool(name: str) -> str | None:
-    """An executable of CUDA's wheels (nvidia-cuda-nvcc, nvidia-cuda-nvdisasm), else of the system's toolkit."""
+    """Return an executable of CUDA's wheels (nvidia-cuda-nvcc, nvidia-cuda-nvdisasm), else of the system's toolkit."""
     try:
         import nvidia
     except ImportError:
@@ -36,7 +36,7 @@ def tool(name: str) -> str | None:
 
 
 def assembled(kernel, arch, folder: Path) -> Report:
-    """The kernel's PTX through ptxas, for (major, minor) or (major, minor, letter)."""
+    """Assemble the kernel's PTX with ptxas, for (major, minor) or (major, minor, letter)."""
     source, binary = folder / "kernel.ptx", folder / "kernel.cubin"
     source.write_text(ptx(kernel, arch), encoding="utf-8")
     command = [tool("ptxas"), "-v", f"-arch={_name(arch)}", source, "-o", binary]
@@ -46,7 +46,7 @@ def assembled(kernel, arch, folder: Path) -> Report:
 
 
 def linked(kernel, arch, folder: Path) -> Report:
-    """The kernel through nvJitLink, the way that numba-cuda goes on a device."""
+    """Link the kernel with nvJitLink, as numba-cuda does on a device."""
     options = LinkerOptions(arch=_name(arch), link_time_optimization=True, ptxas_options=["-v"])
     linker = Linker(ObjectCode.from_ltoir(lto_ir(kernel, arch)), options=options)
     binary = folder / "kernel.cubin"
@@ -69,7 +69,7 @@ def _report(log: str, binary: Path) -> Report:
 
 
 def _number(pattern: str, text: str) -> int:
-    """The largest number that the pattern finds: a kernel may come with functions of its own."""
+    """Return the largest number that the pattern finds, because a kernel may come with other functions."""
     return max(map(int, re.findall(pattern, text)))
 
 

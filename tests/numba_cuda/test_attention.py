@@ -1,4 +1,4 @@
-"""Flash attention by mma.sync, run as Python, against float64."""
+"""Test flash attention with mma.sync, run as Python, against float64."""
 
 from itertools import pairwise
 
@@ -11,14 +11,14 @@ from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 
 def problem(lengths, d, H, G, seed=0):
-    """qkv as bfloat16 [N, (H+2G)d], cu_seqlens"""
+    """Return qkv as bfloat16 [N, (H+2G)d], and cu_seqlens."""
     cu_seqlens = np.cumsum([0, *lengths]).astype(np.int32)
     qkv = np.random.default_rng(seed).standard_normal((cu_seqlens[-1], (H + 2 * G) * d))
     return to_bfloat16(qkv), cu_seqlens
 
 
 def run(qkv, cu_seqlens, d, H, rows=64, left=FAR, right=FAR, bias=None, scale=None, late=True):
-    """The kernel's output as float32 [N, H, d]."""
+    """Return the kernel's output as float32 [N, H, d]."""
     kernel = attention_kernel(d, rows, band=(left, right) != (FAR, FAR) or bias is not None, bias=bias is not None)
     out = np.full((len(qkv), H * d), 0x7FFF, np.uint16)
     work = tiles(cu_seqlens, rows)
@@ -28,7 +28,7 @@ def run(qkv, cu_seqlens, d, H, rows=64, left=FAR, right=FAR, bias=None, scale=No
 
 
 def definition(qkv, cu_seqlens, d, H, left=FAR, right=FAR, bias=None):
-    """The same in float64, sequence by sequence."""
+    """Compute the same in float64, sequence by sequence."""
     x = from_bfloat16(qkv).astype(np.float64).reshape(len(qkv), -1, d)
     G = (x.shape[1] - H) // 2
     result = np.zeros((len(x), H, d))
@@ -48,7 +48,7 @@ def definition(qkv, cu_seqlens, d, H, left=FAR, right=FAR, bias=None):
 
 
 def check(got, expected):
-    """The bound for bfloat16: 3e-3 of the norm, of each sequence's every head."""
+    """Check the bound for bfloat16, 3e-3 of the norm, for every head of every sequence."""
     error, size = (np.linalg.norm(x, axis=(0, 2)) for x in (got - expected, expected))
     assert np.all(error <= 3e-3 * size), error / size
 

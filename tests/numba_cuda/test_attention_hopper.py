@@ -1,4 +1,4 @@
-"""Attention by wgmma, emulated, against float64: lengths around a step, grouped heads, neighbours that hold NaN."""
+"""Test attention with wgmma, emulated, against float64: lengths around a step, grouped heads, neighbours with NaN."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The checks that a GPU is put to, on the emulated device."""
+"""Run the checks of the GPU benchmark on the emulated device."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from engine.backends.numba_cuda.emulated import EmulatedDevice
 
 
 def small(group, *names):
-    """The tiny checks of a group, those of these names."""
+    """Return the tiny checks with these names of a group."""
     found = [check for check in checks.GROUPS[group](True) if check.name in names]
     assert len(found) == len(names)
     return found

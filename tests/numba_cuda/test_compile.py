@@ -1,4 +1,4 @@
-"""The compile gate: ptxas takes every kernel, within its registers, without local memory, on tensor cores."""
+"""Compile every kernel with ptxas: within its registers, without local memory, on tensor cores."""
 
 import importlib
 import pkgutil
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(tool("ptxas") is None, reason="needs ptxas: make
 
 
 def catalogue():
-    """Every kernel of every module in kernels/."""
+    """Return every kernel of every module in kernels/."""
     for module in pkgutil.iter_modules(kernels.__path__):
         yield from importlib.import_module(f"{kernels.__name__}.{module.name}").catalogue()
 

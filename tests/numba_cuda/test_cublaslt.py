@@ -1,4 +1,4 @@
-"""cuBLASLt's wrapper, as far as it goes without a GPU."""
+"""Test the wrapper of cuBLASLt, as far as is possible without a GPU."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from asv_bench.gpu.cublaslt import Linear
 
 
 class Refusing:
-    """A library whose every function fails."""
+    """A library whose functions all fail."""
 
     def __getattr__(self, name):
         return lambda *arguments: 7

@@ -1,4 +1,4 @@
-"""The emulator: what PTX's manual says of fragments, and that it notices what kernels do wrong."""
+"""Test the emulator against the PTX manual's fragments, and test that it reports errors of kernels."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ wait = copy_wait[0]
 
 
 def kernel(body, *signature, threads=32, shared=0):
-    """A Kernel of a test's own."""
+    """Return a Kernel for a test."""
     return Kernel(body.__name__, body, signature, threads, shared)
 
 
 def multiply(a, b, sums):
-    """One mma of fragments that come and go as they lie: [32 lanes, registers]."""
+    """Run one mma on fragments in their register layout: [32 lanes, registers]."""
     lane = cuda.threadIdx.x
     result = mma(a[lane, 0], a[lane, 1], a[lane, 2], a[lane, 3], b[lane, 0], b[lane, 1],
                  sums[lane, 0], sums[lane, 1], sums[lane, 2], sums[lane, 3])
@@ -112,7 +112,7 @@ def test_ptxas_takes_what_is_emulated_here(made, tmp_path):
 
 
 def copy_part(source, out, size, waits):
-    """16 bytes by way of shared memory, of which `size` are there."""
+    """Copy 16 bytes through shared memory; only `size` of them come from the source."""
     base = shared_base()
     copy_async(base, address(source), types.uint32(size))
     copy_commit()
@@ -131,7 +131,7 @@ def test_copies_fill_with_zeros_and_land_when_waited_for():
     launch(COPY, 1, source, out, 8, True)
     assert out.tolist() == [1, 2, 0, 0]
     launch(COPY, 1, source, out, 16, False)
-    assert out.tolist() == [0xFFFFFFFF] * 4  # what shared memory begins with: the wait is missing
+    assert out.tolist() == [0xFFFFFFFF] * 4  # the initial contents of shared memory, because the wait is missing
     launch(COPY, 1, source, out, 16, False, late=False)
     assert out.tolist() == source.tolist()
 

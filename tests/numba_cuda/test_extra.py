@@ -1,4 +1,4 @@
-"""The packages that the tests run with are those that the extra [cuda] brings."""
+"""Test that the tests run with the packages of the extra [cuda]."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The kernels without tensor cores, emulated, against the reference in float64."""
+"""Test the kernels without tensor cores, emulated, against the reference in float64."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_attention(d, H, G):
 
 
 def test_attention_of_large_scores():
-    """The maximum is subtracted: e^200 would overflow."""
+    """The maximum is subtracted, because e^200 would overflow."""
     qkv = np.stack([np.full(3, 20), np.array([-10, 10, 9.5]), normal(5, 3)], axis=1).astype(np.float32)
     out = np.empty((3, 1), np.float32)
     launch(float32.attention_kernel(1), (1, 1), qkv, out, np.array([0, 3], np.int32), np.zeros((1, 2), np.int32), 1, 1,

@@ -1,4 +1,4 @@
-"""Hopper's units in the emulator: what descriptors and boxes mean, and that it notices what a device would punish."""
+"""Test Hopper's units in the emulator: the meaning of descriptors and boxes, and the errors that it reports."""
 
 import numpy as np
 import pytest
@@ -23,17 +23,17 @@ from engine.backends.numba_cuda.toolchain import cuda, device_function
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 BARRIER = 64 * 1024
-"""Where the barrier lies, behind all boxes."""
+"""Address of the barrier, behind all boxes."""
 
 
 def integers(rows, columns, seed=0):
-    """A matrix of bfloat16 whose products are exact."""
+    """Return a matrix of bfloat16 whose products are exact."""
     return to_bfloat16(np.random.default_rng(seed).integers(-4, 5, (rows, columns)).astype(np.float32))
 
 
 @device_function
 def put(sums, out):
-    """A thread's sums of [64, n] in their places."""
+    """Write a thread's sums of [64, n] to their places."""
     thread = cuda.threadIdx.x
     for i in range(sums.size):
         out[thread // 32 * 16 + thread % 32 // 4 + 8 * (i // 2 % 2), i // 4 * 8 + thread % 4 * 2 + i % 2] = sums[i]
@@ -44,7 +44,7 @@ def launch(body, *arguments, threads=128, late=True):
 
 
 def product(left, right, n, *, panels=1, left_in_registers=False, wait_before=True, late=True):
-    """[64, n] by the emulator: left [64, 64] by rows; right [n, 64], or [64, n] in panels of 64 columns."""
+    """Compute [64, n] with the emulator: left [64, 64] by rows; right [n, 64], or [64, n] in panels of 64 columns."""
     transposed = right.shape == (64, n)
     multiply = wgmma(n, 4, transposed=transposed, left_in_registers=left_in_registers)
     wait = wgmma_wait(n // 2, 0)
@@ -128,7 +128,7 @@ def test_sums_read_before_the_wait_are_not_the_product():
 
 
 def refill(patient):
-    """A slot is filled, multiplied and filled again; `patient`: only once the product is done."""
+    """Fill a slot, multiply it and fill it again; if `patient`, only when the product is done."""
     first, second = integers(64, 64), integers(64, 64, 1)
     multiply, wait = wgmma(64, 4), wgmma_wait(32, 0)
     out = np.zeros((64, 64), np.float32)

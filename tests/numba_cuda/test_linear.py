@@ -1,4 +1,4 @@
-"""Linear layers on tensor cores, emulated: against float64, and the same bits whatever the tile."""
+"""Test linear layers on tensor cores, emulated: against float64, and that all tiles give the same bits."""
 
 import math
 
@@ -16,7 +16,7 @@ HOPPER = {
     "shared": linear_hopper.Tile(128, 32, 2),
     "alternate": linear_hopper.Tile(128, 32, 2, alternate=True),
 }
-"""The ways of LARGE, ALTERNATE and SMALL on narrow tiles."""
+"""Narrow tiles that work like LARGE, ALTERNATE and SMALL."""
 
 EXACT = {
     "identity": lambda x: x,
@@ -28,7 +28,7 @@ EXACT = {
 
 
 class Problem:
-    """Random operands, as bfloat16, and what comes of them in float64."""
+    """Random bfloat16 operands, and the exact results in float64."""
 
     def __init__(self, N, M, K, seed=0):
         rng = np.random.default_rng(seed)
@@ -43,7 +43,7 @@ class Problem:
 
     def run(self, tile, activation="identity", residual=False, late=True, grid=1):
         (N, K), M = self.x.shape, len(self.w)
-        # With a residual the sum takes its place, as in an encoder; without one, what is not written stays NaN.
+        # The sum overwrites the residual, as in an encoder. Without a residual, elements that are not written stay NaN.
         out = self.residual.copy() if residual else np.full((N, M), 0x7FFF, np.uint16)
         addend = out if residual else np.zeros((1, 1), np.float32)
         if isinstance(tile, linear.Tile):
@@ -62,7 +62,7 @@ def assert_close(out, exact, rounding):
 
 
 BFLOAT16 = 2**-8 * 1.001
-"""Half a unit in the last place, and a little."""
+"""Slightly more than half a unit in the last place."""
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["late", "early"])

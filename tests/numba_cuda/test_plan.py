@@ -1,4 +1,4 @@
-"""Whole forward passes on the emulated device, by the code that runs on a GPU."""
+"""Test whole forward passes on the emulated device, with the code that runs on a GPU."""
 
 from dataclasses import fields, replace
 from functools import partial
@@ -76,7 +76,7 @@ class RoundedOps(ReferenceOps):
 
 @pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 32), ((9, 0), 64)], ids=str)
 def test_bfloat16(capability, d):
-    """mma.sync throughout; wgmma for linear maps; and for attention, where the heads suit it."""
+    """Cases: mma.sync for everything; wgmma for linear maps; wgmma for attention too, if the head width allows it."""
     config = replace(SMALL, head_width=d)
     batch = make_batch(config, [3, 0, 9])
     out = make_plan(config, "bfloat16", capability=capability).forward(batch)
@@ -86,7 +86,10 @@ def test_bfloat16(capability, d):
 
 
 def test_neighbours_do_not_matter():
-    """Alone and between others. On a GPU to the last bit; NumPy, which multiplies here, has its own order of sums."""
+    """A sequence gives the same result alone and between others.
+
+    On a GPU the bits are equal; NumPy, which multiplies here, has its own order of sums.
+    """
     plan = make_plan(SMALL, "bfloat16")
     batch = make_batch(SMALL, [3, 12, 1])
     rows = slice(3, 15)
@@ -96,7 +99,7 @@ def test_neighbours_do_not_matter():
 
 
 def test_groups_share_the_memory_and_keep_apart():
-    """Three groups in two slots, of which the last has the first one's shape and replays its launches."""
+    """Three groups use two slots; the last group has the shape of the first and replays its launches."""
     plan = make_plan(BARE, max_tokens=3)
     batch = make_batch(BARE, [3, 0, 2, 1, 1], embeds=True)
     out = plan.forward(batch)
@@ -113,7 +116,7 @@ class OnlyPools(CudaPlan):
 
 
 def test_encode_pools_on_the_device(monkeypatch):
-    """Two modes side by side, without a prompt's tokens, of two batches."""
+    """Two batches are pooled with two modes side by side, without the tokens of a prompt."""
     model = random_model(tiny_text(pooling=("max", "mean"), include_prompt=False), num_layers=1)
     backend = SimpleNamespace(name="emulated", prepare=partial(OnlyPools, EmulatedDevice()))
     expected = Engine(model, backend="reference")
@@ -157,13 +160,13 @@ def test_the_emulated_device_takes_no_launch_that_a_gpu_would_not(grid, argument
 
 
 def test_activations():
-    """Every one that a model's configuration may name has a kernel in both precisions."""
+    """Every activation that a model's configuration may name has a kernel in both precisions."""
     assert set(NAMES) <= set(ACTIVATIONS)
     assert set(NAMES) <= set(EPILOGUES)
 
 
 RUN = {"bert", "camembert", "distilbert", "roberta", "xlm-roberta"}
-"""The families that run; none is refused."""
+"""The families that run; no family is refused."""
 
 
 def test_every_family_is_listed():
@@ -179,7 +182,7 @@ def test_families(family):
 
 
 def test_all_of_a_configuration_is_heeded():
-    """A new entry of ModelConfig has to be followed by the plan, or refused by name; then add it here."""
+    """The plan must follow a new field of ModelConfig or refuse it by name; then add the field here."""
     assert {field.name for field in fields(ModelConfig)} == {
         "family", "hidden_size", "num_layers", "num_heads", "head_width", "ffn_size", "vocab_size", "max_positions",
         "token_types", "embedding_norm", "position_offset", "pad_token_id", "norm_eps", "activation"}

@@ -1,4 +1,4 @@
-"""Norms, embeddings, gates and pooling, emulated, against the reference in float64."""
+"""Test norms, embeddings, gates and pooling, emulated, against the reference in float64."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 EPS = np.finfo(np.float32).eps
 PARTS = ("words", "positions", "token_types", "norm", "bfloat16")
-"""Of an embedding, any of which a model may lack."""
+"""The parts of an embedding; a model may lack any of them."""
 BF16 = 2.0**-8
-"""Half an ulp of bfloat16, at most, relative."""
+"""Relative rounding error of bfloat16: at most half an ulp."""
 
 
 def normal(seed, *shape):
@@ -22,7 +22,7 @@ def normal(seed, *shape):
 
 
 def guarded(rows, D, dtype):
-    """An array for results with a row after them that must stay as it is."""
+    """Return an array for results, followed by a row that must not change."""
     array = np.full((rows + 1, D), 12345, dtype)
     return array, array[:rows]
 

@@ -1,4 +1,4 @@
-"""Attention drawn at random: shapes, options, steep and flat scores, odd strides, and NaN where it must not show."""
+"""Draw random attention problems: shapes, options, steep and flat scores, odd strides, and NaN without effect."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LAYOUTS = ("plain", "transposed", "sliced", "reversed", "broadcast")
 
 @dataclass
 class Problem:
-    """The arguments of a call, and what its options hide."""
+    """The arguments of a call, and the keys that its options hide."""
 
     arrays: dict[str, np.ndarray]
-    """q, k, v, and the bias and mask if there are any."""
+    """q, k, v, and the bias and the mask if there are any."""
     options: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -24,14 +24,14 @@ class Problem:
         return (*self.arrays["q"].shape[:3], self.arrays["k"].shape[2])
 
     def call(self, attention, dtype=np.float32, **more):
-        """attention() of these arguments, the floats among them in that dtype."""
+        """Call attention() with these arguments, with the floats converted to that dtype."""
         # astype would undo the strides.
         arrays = {name: array if array.dtype in (bool, dtype) else array.astype(dtype)
                   for name, array in self.arrays.items()}  # fmt: skip
         return attention(**arrays, **self.options, **more)
 
     def seen(self) -> np.ndarray:
-        """bool [B,H,T,S]: what band, mask and lengths leave."""
+        """Return bool [B,H,T,S]: the keys that band, mask and lengths leave visible."""
         B, _, T, S = self.shape
         offset = np.broadcast_to(self.options.get("q_offset") or 0, B)[:, None, None, None]
         distance = np.arange(S) - np.arange(T)[:, None] - offset
@@ -49,7 +49,7 @@ class Problem:
         return seen & self.arrays["mask"] if "mask" in self.arrays else seen
 
     def steepness(self) -> float:
-        """The largest sum of magnitudes that a score is the sum of; it is off by about as many roundings of 1."""
+        """Return the largest sum of magnitudes of a score's terms; a score's error is about as many roundings of 1."""
         q, k = (np.abs(np.nan_to_num(self.arrays[name].astype(np.float64), posinf=0, neginf=0)) for name in "qk")
         scores = q @ np.repeat(k, q.shape[1] // k.shape[1], axis=1).swapaxes(2, 3)
         scores *= abs(self.options.get("scale", q.shape[3] ** -0.5))
@@ -59,7 +59,7 @@ class Problem:
 
 
 def lay_out(array: np.ndarray, layout: str, rng: np.random.Generator) -> np.ndarray:
-    """The same numbers, read-only, with strides of that kind; between them lies NaN, or True in a mask."""
+    """Return the same numbers, read-only, with strides of that kind; between them lies NaN, or True in a mask."""
     if layout == "transposed":
         order = rng.permutation(array.ndim)
         array = np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
@@ -80,7 +80,7 @@ def lay_out(array: np.ndarray, layout: str, rng: np.random.Generator) -> np.ndar
 
 @st.composite
 def problems(draw, longest: int = 150, widest: int = 70, nan_where_seen: bool = True) -> Problem:
-    """Any attention that `engine.ops.attention` describes, but for score_mod."""
+    """Draw any attention that `engine.ops.attention` describes, except score_mod."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     B, G, group = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
     T, S = draw(st.integers(0, longest)), draw(st.integers(0, longest))
@@ -88,7 +88,7 @@ def problems(draw, longest: int = 150, widest: int = 70, nan_where_seen: bool = 
     shape = (B, G * group, T, S)
     problem = Problem({name: rng.standard_normal(own, np.float32) for name, own in (
         ("q", (*shape[:3], d)), ("k", (B, G, S, d)), ("v", (B, G, S, e)))}, draw(options(B, T, S)))  # fmt: skip
-    # Scores from those that all round to 1 when exponentiated, to those of which one takes all the weight.
+    # Scores range from tiny ones, whose exponentials all round to 1, to scores of which one has all the weight.
     problem.arrays["q"] *= np.float32(draw(st.sampled_from((1.0, 1.0, 1e-30, 30.0, 1e4))))
     if draw(st.booleans()):
         problem.arrays["mask"] = rng.random(draw(broadcastable(shape))) < draw(st.sampled_from((0.02, 0.5, 0.9)))
@@ -108,7 +108,7 @@ def problems(draw, longest: int = 150, widest: int = 70, nan_where_seen: bool = 
 
 @st.composite
 def options(draw, B: int, T: int, S: int) -> dict[str, object]:
-    """Some of the options that are no arrays."""
+    """Draw some of the options that are not arrays."""
     side = st.none() | st.integers(0, 20)
     offset = st.integers(-T, S)
     everything = {
@@ -124,13 +124,13 @@ def options(draw, B: int, T: int, S: int) -> dict[str, object]:
 
 @st.composite
 def broadcastable(draw, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts to that one."""
+    """Draw a shape that broadcasts to the given one."""
     own = tuple(n if draw(st.booleans()) else 1 for n in shape)
     return own[draw(st.integers(0, next((i for i, n in enumerate(own) if n != 1), 3))) :]
 
 
 def plant(problem: Problem, names: list[str], rng: np.random.Generator, where_seen: bool) -> None:
-    """NaN and infinity where nobody looks, and if asked NaN in a key and a value that some do."""
+    """Write NaN and infinity where no query sees them and, if asked, NaN to a key and a value that some queries see."""
     B, H, T, S = problem.shape
     G = problem.arrays["k"].shape[1]
     seen = problem.seen()

@@ -1,4 +1,4 @@
-"""Wrong arguments give one error that says what was expected and what came; right ones may be empty or odd."""
+"""Test that wrong arguments give one error with the expected and the given value; valid ones may be empty or odd."""
 
 import numpy as np
 import pytest

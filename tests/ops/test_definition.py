@@ -1,4 +1,4 @@
-"""The reference's attention against the definition, written out with loops over numbers."""
+"""Test the reference's attention against the definition, written with loops over numbers."""
 
 import math
 
@@ -13,7 +13,7 @@ from .problems import problems
 
 def by_definition(q, k, v, *, scale=None, causal=False, window=None, mask=None, bias=None, softcap=0.0, kv_lengths=None,
                   q_offset=None, score_mod=None):  # fmt: skip
-    """What the description of `engine.ops.attention` says, one number after the other."""
+    """Compute attention as `engine.ops.attention` describes it, one number after the other."""
     (B, H, T, d), (_, G, S, e) = q.shape, v.shape
     everywhere = np.full((B, H, T, S), True)
     mask = everywhere if mask is None else everywhere & mask

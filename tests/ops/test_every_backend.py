@@ -1,6 +1,7 @@
-"""Every backend against the reference in float64, over random shapes, options and strides.
+"""Test every backend against the reference in float64, over random shapes, options and strides.
 
-The error may be a small multiple of what the reference makes in float32, and no NaN may show where there is none.
+The error may be a small multiple of the error of the reference in float32, and NaN may appear only where the reference
+has NaN.
 """
 
 import functools
@@ -19,7 +20,7 @@ THREADS = st.sampled_from((1, None))
 
 
 def assert_as_good(out, exact, naive, floor, factor=6.0):
-    """NaN where there is NaN, and else at most `factor` times the error of `naive`, or `floor`."""
+    """Assert equal positions of NaN, and an error of at most `factor` times the error of `naive`, or `floor`."""
     assert out.dtype == np.float32
     assert out.shape == exact.shape
     np.testing.assert_array_equal(np.isnan(out), np.isnan(exact))
@@ -28,12 +29,12 @@ def assert_as_good(out, exact, naive, floor, factor=6.0):
 
 
 def check_attention(backend, problem: Problem, threads=1, **more):
-    """`more` are options beside the problem's."""
+    """Check a problem on a backend; `more` are additional options."""
     exact = problem.call(ops.attention, np.float64, backend="reference", **more)
     naive = problem.call(ops.attention, backend="reference", **more)
     out = problem.call(ops.attention, backend=backend, threads=threads, **more)
     largest = np.abs(problem.arrays["v"]).max(initial=0.0, where=np.isfinite(problem.arrays["v"]))
-    # A sum of S terms in order is off by some sqrt(S) roundings, a weight by as many as its score.
+    # A sum of S terms in order has an error of about sqrt(S) roundings, and a weight as many as its score.
     roundings = 4 + problem.shape[3] ** 0.5 + problem.steepness()
     assert_as_good(out, exact, naive, EPS * largest * roundings)
     assert not out[~problem.seen().any(axis=3)].any()
@@ -70,7 +71,7 @@ def test_score_mod(backend, problem, which):
 
 
 class Draw:
-    """Arrays with numbers from a seed and strides of any kind."""
+    """Draws arrays with numbers from a seed and strides of any kind."""
 
     def __init__(self, data):
         self.data = data
@@ -84,7 +85,7 @@ class Draw:
         return self.data.draw(st.integers(least, most))
 
     def leading(self):
-        """Axes in front of the last."""
+        """Draw the axes before the last."""
         return self.data.draw(st.lists(st.integers(0, 9), max_size=3))
 
     def maybe(self, *shape):
@@ -101,14 +102,14 @@ def as_float64(value):
 
 
 def in_sizes(function, *arguments, activation=None, **options):
-    """The result with every number without its sign: what the sums come to whose roundings the function makes."""
+    """Return the result for the absolute values of all numbers: the size of the sums that the function rounds."""
     sizes = [np.abs(array) for array in arguments]
     options = {name: None if array is None else np.abs(array) for name, array in options.items()}
     return function(*sizes, **options, activation=activation and "relu", backend="reference")
 
 
 def check(backend, function, *arguments, roundings=4.0, operand=None, **options):
-    """So many roundings of the largest result, or operand of the last step, are granted in any case."""
+    """Check a function; `roundings` of the largest result, or of the given operand of the last step, are allowed."""
     exact = function(*map(as_float64, arguments), **as_float64(options), backend="reference")
     naive = function(*arguments, **options, backend="reference")
     out = function(*arguments, **options, backend=backend)
@@ -123,7 +124,7 @@ def test_norms(backend, data):
     D = draw.size()
     x = draw(*draw.leading(), D, scale=draw.one_of(1e-3, 1.0, 1e4)) + np.float32(draw.one_of(0, 10))
     eps = draw.one_of(1e-12, 1e-5, 0.1)
-    # The mean is off by roundings of x, which count by how small the deviations from it are.
+    # The mean has errors of roundings of x, which matter more the smaller the deviations from the mean are.
     deviation = np.sqrt(x.var(axis=-1, dtype=np.float64) + eps)
     roundings = 4 + 4 * (np.abs(x).max(axis=-1) / deviation).max(initial=0.0)
     weight, bias = draw.maybe(D), draw.maybe(D)

@@ -1,6 +1,7 @@
-"""`engine.ops` against torch, transformers and the ONNX reference; tests/golden/make_ops_golden.py made the values.
+"""Test `engine.ops` against torch, transformers and ONNX; tests/golden/make_ops_golden.py computed the values.
 
-In float64 on the reference, so that a wrong definition cannot hide in a tolerance, and in float32 on every backend.
+The tests run in float64 on the reference, so that a wrong definition cannot hide in a tolerance, and in float32 on
+every backend.
 """
 
 from pathlib import Path
@@ -19,14 +20,14 @@ def cases(prefix):
 
 
 def read(case):
-    """The values of a case by our names, plain numbers as such."""
+    """Return the values of a case by the engine's names; scalars are plain numbers."""
     ours = {"is_causal": "causal", "past": "q_offset"}
     values = {name.removeprefix(f"{case}/"): GOLDEN[name] for name in GOLDEN.files if name.startswith(f"{case}/")}
     return {ours.get(name, name): value if value.ndim else value.item() for name, value in values.items()}
 
 
 def check(backend, function, values, tolerance=1e-12):
-    """function(values, backend) against values["out"], in each precision that the backend has."""
+    """Compare function(values, backend) with values["out"], in each precision that the backend has."""
     expected = values.pop("out")
     for dtype in (np.float64, np.float32) if backend == "reference" else (np.float32,):
         inputs = {name: value.astype(dtype) if getattr(value, "dtype", None) in (np.float32, np.float64) else value
@@ -77,7 +78,7 @@ def test_t5_buckets(case):
     values = read(case)
     table = np.arange(values["buckets"], dtype=np.float32)[:, None]
     options = {"bidirectional": values["bidirectional"], "max_distance": values["max_distance"]}
-    # One query that stands 300 keys from the first sees all the distances from -300 to 300.
+    # One query at position 300 sees all distances from -300 to 300.
     bias = ops.relative_position_bias(table, 1, 601, query_offset=300, **options)
     np.testing.assert_array_equal(bias[0, 0, 0], values["out"])
 

@@ -1,4 +1,4 @@
-"""Attention takes memory for its result, not for its scores."""
+"""Test that attention allocates memory for its result, not for its scores."""
 
 import subprocess
 import sys
