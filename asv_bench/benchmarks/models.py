@@ -83,7 +83,7 @@ def load(path, threads):
     """Return an engine with exactly `threads` threads; if the machine has fewer, tell asv to skip the benchmark."""
     engine = Engine.load(path, threads=threads)
     if engine.threads != threads:
-        raise NotImplementedError(f"{threads} threads asked for, {engine.threads} to be had")
+        raise NotImplementedError(f"{threads} threads were requested, {engine.threads} are available")
     return engine
 
 

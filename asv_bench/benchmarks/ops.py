@@ -19,7 +19,7 @@ class Attention:
 
     def setup(self, library, kind, length, head_width):
         if kind != "full" and head_width != 64:
-            raise NotImplementedError("head widths are compared on full attention alone")
+            raise NotImplementedError("head widths are compared on full attention only")
         if library == "numpy" and numpy_bytes(length) > MOST_NUMPY_BYTES:
             raise NotImplementedError("the plain formula would take more than 1 GiB")
         self.case, self.attend = prepare(library, kind, length, head_width)

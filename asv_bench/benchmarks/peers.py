@@ -21,7 +21,7 @@ def load(model, pair):
     name, precision = pair.rsplit(", ", 1)
     folder = MODELS / model
     if not (folder / "hf").exists():
-        raise NotImplementedError("make peers makes the models")
+        raise NotImplementedError("the models are missing; `make peers` writes them")
     os.environ.update(environment(name, THREADS, MODELS))  # early enough: `peers` imports a library when it loads it
     try:
         return LIBRARIES[name](folder, precision, THREADS), folder

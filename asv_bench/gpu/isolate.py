@@ -23,9 +23,9 @@ def run_all(groups: list[str], seconds: float) -> tuple[dict[str, list[dict]], d
         checks = {group: pool.submit(run_group, group, seconds) for group in groups}
         verdicts = {f"{tool} {group}": pool.submit(sanitize, program, tool, group, seconds)
                     for tool in TOOLS for group in groups} if program else {}
-        told = {name: future.result() for name, future in verdicts.items()}
+        results = {name: future.result() for name, future in verdicts.items()}
         return ({group: future.result() for group, future in checks.items()},
-                told or {"compute-sanitizer": "not installed"})
+                results or {"compute-sanitizer": "not installed"})
 
 
 def run_group(group: str, seconds: float) -> list[dict]:
@@ -47,8 +47,8 @@ def sanitize(program: str, tool: str, group: str, seconds: float) -> str:
     status, out, error = _run([program, "--tool", tool, "--error-exitcode", str(FOUND), *checks], seconds)
     if status == 0:
         return "clean"
-    told = [line for line in (out + error).splitlines() if line.startswith("=========")]
-    return "found: " + " / ".join(told[:6]) if status == FOUND else _ended(status, seconds, error)
+    findings = [line for line in (out + error).splitlines() if line.startswith("=========")]
+    return "found: " + " / ".join(findings[:6]) if status == FOUND else _ended(status, seconds, error)
 
 
 def _run(command: list[str], seconds: float) -> tuple[int | None, str, str]:

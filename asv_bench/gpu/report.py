@@ -25,7 +25,7 @@ def text(numbers: dict) -> str:
     """Format all numbers as Markdown."""
     machine = ", ".join(f"{name} {value}" for name, value in numbers["machine"].items())
     lines = ["# The engine on a GPU", "", machine, "", *check_lines(numbers["checks"]), ""]
-    lines += [f"- {what}: {told}" for what, told in numbers["sanitizer"].items()]
+    lines += [f"- {run}: {result}" for run, result in numbers["sanitizer"].items()]
     for section, unit in UNITS.items():
         if rows := numbers.get(section):
             lines += ["", f"## {section}, {unit} by median time (by best time)", "", *grid(rows)]

@@ -166,7 +166,7 @@ class ZenTorch(PyTorch):
 
     def __init__(self, folder, precision, threads):
         if not has_avx512():
-            raise RuntimeError("zentorch optimises for CPUs with AVX-512 alone")
+            raise RuntimeError("zentorch optimises only for CPUs with AVX-512")
         super().__init__(folder, precision, threads)
         import zentorch  # noqa: F401  # the import registers the backend
 

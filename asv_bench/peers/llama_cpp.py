@@ -43,7 +43,7 @@ class LlamaCpp:
         path = str(folder / f"{precision}.gguf").encode()
         model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
         if not model:
-            raise RuntimeError(f"llama.cpp does not load {precision}.gguf")
+            raise RuntimeError(f"llama.cpp cannot load {precision}.gguf")
         options = llama_cpp.llama_context_default_params()
         options.n_ctx = options.n_batch = options.n_ubatch = LONGEST
         options.n_seq_max = CALL
@@ -51,7 +51,7 @@ class LlamaCpp:
         options.embeddings, options.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_NONE
         self.context = llama_cpp.llama_init_from_model(model, options)
         if not self.context:
-            raise RuntimeError("llama.cpp makes no context")
+            raise RuntimeError("llama.cpp cannot create a context")
         self.width = llama_cpp.llama_model_n_embd(model)
         self.batch = batch = llama_cpp.llama_batch_init(LONGEST, 0, 1)
         fields = batch.token, batch.pos, batch.n_seq_id, batch.logits

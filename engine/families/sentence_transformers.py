@@ -160,7 +160,7 @@ def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
                                "only 'SentenceTransformer' is")
     if values.get("truncate_dim") is not None:
         raise UnsupportedError(f"{path}: truncate_dim = {values['truncate_dim']!r} is not supported; remove it "
-                               "here and pass it to encode")
+                               "from this file and pass it to encode")
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise WeightsError(f"{path}: prompts must map names to texts, not {prompts!r}")

@@ -131,8 +131,8 @@ def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndar
     array = np.full(size, array) if array.ndim == 0 else array
     # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if array.shape != (size,) or (array.size and array.dtype.kind not in "iu"):
-        came = f"{array.dtype} {list(np.shape(value))}"
-        raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {came}")
+        given = f"{array.dtype} {list(np.shape(value))}"
+        raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {given}")
     wrong = (array < least) | (array > most)
     if wrong.any():
         b = int(wrong.argmax())

@@ -117,7 +117,8 @@ def _angles(
     """Return cos and sin for `rotary`, computed in float64: [T,r/2] or [B,T,r/2]."""
     r = d if width is None else integer("width", width, least=2)
     if r % 2 or r > d:
-        raise InputError(f"width must be even and at most d={d}, not {r}" + ("; it is d" if width is None else ""))
+        default = "; it is d by default" if width is None else ""
+        raise InputError(f"width must be even and at most d={d}, not {r}{default}")
     places = np.arange(shape[1]) if positions is None else np.asarray(positions)
     if places.size and places.dtype.kind not in "iuf":
         raise InputError(f"positions must be numbers [T] or [B,T], not {places.dtype}")

@@ -54,7 +54,7 @@ def list_members(data: mmap) -> list[Member]:
         member, position = _read_entry(data, position, directory, end)
         members.append(member)
     if position != end:
-        raise FormatError("the zip directory is longer or shorter than it says")
+        raise FormatError("the zip directory does not have the length that the end record states")
     if len({member.name for member in members}) != count:
         raise FormatError("two members of the archive have the same name")
     members.sort(key=lambda member: member.header)
@@ -68,7 +68,7 @@ def _find_directory(data: mmap) -> tuple[int, int, int]:
     """Return the number of entries, the start and the end of the central directory."""
     last = len(data) - _END.size
     if last < 0 or data[:2] != b"PK":
-        raise FormatError("not a zip archive")
+        raise FormatError("the file is not a zip archive")
     magic, *narrow, comment = _END.unpack_from(data, last)
     if magic != b"PK\5\6" or comment:
         raise FormatError("the zip end record is missing: the file is cut short or has bytes after its end")
@@ -79,11 +79,11 @@ def _find_directory(data: mmap) -> tuple[int, int, int]:
             raise FormatError("the two zip end records disagree")
     disk, first_disk, here, count, size, start = values
     if disk or first_disk or here != count:
-        raise FormatError("archives of several parts are not read")
+        raise FormatError("an archive of several parts is not supported")
     if start + size != end:
         raise FormatError("the zip directory is not where the end record says")
     if count > _MAX_MEMBERS:
-        raise FormatError(f"{count:,} members, at most {_MAX_MEMBERS:,} are read")
+        raise FormatError(f"the archive has {count:,} members; at most {_MAX_MEMBERS:,} are allowed")
     return count, start, end
 
 
@@ -119,7 +119,7 @@ def _read_entry(data: mmap, position: int, directory: int, end: int) -> tuple[Me
     if flags & ~(_STREAMED | _UTF8 | _DEFLATE_OPTIONS):
         raise FormatError(f"member {name!r} is encrypted or needs another zip feature (flags {flags:#06x})")
     if method not in (STORED, DEFLATED):
-        raise FormatError(f"member {name!r} has compression method {method}; stored and deflated members are read")
+        raise FormatError(f"member {name!r} has compression method {method}; it must be stored or deflated")
     size, compressed_size, header = _widen(data[extra_at:extra_at + extra_length], name, size, compressed_size, header)
     if disk or header + _LOCAL.size > directory:
         raise FormatError(f"member {name!r} lies outside the file")

@@ -91,8 +91,8 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         members = list_members(data)
         unpacked = sum(member.size for member in members if member.method != STORED)
         if unpacked > max(_FREE_INFLATION, _MAX_INFLATION * len(data)):
-            raise FormatError(f"its compressed members would unpack to {unpacked:,} bytes, more than weights in a "
-                              f"file of {len(data):,} bytes can")
+            raise FormatError(f"the compressed members would unpack to {unpacked:,} bytes, more than weights in a "
+                              f"file of {len(data):,} bytes can hold")
         return {_array_name(member): _read_member(data, member) for member in members}
 
 

@@ -5,7 +5,7 @@
 # height nor on how rows are assigned to tiles and threads.
 
 cdef enum TileKind:
-    LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a panel slice
+    LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a K block
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
     PAIRS               # LINEAR in bfloat16: two steps of depth lie side by side, b [depth/2][nv*VL][2]

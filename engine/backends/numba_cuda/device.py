@@ -92,8 +92,8 @@ class Gpu:
 
     def activate(self) -> None:
         if os.getpid() != self._process:
-            raise BackendUnavailable("CUDA does not survive a fork, and so no engine on a GPU does; start processes by "
-                                     "spawn, or fork before the first such engine is loaded")
+            raise BackendUnavailable("CUDA does not survive a fork, so a forked process cannot use this engine; start "
+                                     "processes with spawn, or fork before the first engine on a GPU is loaded")
         self._core.set_current()
 
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:

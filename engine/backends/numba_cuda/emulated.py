@@ -35,7 +35,8 @@ class EmulatedDevice:
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         if target.shape != source.shape or target.dtype != source.dtype:
-            raise emulate.EmulationError(f"a copy to {target.dtype} {target.shape} from {source.dtype} {source.shape}")
+            raise emulate.EmulationError(f"a copy from {source.dtype} {source.shape} does not fit the target, "
+                                         f"{target.dtype} {target.shape}")
         target[...] = source
 
     def launch(self, kernel: Kernel, grid: tuple[int, ...], *arguments: Any) -> None:

@@ -61,7 +61,7 @@ class BFloat16Products:
         problems += [f"{name} a multiple of 8, and this model's is {n}" for name, n in sizes.items() if n % 8]
         if problems:
             raise UnsupportedError(f"the cuda backend in bfloat16 needs {'; '.join(problems)}; precision='float32' "
-                                   "runs any, on slow kernels")
+                                   "runs any model, with slow kernels")
         self._dummy = device.allocate((1, 1), np.float32)
 
     def convert(self, weight: np.ndarray) -> np.ndarray:

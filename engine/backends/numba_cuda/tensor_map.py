@@ -35,6 +35,6 @@ def encode(pointer: int, rows: int, columns: int, box_rows: int) -> np.ndarray:
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
     if status != driver.CUresult.CUDA_SUCCESS:
-        raise BackendUnavailable(f"the CUDA driver made no tensor map for [{rows}, {columns}] in boxes of {box_rows} "
-                                 f"rows: {status}")
+        raise BackendUnavailable(f"the CUDA driver cannot make a tensor map for [{rows}, {columns}] in boxes of "
+                                 f"{box_rows} rows: {status}")
     return np.array([int(word) for word in encoded.opaque], np.uint64).view(np.uint8)

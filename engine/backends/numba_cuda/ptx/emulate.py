@@ -255,7 +255,7 @@ class _Cuda:
     @staticmethod
     def grid(dimensions: int) -> int:
         if dimensions != 1:
-            raise EmulationError("blocks have one dimension here")
+            raise EmulationError("the emulator supports blocks of one dimension only")
         block = current().block
         return block.index[0] * block.kernel.threads + current().number
 

@@ -37,7 +37,7 @@ class Barrier:
 
     def arrive(self) -> None:
         if self.pending == 0:
-            raise EmulationError("more threads arrive at an mbarrier than it was made for")
+            raise EmulationError("more threads arrive at an mbarrier than it expects")
         self.pending -= 1
         self.settle()
 
