@@ -80,6 +80,7 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	build/golden/bin/pip install -q -r tests/golden/requirements.txt
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_ops_golden.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_modernbert.py
 
 wheel: $(INSTALLED)  ## Build the wheel into dist/
 	rm -rf build/lib* build/temp*
