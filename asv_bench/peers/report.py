@@ -14,18 +14,19 @@ def table(numbers: dict) -> str:
     machine, text = numbers["machine"], numbers["text"]
     limits = ", ".join(f"{value:,.0f} in {precision}" for precision, value in numbers["peak"].items())
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
-    lines = ["# The engine and its peers", "", "Made by `make peers`; the numbers are in peers.json.", ""]
+    lines = ["# The engine and its peers", "", "`make peers` writes this page from the numbers in peers.json.", ""]
     if numbers["quick"]:
-        lines += ["**A quick run, to see that everything works. Its times mean nothing.**", ""]
+        lines += ["**This was a quick run, to see that everything works. Its times mean nothing.**", ""]
     lines += [
-        f"{machine['cpu']}, {machine['threads']} threads, {machine['date']}; the engine on {machine['engine runs']}. "
-        f"Measured limits of the machine, in 10^9 operations a second: {limits}. {versions}, "
-        f"Python {machine['python']}.",
+        f"- Machine: {machine['cpu']}, {machine['threads']} threads, {machine['date']}.",
+        f"- The engine runs {machine['engine runs']}.",
+        f"- Measured peak of the machine, in 10^9 operations a second: {limits}.",
+        f"- Versions: {versions}, Python {machine['python']}.",
         "",
-        "Each cell: median time (best time), the share of the measured limit of the precision that the median is, "
-        "and the mean cosine of the vectors to those of PyTorch in float32. The fastest median is bold. The last "
-        "line is the fastest peer's median over the engine's (and best time over best time): above 1 the engine is "
-        "ahead.",
+        "Each cell shows the median time (and the best time), the speed of the median as a share of the measured "
+        "peak in this precision, and the mean cosine between the vectors and those of PyTorch in float32. The "
+        "fastest median is bold. The last row shows how many times as long as the engine the fastest other library "
+        "takes, by medians (and by best times). Above 1, the engine is ahead.",
         "",
     ]
     for model, cases in CASES.items():
@@ -87,28 +88,36 @@ def notes(numbers: dict) -> list[str]:
     """Describe the method of the measurement."""
     text = numbers["text"]
     lines = [
-        "Every library has a process of its own, which sleeps until its threads are at rest while the others have "
-        "their turn; in each turn one call is not counted, then a few are. From NumPy token ids to float32 NumPy "
-        "vectors of all tokens. The share counts 2mnk for each product and nothing else.",
-        f"Text: {text['sentences']} paragraphs of the docstrings of Python's standard library, {text['tokens']:,} "
-        f"tokens (median {text['median']:.0f}, 95 % below {text['95 %']:.0f}, longest {text['longest']}); sentences "
-        f"a second, the tokenizer included, to pooled vectors of length 1. Peers get batches of {BATCH} sentences "
-        "sorted by length; the engine and sentence-transformers make their own.",
-        "ONNX Runtime runs the graph that its transformer optimiser fuses; int8 is quantised dynamically, per channel "
-        "(weights of 7 bits where the CPU lacks VNNI, as its documents advise). OpenVINO has the latency hint and "
-        "the precision as a hint; int8 is NNCF's for transformers, with SmoothQuant. CTranslate2 quantises at load. "
-        "PyTorch uses SDPA in inference mode; compiled, its weights are frozen and each uniform shape is compiled, "
-        "text once with dynamic shapes; zentorch is a compiler for it, on CPUs with AVX-512. llama.cpp is compiled for "
-        "this CPU and reads GGUF files, int8 being Q8_0; sentences go to it by 128 tokens a call, as more are slower.",
-        "BERT-base has random weights of the scale of a real model's; MiniLM is the real all-MiniLM-L6-v2.",
-        f"A case that would take a library over {LONGEST:.0f} s a call is left out.",
+        "Every library runs in its own process. The processes take turns. After its turn, a process sleeps, and the "
+        "next turn starts when its threads are at rest. In each turn the first call is not counted; a few calls "
+        "after it are.",
+        "A call starts with token ids in NumPy and ends with the float32 vectors of all tokens in NumPy. The share "
+        "of the peak counts 2mnk operations for each GEMM, and nothing else.",
+        f"Text: {text['sentences']} paragraphs from the docstrings of Python's standard library, {text['tokens']:,} "
+        f"tokens (median {text['median']:.0f}, 95 % below {text['95 %']:.0f}, longest {text['longest']}). The unit is "
+        "sentences a second. The tokenizer is included, and the results are pooled vectors of length 1. The other "
+        f"libraries get batches of {BATCH} sentences, sorted by length. The engine and sentence-transformers make "
+        "their own batches.",
+        "ONNX Runtime runs the graph of its transformer optimiser. Its int8 is quantised dynamically, per channel, "
+        "with weights of 7 bits where the CPU lacks VNNI, as its documents advise.",
+        "OpenVINO gets the latency hint and the precision as a hint. Its int8 is that of NNCF for transformers, with "
+        "SmoothQuant.",
+        "CTranslate2 quantises when it loads the model.",
+        "PyTorch uses SDPA in inference mode. Where it is compiled, its weights are frozen, each uniform shape is "
+        "compiled for itself, and text is compiled once with dynamic shapes. zentorch is a compiler for PyTorch on "
+        "CPUs with AVX-512.",
+        "llama.cpp is compiled for this CPU and reads GGUF files; its int8 is Q8_0. It gets sentences by 128 tokens "
+        "a call, because larger calls are slower.",
+        "BERT-base has random weights of the scale of a real model. MiniLM is the real all-MiniLM-L6-v2.",
+        f"A case is left out where a library would take more than {LONGEST:.0f} s a call.",
     ]
     if any(row["library"].endswith(LIFTED) for row in numbers["rows"]):
         lines.append(
-            f"{LIFTED.strip(' ()')}: PyTorch's float32 products are MKL's, which takes a slower path on a CPU that is "
-            "not Intel's; here a one-line library, preloaded, tells it otherwise. Nobody gets this by default."
+            f"{LIFTED.strip(' ()')}: PyTorch computes float32 GEMMs with MKL, and MKL takes a slower path on a CPU "
+            "that is not from Intel. Here a preloaded library of one line tells MKL that the CPU is from Intel. "
+            "PyTorch does not do this by default."
         )
-    return ["## How", "", *(f"- {line}" for line in lines)]
+    return ["## How we measured", "", *(f"- {line}" for line in lines)]
 
 
 def draw(numbers: dict, path) -> None:
