@@ -1,7 +1,7 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
-.PHONY: help test test-cuda demo lint asan emulate bench plot peers golden wheel clean
+.PHONY: help test test-cuda demo lint asan emulate bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -81,6 +81,12 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_ops_golden.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_modernbert.py
+
+# pdoc reads the Python source, so the kernels need not be compiled.
+docs:  ## Write the API reference into build/docs-site
+	$(PYTHON) -m venv build/docs
+	build/docs/bin/pip install -q -r docs/requirements.txt
+	build/docs/bin/python docs/make_api.py build/docs-site
 
 wheel: $(INSTALLED)  ## Build the wheel into dist/
 	rm -rf build/lib* build/temp*
