@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .config import ModelConfig, TextConfig
+from .config import NEW_IN_VERSION_2, ModelConfig, TextConfig
 from .errors import UnsupportedError, WeightsError
 from .families import Family, get_family
 from .families.sentence_transformers import find_modules, read_text
@@ -22,8 +22,8 @@ from .weights.npz import read_npz, write_npz
 from .weights.safetensors import read_safetensors, read_shards
 
 FORMAT = "encoder-engine"
-VERSION = 1
-"""Of the `.npz`; raised when an older engine would read a new file wrongly. (It refuses int8 by the dtype.)"""
+VERSION = 2
+"""The newest version of the `.npz`. A file states the lowest version that can hold its model, for older engines."""
 
 _NO_SAFETENSORS = """no model.safetensors. A pytorch_model.bin is a pickle, which can run code when it is read, and is \
 therefore never read here. Convert it once, where torch is installed:
@@ -88,13 +88,18 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     """
     check(model.config, model.weights, "the model to save")
     weights = {name: model.weights[name] for name in expected_shapes(model.config, model.weights)}
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model.config.to_json()}
+    document: dict[str, Any] = {"format": FORMAT, "version": _version(model.config), "model": model.config.to_json()}
     arrays = {}
     if model.text is not None:
         document["text"] = model.text.to_json()
         arrays["tokenizer"] = np.frombuffer(model.text.tokenizer_json, np.uint8)
     arrays["config"] = np.frombuffer(json.dumps(document, indent=1).encode(), np.uint8)
     write_npz(path, arrays | weights)
+
+
+def _version(config: ModelConfig) -> int:
+    """Return the lowest version of the `.npz` that can hold a model of this configuration."""
+    return VERSION if config.to_json().keys() & set(NEW_IN_VERSION_2) else 1
 
 
 def _read_file(path: Path) -> Model:
@@ -153,13 +158,14 @@ def _read_folder(folder: Path) -> Model:
     with within(home / "config.json"):
         family = get_family(values)
         config = family.read_config(values)
-    return Model(config, _read_tensors(home, family), read_text(modules, config))
+    weights = family.NAMES.split(_read_tensors(home, family), config)
+    return Model(config, weights, read_text(modules, config))
 
 
 def _read_tensors(folder: Path, family: Family) -> dict[str, np.ndarray]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
-        return read_safetensors(single, family.rename)
+        return read_safetensors(single, family.NAMES.rename)
     if index.is_file():
-        return read_shards(index, family.rename)
+        return read_shards(index, family.NAMES.rename)
     raise WeightsError(f"{folder}: {_NO_SAFETENSORS.format(folder=str(folder))}")

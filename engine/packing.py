@@ -80,6 +80,8 @@ def pack(
         _check_below(config.token_types, "token type", types, layout)
     if ids is not None:
         _check_below(config.vocab_size, "token id", ids, layout)
+    if any(kind.window is not None for kind in config.attention_kinds):
+        _refuse_holes(layout)
     positions = _positions(config, layout, ids, position_ids)
     return Batch(
         cu_seqlens=layout.cu_seqlens,
@@ -192,15 +194,40 @@ def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, posi
         before = _before(counted)
         positions = counted * (before[1:] - _spread(before[layout.starts[:-1]], layout)) + config.position_offset - 1
     else:
-        positions = np.arange(layout.starts[-1]) - _spread(layout.starts[:-1], layout) + config.position_offset
+        # Rotary positions count from the first real token, so that padding on the left does not change any bit.
+        firsts = layout.starts[:-1] if config.position_table else _real_bounds(layout)[0]
+        positions = np.arange(layout.starts[-1]) - _spread(firsts, layout) + config.position_offset
     wrong = _first_wrong(config.max_positions, positions, layout)
     if wrong is not None:
         sequence, place = layout.place(wrong)
+        limit = "this model's position table" if config.position_table else "this model"
         raise InputError(
             f"sequence {sequence} is too long: token {place} (counted from 0) is beyond the {config.max_tokens} tokens "
-            "that this model's position table allows; shorten it"
+            f"that {limit} allows; shorten it"
         )
     return positions
+
+
+def _real_bounds(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+    """Return the index of each sequence's first real token and the index after its last one: int64 [B] each.
+
+    They are equal for a sequence without real tokens.
+    """
+    if layout.real is None:
+        return layout.starts[:-1], layout.starts[1:]
+    before, tokens = _before(layout.real)[layout.starts], np.append(np.flatnonzero(layout.real), 0)
+    some = before[1:] > before[:-1]
+    return (np.where(some, tokens[before[:-1]], layout.starts[:-1]),
+            np.where(some, tokens[before[1:] - 1] + 1, layout.starts[:-1]))
+
+
+def _refuse_holes(layout: Layout) -> None:
+    """Raise `InputError` for padding between real tokens: a window would have to count it."""
+    first, last = _real_bounds(layout)
+    holes = last - first != np.diff(layout.cu_seqlens)
+    if holes.any():
+        raise InputError(f"sequence {int(holes.argmax())} has padding between real tokens, which would change the "
+                         "windows of this model's attention; pad at the ends only, or pass a list of sequences")
 
 
 def _before(flags: np.ndarray) -> np.ndarray:

@@ -59,31 +59,31 @@ def test_every_family_is_tested():
 @pytest.mark.parametrize("family", NAMES)
 def test_names_with_and_without_prefix(family):
     prefix, names = NAMES[family]
-    assert {name: FAMILIES[family].rename(name) for name in names} == names
-    assert {name: FAMILIES[family].rename(prefix + name) for name in names} == names
+    assert {name: FAMILIES[family].NAMES.rename(name) for name in names} == names
+    assert {name: FAMILIES[family].NAMES.rename(prefix + name) for name in names} == names
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_names_and_shapes_are_complete(family):
     config = FAMILIES[family].read_config(CONFIGS[family])
-    renamed = {FAMILIES[family].rename(name): array.shape for name, array in hf_tensors(family).items()}
+    renamed = {FAMILIES[family].NAMES.rename(name): array.shape for name, array in hf_tensors(family).items()}
     assert renamed == expected_shapes(config)
 
 
 @pytest.mark.parametrize("family", LEFT_OUT)
 def test_heads_and_buffers_are_left_out(family):
-    assert [name for name in LEFT_OUT[family] if FAMILIES[family].rename(name) is not None] == []
+    assert [name for name in LEFT_OUT[family] if FAMILIES[family].NAMES.rename(name) is not None] == []
 
 
 def test_the_older_names_of_norms():
-    assert FAMILIES["bert"].rename("bert.embeddings.LayerNorm.gamma") == "embeddings.norm.weight"
-    assert FAMILIES["bert"].rename("encoder.layer.3.output.LayerNorm.beta") == "layers.3.ffn.norm.bias"
+    assert FAMILIES["bert"].NAMES.rename("bert.embeddings.LayerNorm.gamma") == "embeddings.norm.weight"
+    assert FAMILIES["bert"].NAMES.rename("encoder.layer.3.output.LayerNorm.beta") == "layers.3.ffn.norm.bias"
 
 
 @pytest.mark.parametrize("name", ["encoder.layer.0.crossattention.self.query.weight", "embeddings.word_embeddings.bias",
                                   "encoder.layer.x.output.dense.weight", "encoder.layer.0.output.dense.scale", "foo"])
 def test_unknown_names_stay_as_they_are(name):
-    assert FAMILIES["bert"].rename(name) == name
+    assert FAMILIES["bert"].NAMES.rename(name) == name
 
 
 def test_bert_config():

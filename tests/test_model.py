@@ -96,7 +96,7 @@ def test_a_file_exported_by_hand(tmp_path):
     ("[]", WeightsError, "expected a JSON object, found list"),
     (document(format="other"), WeightsError, "must state the format 'encoder-engine'"),
     (document(version="1"), WeightsError, "must state the format"),
-    (document(version=2), UnsupportedError, "version 2 is newer than 1.*upgrade encoder-engine"),
+    (document(version=3), UnsupportedError, "version 3 is newer than 2.*upgrade encoder-engine"),
     (document(version=0), WeightsError, "must have format, version, model"),
     (document(extra=1), WeightsError, "must have format, version, model and perhaps text, not extra"),
     ({"format": FORMAT, "version": 1}, WeightsError, "must have format, version, model"),

@@ -60,7 +60,7 @@ def write_hf_folder(model, folder):
         "vocab_size": config.vocab_size, "max_position_embeddings": config.max_positions,
         "type_vocab_size": config.token_types,
     }))  # fmt: skip
-    tensors = {hf_name: model.weights[bert.rename(hf_name)] for hf_name in hf_names(config)}
+    tensors = {hf_name: model.weights[bert.NAMES.rename(hf_name)] for hf_name in hf_names(config)}
     header, end = {}, 0
     for name, array in tensors.items():
         header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [end, end + array.nbytes]}

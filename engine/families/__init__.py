@@ -1,8 +1,7 @@
 """Convert the config and the tensor names of Hugging Face models to the engine's own, family by family.
 
-A family is a module with two functions: `read_config(values) -> ModelConfig` and `rename(name) -> str | None`. `rename`
-returns None for a tensor that the encoder does not use. To add a family, write its module and enter its model_type in
-FAMILIES below.
+A family is a module with a function `read_config(values) -> ModelConfig` and a table `NAMES` of its tensor names. To
+add a family, write its module and enter its model_type in FAMILIES below.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from typing import Any, Protocol
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError
 from . import bert, distilbert, roberta
+from .fields import Names
 
 
 class Family(Protocol):
-    """The functions that a family's module provides."""
+    """What a family's module provides."""
+
+    NAMES: Names
 
     def read_config(self, values: dict[str, Any]) -> ModelConfig:
         """Return the architecture that the contents of a config.json describe."""
-
-    def rename(self, name: str) -> str | None:
-        """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged."""
 
 
 FAMILIES: dict[str, Family] = {

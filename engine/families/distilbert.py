@@ -30,8 +30,6 @@ NAMES = Names(
               "qa_outputs.", "embeddings.position_ids"),
 )
 
-rename = NAMES.rename
-
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError
+from ..parameters import expected_shapes
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -39,6 +43,38 @@ def number(values: dict[str, Any], key: str, default: float) -> float:
     if type(value) not in (int, float):
         raise WeightsError(f"{key} must be a number, not {value!r}")
     return float(value)
+
+
+def boolean(values: dict[str, Any], key: str, default: bool) -> bool:
+    """Return the boolean under `key`, or transformers' own default if the config lacks the key."""
+    value = values.get(key, default)
+    if type(value) is not bool:
+        raise WeightsError(f"{key} must be true or false, not {value!r}")
+    return value
+
+
+def rotary_theta(values: dict[str, Any], kind: str, key: str, default: float) -> float:
+    """Return the base of the rotary embedding of one kind of layer, from either dialect of config.json.
+
+    New configs have `rope_parameters[kind]["rope_theta"]`, old ones have it under `key`; an absent number is `default`.
+    Raises `UnsupportedError` for scaled positions, and `WeightsError` where the dialects disagree.
+    """
+    if values.get("rope_scaling") is not None:
+        raise UnsupportedError(f"rope_scaling {str(values['rope_scaling'])[:80]} is not supported; only null is")
+    ropes = values.get("rope_parameters")
+    rope = ropes.get(kind) if isinstance(ropes, dict) else ropes
+    if not isinstance(rope, dict | None):
+        raise WeightsError(f"rope_parameters must map {kind} to an object, not {str(rope)[:80]}")
+    rope = rope or {}
+    if rope.get("rope_type", "default") != "default" or rope.keys() - {"rope_type", "rope_theta"}:
+        raise UnsupportedError(f"rope_parameters of {kind} are {str(rope)[:80]}; only rope_type 'default' with a "
+                               "rope_theta is supported")
+    theta = number(rope, "rope_theta", number(values, key, default))
+    if values.get(key, theta) != theta:
+        raise WeightsError(f"{key} {values[key]} and the rope_theta {theta} in rope_parameters of {kind} disagree")
+    if not theta > 0.0:
+        raise WeightsError(f"{key} must be above 0, not {theta}")
+    return theta
 
 
 def activation(values: dict[str, Any], key: str) -> str:
@@ -80,6 +116,25 @@ class Names:
     """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
     left_out: tuple[str, ...]
     """Prefixes of the names of task heads and buffers, which the encoder does not use."""
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Linear maps whose rows lie in one tensor, in this order, by the name that `layer` gives to the tensor."""
+
+    def split(self, weights: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
+        """Return renamed tensors with the joined ones cut into their linear maps, as views.
+
+        A tensor whose rows are not those of its maps stays whole, and is then reported as unexpected.
+        """
+        shapes, split = expected_shapes(config), {}
+        for name, array in weights.items():
+            layer, _, kind = name.rpartition(".")
+            prefix = next((layer.removesuffix(joined) for joined in self.joined if layer.endswith(f".{joined}")), layer)
+            maps = [f"{prefix}{part}.{kind}" for part in self.joined.get(layer.removeprefix(prefix), ())]
+            rows = [shapes.get(part, (0,))[0] for part in maps]
+            if not maps or sum(rows) != len(array):
+                split[name] = array
+            else:
+                split.update(zip(maps, np.split(array, np.cumsum(rows)[:-1]), strict=True))
+        return split
 
     def rename(self, name: str) -> str | None:
         """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged."""

@@ -15,8 +15,6 @@ NAMES = replace(
               "embeddings.position_ids", "embeddings.token_type_ids"),
 )
 
-rename = NAMES.rename
-
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""

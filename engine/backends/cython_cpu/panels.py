@@ -92,7 +92,7 @@ class Packer:
         return packed
 
     def _rows(self, name: str, x: Buffer) -> tuple[np.ndarray, np.ndarray]:
-        """Return a weight [N,K] in the plan's precision with inputs padded as x is, and each row's scale (int8) or 1."""
+        """Return a weight [N,K] in the plan's precision, padded as x is, and the scale of each row: 1 but in int8."""
         weight, scale = self._rounded(name, x.heads or 1)
         if x.heads:
             width = x.width // x.heads
