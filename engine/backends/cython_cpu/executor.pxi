@@ -92,8 +92,9 @@ cdef class Executor:
         """out = the map of x, plus the buffer `residual` unless it is -1, or gated: see `multiply_panels`."""
         cdef Instruction* op = self.append(MULTIPLY, meets, x, out, map)
         op.linear, op.residual, op.gated = map.y, residual, gated
-        if gated:       # the gate applies the activation itself
+        if gated:
             self.machine.gated = True
+            op.activation, op.linear.activation = map.y.activation, IDENTITY
 
     def rotate(self, int x, const float[:, ::1] cos, const float[:, ::1] sin, Py_ssize_t d, bint interleaved, *,
                bint meets):

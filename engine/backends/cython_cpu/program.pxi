@@ -39,6 +39,7 @@ cdef struct Instruction:
     bint stored                 # NORM: out is the caller's array
     Linear linear               # CONVERT, MULTIPLY
     bint gated                  # each panel holds columns of the gate, then the same columns that they multiply
+    int activation              # of the gate
     Rotary rotary               # ROTATE: the angles of position 0
     int k                       # ATTEND: q is x
     int v
@@ -220,7 +221,7 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
     for panel in range(panels * rank // size, panels * (rank + 1) // size):
         width = min(op.linear.N - panel * NR, NR) // 2
         product.multiply(&op.linear, a, a_stride, at.block.ranges + (first - at.origin), M, NULL, &half, panel, panel + 1)
-        m.kernels.gate(op.linear.activation, scratch, NR, scratch + width, NR, out.data + panel * (NR // 2), out.stride, M,
+        m.kernels.gate(op.activation, scratch, NR, scratch + width, NR, out.data + panel * (NR // 2), out.stride, M,
                        width)
 
 
