@@ -39,8 +39,20 @@ DISTILBERT_NAMES = {
     "transformer.layer.0.ffn.lin2.bias": "layers.0.ffn.down.bias",
     "transformer.layer.0.output_layer_norm.bias": "layers.0.ffn.norm.bias",
 }
+MODERNBERT_NAMES = {
+    "embeddings.tok_embeddings.weight": "embeddings.word",
+    "embeddings.norm.weight": "embeddings.norm.weight",
+    "final_norm.bias": "final_norm.bias",
+    "layers.21.attn_norm.weight": "layers.21.attention.norm.weight",
+    "layers.0.attn.Wqkv.weight": "layers.0.attention.qkv.weight",
+    "layers.0.attn.Wo.bias": "layers.0.attention.output.bias",
+    "layers.0.mlp_norm.weight": "layers.0.ffn.norm.weight",
+    "layers.0.mlp.Wi.weight": "layers.0.ffn.gate_up.weight",
+    "layers.0.mlp.Wo.weight": "layers.0.ffn.down.weight",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
-         "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES)}
+         "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
+         "modernbert": ("model.", MODERNBERT_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

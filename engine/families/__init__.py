@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError
-from . import bert, distilbert, roberta
+from . import bert, distilbert, modernbert, roberta
 from .fields import Names
 
 
@@ -27,6 +27,7 @@ FAMILIES: dict[str, Family] = {
     "bert": bert,
     "camembert": roberta,
     "distilbert": distilbert,
+    "modernbert": modernbert,
     "roberta": roberta,
     "xlm-roberta": roberta,
 }

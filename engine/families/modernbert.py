@@ -1,0 +1,92 @@
+"""ModernBERT (Warner et al. 2024, arXiv 2412.13663): pre-norm, rotary positions, a gate, and windows in most layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
+from ..errors import UnsupportedError, WeightsError
+from .fields import Names, activation, boolean, head_width, integer, number, refuse_variants, rotary_theta
+
+NAMES = Names(
+    prefix="model.",
+    embeddings={
+        "embeddings.tok_embeddings.weight": "embeddings.word",
+        "embeddings.norm.weight": "embeddings.norm.weight",
+        "embeddings.norm.bias": "embeddings.norm.bias",
+        "final_norm.weight": "final_norm.weight",
+        "final_norm.bias": "final_norm.bias",
+    },
+    layers="layers.",
+    layer={
+        "attn_norm": "attention.norm",
+        "attn.Wqkv": "attention.qkv",
+        "attn.Wo": "attention.output",
+        "mlp_norm": "ffn.norm",
+        "mlp.Wi": "ffn.gate_up",
+        "mlp.Wo": "ffn.down",
+    },
+    left_out=("head.", "decoder.", "classifier."),
+    joined={
+        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+        "ffn.gate_up": ("ffn.gate", "ffn.up"),
+    },
+)
+
+KINDS = ("full_attention", "sliding_attention")
+"""The kinds of layers, by their names in `layer_types`."""
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes, in transformers' old or new dialect, or in both.
+
+    Raises `WeightsError` or `UnsupportedError`.
+    """
+    # transformers ignores this key, and folders of the family have several values of it.
+    refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
+    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    num_layers, local = integer(values, "num_hidden_layers", 22), integer(values, "local_attention", 128)
+    if local < 0:
+        raise UnsupportedError(f"local_attention {local} is not supported; it is a width of 0 or more")
+    attention_bias, mlp_bias = boolean(values, "attention_bias", False), boolean(values, "mlp_bias", False)
+    return ModelConfig(
+        family="modernbert",
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        head_width=head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "intermediate_size", 1152),
+        vocab_size=integer(values, "vocab_size", 50368),
+        max_positions=integer(values, "max_position_embeddings", 8192),
+        position_table=False,
+        pad_token_id=integer(values, "pad_token_id", 50283),
+        norm_eps=number(values, "norm_eps", 1e-5),
+        norm_place="pre",
+        norm_bias=boolean(values, "norm_bias", False),
+        first_attention_norm=False,
+        biases=(*LINEAR_MAPS[:4] * attention_bias, *LINEAR_MAPS[4:] * mlp_bias),
+        activation=activation(values, "hidden_activation"),
+        gated=True,
+        attention_kinds=(
+            AttentionKind(None, rotary_theta(values, KINDS[0], "global_rope_theta", 160000.0)),
+            AttentionKind(local // 2, rotary_theta(values, KINDS[1], "local_rope_theta", 10000.0)),
+        ),
+        layer_kinds=tuple(_layer_kinds(values, num_layers)),
+    )
+
+
+def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:
+    """Return the index in `KINDS` of each layer; one in `global_attn_every_n_layers` is global, from layer 0 on."""
+    types = values.get("layer_types")
+    every = integer(values, "global_attn_every_n_layers", 3)
+    if every < 1:
+        raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {every}")
+    by_number = [int(i % every != 0) for i in range(min(num_layers, 10_000))]
+    if types is None:
+        return by_number
+    if not isinstance(types, list) or len(types) != num_layers or not all(name in KINDS for name in types):
+        raise WeightsError(f"layer_types must be a list of {num_layers} names, {' or '.join(KINDS)}, not {str(types)[:80]}")
+    kinds = [KINDS.index(name) for name in types]
+    if "global_attn_every_n_layers" in values and kinds != by_number:
+        raise WeightsError(f"layer_types and global_attn_every_n_layers {every} disagree; remove the wrong one")
+    return kinds
