@@ -29,21 +29,32 @@ def run(kernels, q, k, v, scale, **options):
     return np.array(out)
 
 
+FAR = 2**40
+
+
 def strided(x, extra):
     wide = np.full((len(x), x.shape[1] + extra), np.nan, np.float32)
     wide[:, : x.shape[1]] = x
     return wide[:, : x.shape[1]]
 
 
-def check(kernels, T, S, d, e, seed=0, sharpness=1.0):
+def check(kernels, T, S, d, e, seed=0, sharpness=1.0, low=-FAR, high=FAR, softcap=0.0, bias=None, mask=None):
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal(shape, np.float32) for shape in ((T, d), (S, d), (S, e)))
     q *= np.float32(sharpness)
     scale = d**-0.5
-    out = run(kernels, strided(q, 5), strided(k, 3), strided(v, 2), scale)
+    out = run(kernels, strided(q, 5), strided(k, 3), strided(v, 2), scale, low=low, high=high, softcap=softcap, bias=bias,
+              mask=mask)
     scores = scale * q.astype(np.float64) @ k.T.astype(np.float64)
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
+    t, s = np.arange(T)[:, None], np.arange(S)
+    seen = (t + low <= s) & (s < t + high) & (True if mask is None else mask != 0)
+    scores = np.where(seen, scores, -np.inf)
+    p = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), -1e30))
+    p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
     # A score has the errors of two roundings per product, which p inherits; then p and v are rounded too.
     score_error = 2 * UNIT * scale * (np.abs(q).astype(np.float64) @ np.abs(k).T)
     expected, size = p @ v, p @ np.abs(v)
@@ -96,3 +107,42 @@ def test_a_query_does_not_depend_on_its_neighbours(kernels):
 def test_any_size(T, S, d, e, name):
     if not load(name).product("bfloat16").attends_in_float32:
         check(load(name), T, S, d, e, seed=T + S)
+
+
+@pytest.mark.parametrize(("low", "high"), [
+    (-FAR, 1), (-3, 1), (-8, 9), (-64, 65), (0, 1), (-300, FAR), (200, 300), (-5, -2), (1, FAR), (FAR, 2 * FAR)])
+def test_band(kernels, low, high):
+    for T, S in ((1, 1), (16, 16), (65, 65), (130, 600), (600, 130), (3, 257)):
+        check(kernels, T, S, 10, 20, seed=T, low=low, high=high)
+
+
+def test_bias_mask_and_softcap(kernels):
+    rng = np.random.default_rng(5)
+    bias, mask = rng.standard_normal((70, 301), np.float32), (rng.random((70, 301)) < 0.6).astype(np.uint8)
+    check(kernels, 70, 301, 16, 20, bias=bias)
+    check(kernels, 70, 301, 16, 20, mask=mask)
+    check(kernels, 70, 301, 16, 20, softcap=4.0, sharpness=6.0)
+    check(kernels, 70, 301, 16, 20, bias=bias, mask=mask, softcap=4.0, low=-20, high=200)
+    check(kernels, 70, 301, 16, 20, bias=np.broadcast_to(bias[0], (70, 301)), low=-64, high=65)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_outside_the_band_may_be_anything(kernels, bad):
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.standard_normal((90, 24), np.float32) for _ in range(3))
+    for row in (0, 41, 89):
+        spoilt = v.copy()
+        spoilt[row] = bad
+        out = run(kernels, q, k, spoilt, 0.2, low=-5, high=4)
+        sees = np.array([t - 5 <= row < t + 4 for t in range(90)])
+        assert np.isfinite(out[~sees]).all()
+        assert not np.isfinite(out[sees]).any()
+
+
+def test_a_query_in_a_band_does_not_depend_on_its_neighbours(kernels):
+    rng = np.random.default_rng(7)
+    q, k, v = (rng.standard_normal((300, 48), np.float32) for _ in range(3))
+    together = run(kernels, q, k, v, 0.2, low=-64, high=65)
+    for first, last in ((0, 64), (64, 192), (192, 300)):
+        alone = run(kernels, q[first:last], k, v, 0.2, low=first - 64, high=first + 65)
+        assert np.array_equal(alone, together[first:last])
