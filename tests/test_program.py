@@ -1,0 +1,134 @@
+"""Programs: the closed set of operations, what is refused, and what the engine derives from a program."""
+
+from dataclasses import fields, replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from engine import program as p
+from engine.architectures import program_of
+from engine.config import LINEAR_MAPS, AttentionKind, ModelConfig
+from engine.peak import forward_flops, visible_pairs, weight_bytes
+
+BERT = ModelConfig("test", hidden_size=24, num_layers=2, num_heads=3, head_width=8, ffn_size=40, vocab_size=50,
+                   max_positions=70, token_types=2)
+MODERN = replace(BERT, position_table=False, norm_place="pre", norm_bias=False, first_attention_norm=False, biases=(),
+                 gated=True, token_types=0, layer_kinds=(0, 1),
+                 attention_kinds=(AttentionKind(None, 160000.0), AttentionKind(7, 10000.0)))
+PLAIN = p.Linear("x", (p.Part("w", None, "y", 8),))
+
+
+def test_the_set_of_operations_is_closed():
+    found = {operation.__name__: [f.name for f in fields(operation)] for operation in get_args(p.Operation)}
+    assert found == {
+        "Embed": ["out", "width", "word", "position", "token_type", "layer"],
+        "Norm": ["x", "out", "weight", "bias", "eps", "kind", "layer"],
+        "Linear": ["x", "parts", "activation", "gate", "residual", "layer"],
+        "Heads": ["buffers", "rotary", "layer"],
+        "Attend": ["q", "k", "v", "out", "scale", "window", "layer"],
+        "Store": ["x", "layer"],
+    }
+
+
+@pytest.mark.parametrize(("operations", "problem"), [
+    ([p.Store("x")], "reads 'x', which nothing has written"),
+    ([p.Norm("x", "x", "w", None, 1e-5, "batch")], "no norm is called 'batch'"),
+    ([p.Norm("x", "x", "w", "b", 1e-5, "rms")], "RMSNorm has no bias"),
+    ([replace(PLAIN, parts=(p.Part("w", None, "x", 8),))], "a result is the input or the residual"),
+    ([PLAIN, p.Linear("x", (p.Part("w", None, "y", 8),), residual="y")], "a result is the input or the residual"),
+    ([p.Linear("x", (p.Part("w", None, "y", 8),), residual="x", activation="relu")], "exclude each other"),
+    ([p.Linear("x", (p.Part("w", None, "y", 9),), residual="x")], "a residual needs one part of its own width"),
+    ([replace(PLAIN, gate=True, activation="relu")], "a gate needs an activation and two parts"),
+    ([replace(PLAIN, parts=PLAIN.parts * 2)], "two parts write one buffer"),
+    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 3),))], "no multiple of its heads"),
+    ([PLAIN, p.Heads(("y",), p.Rotary(1e4, 8, 9))], "cannot be rotated"),
+    ([PLAIN, p.Attend("y", "y", "y", "c", 1.0)], "must be heads"),
+], ids=str)  # fmt: skip
+def test_a_program_that_cannot_run_is_refused(operations, problem):
+    with pytest.raises(ValueError, match=problem):
+        p.Program((p.Embed("x", 8), *operations)) if problem[:5] != "reads" else p.Program(tuple(operations))
+
+
+def test_one_name_for_two_shapes_is_refused():
+    both = p.Program((p.Embed("x", 8), PLAIN, p.Linear("y", (p.Part("w", None, "x", 4),))))
+    with pytest.raises(ValueError, match="w is used as"):
+        _ = both.parameters
+
+
+def test_parameters_of_a_modernbert():
+    shapes = {name: parameter.shape for name, parameter in program_of(MODERN).parameters.items()}
+    assert "layers.0.attention.norm.weight" not in shapes
+    assert not any(name.endswith(".bias") or "position" in name for name in shapes)
+    assert shapes["layers.1.ffn.gate.weight"] == shapes["layers.1.ffn.up.weight"] == (40, 24)
+    assert shapes["final_norm.weight"] == (24,)
+    assert program_of(MODERN).parameters["layers.0.attention.output.weight"].heads == 3
+
+
+def test_flops_and_bytes():
+    T = 30
+    maps = 2 * 24 * (4 * 24 + 2 * 40)
+    assert forward_flops(BERT, [T, 1]) == 2 * (maps * (T + 1) + 4 * 24 * (T * T + 1))
+    assert visible_pairs(p.Attend("q", "k", "v", "c", 1.0, (2, 2)), 5) == 3 + 4 + 5 + 4 + 3
+    seen = sum(min(t + 7, T - 1) - max(t - 7, 0) + 1 for t in range(T))
+    gated = 2 * 24 * (4 * 24 + 3 * 40)
+    assert forward_flops(MODERN, [T]) == 2 * gated * T + 4 * 24 * (T * T + seen)
+    assert weight_bytes(BERT, "int8") == 2 * (4 * 24 * 24 + 2 * 24 * 40 + 4 * (3 * 24 + 6 * 24 + 40))
+
+
+lowering = pytest.importorskip("engine.backends.cython_cpu.lowering", reason="the compiled kernels are not built")
+
+
+def compiled(config, precision="float32", threads=2, recorder=None):
+    from engine.backends.cython_cpu import isa
+    from engine.parameters import expected_shapes
+
+    weights = {name: np.ones(shape, np.float32) for name, shape in expected_shapes(config).items()}
+    return lowering.lower(program_of(config), isa.load("portable").product(precision), weights, threads)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("config", [BERT, MODERN], ids=["BERT", "ModernBERT"])
+def test_the_workspace_is_what_was_allocated(config, precision, monkeypatch):
+    taken = []
+    monkeypatch.setattr(lowering, "allocate", lambda n: taken.append(n) or np.zeros(n, np.float32))
+    executor = compiled(config, precision, threads=3)
+    initial = executor.workspace_bytes(0)
+    assert sum(taken) * 4 == initial + 4, "one float stands for the tokens of a pass until the first pass"
+    N = 70
+    ids = np.zeros(N, np.int32)
+    executor.forward(np.array([[0, N, 0]]), np.array([[1, N]]), False, ids, None, np.arange(N, dtype=np.int32), ids,
+                     np.empty((N, 24), np.float32))
+    assert taken[-1] * 4 == executor.workspace_bytes(N) - initial
+
+
+class Recorder:
+    """In place of the native executor: the names of the instructions, a bar before those that the team meets for."""
+
+    def __init__(self, *args, **options):
+        self.log = []
+
+    def start(self):
+        pass
+
+    def __getattr__(self, kind):
+        return lambda *args, meets, **options: self.log.append("|" * meets + kind)
+
+
+@pytest.mark.parametrize(("config", "precision", "layer", "meetings"), [
+    (BERT, "float32", "|multiply |attend |multiply |norm |multiply |multiply |norm", 7),
+    (BERT, "int8", "convert |multiply |attend |convert |multiply |norm convert |multiply |convert |multiply |norm", 9),
+    (MODERN, "float32", "norm |multiply |rotate rotate |attend |multiply |norm |multiply |multiply |norm", 8),
+], ids=["BERT", "BERT in int8", "ModernBERT"])  # fmt: skip
+def test_threads_meet_where_one_reads_what_another_wrote(config, precision, layer, meetings, monkeypatch):
+    monkeypatch.setattr(lowering, "Executor", Recorder)
+    log = " ".join(compiled(config, precision).log)
+    assert layer in log
+    assert layer.removeprefix("norm ").count("|") == meetings
+
+
+def test_every_linear_map_may_lack_its_bias():
+    for name in LINEAR_MAPS:
+        config = replace(BERT, gated=True, biases=tuple(other for other in LINEAR_MAPS if other != name))
+        missing = [p for p in program_of(config).parameters if p.endswith(f"{name}.bias")]
+        assert missing == []
