@@ -20,10 +20,9 @@ from .engine import Engine
 from .errors import EngineError, InputError
 from .model import Model, load_model, save_model
 from .parameters import expected_shapes, parameters_of
+from .precision import COMPUTED, PRECISIONS, STORED
 from .quantize import convert_model
 from .weights.files import replacing
-
-PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
     command.add_argument("model", help="model folder or .npz file with float32 weights")
-    command.add_argument("--precision", required=True, choices=PRECISIONS, help="precision to compare with float32")
+    command.add_argument("--precision", required=True, choices=COMPUTED, help="precision to compare with float32")
     command.add_argument(
         "--data",
         required=True,
@@ -100,7 +99,7 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
 def _add_precision(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--precision",
-        choices=PRECISIONS,
+        choices=COMPUTED,
         help="precision of the computation; by default int8 for int8 weights, otherwise float32",
     )
 
@@ -221,8 +220,8 @@ def _print_model(model: Model) -> None:
 def _stored(model: Model, kind: str) -> str:
     """Name the precisions in which parameters of this kind are stored."""
     parameters = parameters_of(model.config)
-    dtypes = {model.weights[name].dtype.name for name, parameter in parameters.items() if parameter.kind == kind}
-    return " and ".join(sorted("bfloat16" if dtype == "uint16" else dtype for dtype in dtypes))
+    dtypes = {model.weights[name].dtype for name, parameter in parameters.items() if parameter.kind == kind}
+    return " and ".join(sorted(STORED[dtype] for dtype in dtypes))
 
 
 def _print_row(label: str, value: str) -> None:

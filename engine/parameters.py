@@ -17,6 +17,7 @@ from .architectures import program_of
 from .config import ModelConfig
 from .errors import WeightsError
 from .groups import LIMIT, integer_sums, to_groups
+from .precision import STORED
 from .program import Parameter
 
 SLAB = 2**20
@@ -88,11 +89,11 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str) -
         if name not in weights:
             continue
         array = weights[name]
-        dtypes = ["int8"] if f"{name}_scale" in shapes else ["float32", "uint16", "int8"][: 3 if name in smaller else 1]
+        stored = ["int8"] if f"{name}_scale" in shapes else [*map(str, STORED)] if name in smaller else ["float32"]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
-        elif array.dtype not in dtypes:
-            problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(dtypes)}")
+        elif array.dtype not in stored:
+            problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(stored)}")
         elif problem := _impossible(name, array) or _overfull(config, name, array):
             problems.append(f"{name} holds {problem}")
     if problems:

@@ -15,6 +15,7 @@ import numpy as np
 from .architectures import program_of
 from .backends.cython_cpu import isa
 from .config import ModelConfig
+from .precision import PRECISIONS
 from .program import Attend, Linear
 
 ROUNDS = 10_000_000
@@ -97,6 +98,6 @@ def visible_pairs(operation: Attend, T: int) -> int:
 def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
     """Return the bytes of the weights that every forward pass reads: those of all layers, without the embeddings."""
     program = program_of(config)
-    size = {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
+    size = PRECISIONS[precision].dtype.itemsize
     layers = [parameter for name, parameter in program.parameters.items() if not name.startswith("embeddings.")]
     return sum(math.prod(parameter.shape) * (size if parameter.kind == "linear" else 4) for parameter in layers)

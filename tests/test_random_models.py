@@ -1,4 +1,4 @@
-"""Models of every combination of options: native results against the reference, and the same bits whatever the batch."""
+"""Models of every combination of options: native results against the reference, and the same bits in any batch."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ def configs(draw, most_layers=3):
     kinds = draw(st.lists(st.builds(AttentionKind, window=st.sampled_from([None, 0, 1, 7, 64]), rotary_theta=theta),
                           min_size=1, max_size=3))
     return ModelConfig(
-        family="random", hidden_size=draw(st.integers(1, 70)), num_layers=layers, num_heads=heads, num_kv_heads=kv_heads,
-        head_width=draw(st.integers(1, 20)) * (1 + rotates), ffn_size=draw(st.integers(1, 100)), vocab_size=40,
+        family="random", hidden_size=draw(st.integers(1, 70)), num_layers=layers, num_heads=heads,
+        num_kv_heads=kv_heads, head_width=draw(st.integers(1, 20)) * (1 + rotates), ffn_size=draw(st.integers(1, 100)), vocab_size=40,
         max_positions=POSITIONS if rotates else draw(st.sampled_from([0, POSITIONS])),
         position_table=draw(st.booleans()), token_types=draw(st.integers(0, 2)), embedding_norm=draw(st.booleans()),
         norm_eps=draw(st.sampled_from([1e-12, 1e-5])), activation=draw(st.sampled_from(ACTIVATIONS)),

@@ -112,10 +112,10 @@ class Bench:
 
     def peak(self) -> dict[str, float]:
         """What the machine can do at most, as the engine measures it: 10^9 operations a second in each precision."""
-        from engine.backends.cython_cpu.native import PRECISION_NAMES
         from engine.peak import measure_rate
+        from engine.precision import COMPUTED
 
-        return {precision: measure_rate(self.threads, precision, repeats=1) for precision in PRECISION_NAMES}
+        return {precision: measure_rate(self.threads, precision, repeats=1) for precision in COMPUTED}
 
     def work(self, case: str):
         """Return the case as a function without arguments."""

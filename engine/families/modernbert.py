@@ -85,7 +85,8 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:
     if types is None:
         return by_number
     if not isinstance(types, list) or len(types) != num_layers or not all(name in KINDS for name in types):
-        raise WeightsError(f"layer_types must be a list of {num_layers} names, {' or '.join(KINDS)}, not {str(types)[:80]}")
+        raise WeightsError(f"layer_types must be a list of {num_layers} names, {' or '.join(KINDS)}, "
+                           f"not {str(types)[:80]}")
     kinds = [KINDS.index(name) for name in types]
     if "global_attn_every_n_layers" in values and kinds != by_number:
         raise WeightsError(f"layer_types and global_attn_every_n_layers {every} disagree; remove the wrong one")

@@ -43,8 +43,8 @@ def check(kernels, T, S, d, e, seed=0, sharpness=1.0, low=-FAR, high=FAR, softca
     q, k, v = (rng.standard_normal(shape, np.float32) for shape in ((T, d), (S, d), (S, e)))
     q *= np.float32(sharpness)
     scale = d**-0.5
-    out = run(kernels, strided(q, 5), strided(k, 3), strided(v, 2), scale, low=low, high=high, softcap=softcap, bias=bias,
-              mask=mask)
+    out = run(kernels, strided(q, 5), strided(k, 3), strided(v, 2), scale, low=low, high=high, softcap=softcap,
+              bias=bias, mask=mask)
     scores = scale * q.astype(np.float64) @ k.T.astype(np.float64)
     if softcap:
         scores = softcap * np.tanh(scores / softcap)

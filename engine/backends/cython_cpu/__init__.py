@@ -16,6 +16,7 @@ import numpy as np
 
 from ...config import ModelConfig, RunConfig
 from ...errors import BackendUnavailable, UnsupportedError
+from ...precision import COMPUTED
 from .. import Plan
 from ..functional import Ops
 
@@ -52,10 +53,10 @@ class CythonBackend:
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""
         from . import isa
-        from .plan import PRECISIONS, CythonPlan
+        from .plan import CythonPlan
 
-        if run.precision not in PRECISIONS:
-            raise UnsupportedError(f"the cython backend computes in {', '.join(PRECISIONS)}; "
+        if run.precision not in COMPUTED:
+            raise UnsupportedError(f"the cython backend computes in {', '.join(COMPUTED)}; "
                                    f"precision {run.precision!r} is not there")
         return CythonPlan(isa.chosen(), config, weights, run)
 

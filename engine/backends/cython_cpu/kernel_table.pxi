@@ -1,8 +1,7 @@
 # The kernel table as Python sees it, for the packing of weights, for tests and for benchmarks. Arguments are trusted: the
 # caller answers for their sizes.
 
-PRECISION_NAMES = ("float32", "bfloat16", "int8")
-WEIGHT_BYTES = (4, 2, 1)
+from engine.precision import COMPUTED, PRECISIONS       # the names, in the order of enum Storage
 
 
 cdef class Kernels:
@@ -65,9 +64,8 @@ cdef class Product:
     cdef const ProductRow* row
 
     def __init__(self, Kernels kernels, str precision):
-        index = PRECISION_NAMES.index(precision)
-        self.kernels, self.precision, self.weight_bytes = kernels, precision, WEIGHT_BYTES[index]
-        self.row = &kernels.table.products[<int>index]
+        self.kernels, self.precision, self.weight_bytes = kernels, precision, PRECISIONS[precision].dtype.itemsize
+        self.row = &kernels.table.products[<int>COMPUTED.index(precision)]
 
     @property
     def name(self):

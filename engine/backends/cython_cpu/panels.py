@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ...positions import rotary_angles
+from ...precision import COMPUTED, STORED
 from ...program import Buffer, Linear, Norm, Rotary, Table
 from ...quantize import quantize_linear, widen
 from ...weights.bfloat16 import to_bfloat16
@@ -15,9 +16,6 @@ from .native import NormWeights, PackedLinear, Product, TableWeights
 
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 """As enum Activation in table.pxd."""
-
-STORAGES = {"float32": 0, "uint16": 1, "int8": 2}
-"""As enum Storage in table.pxd, by dtype."""
 
 
 def allocate(n: int) -> np.ndarray:
@@ -51,7 +49,7 @@ class Packer:
         if table is None:
             return None
         rows = self._weights[table.name]
-        return TableWeights(rows.view(np.uint8), STORAGES[rows.dtype.name], self._weights.get(f"{table.name}_scale"))
+        return TableWeights(rows.view(np.uint8), COMPUTED.index(STORED[rows.dtype]), self._weights.get(f"{table.name}_scale"))
 
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
         """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it."""

@@ -17,8 +17,6 @@ from .lowering import lower
 from .native import Kernels
 from .schedule import make_schedule
 
-PRECISIONS = ("float32", "bfloat16", "int8")
-
 
 class CythonPlan:
     """A model whose linear maps are in the plan's precision; everything else is float32.

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
+from ...precision import COMPUTED
 from .. import Plan
 from ..functional import Ops
 
@@ -50,11 +51,11 @@ class NumbaBackend:
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Compile the kernels, or load them from the cache, and pack the weights for them."""
-        from ..cython_cpu.plan import PRECISIONS, CythonPlan
+        from ..cython_cpu.plan import CythonPlan
         from . import table
 
-        if run.precision not in PRECISIONS:
-            raise UnsupportedError(f"the numba backend computes in {', '.join(PRECISIONS)}; precision "
+        if run.precision not in COMPUTED:
+            raise UnsupportedError(f"the numba backend computes in {', '.join(COMPUTED)}; precision "
                                    f"{run.precision!r} is not there")
         return CythonPlan(table.load(run.precision), config, weights, run)
 
