@@ -18,6 +18,8 @@ import numpy as np
 from .errors import InputError
 from .groups import LIMIT, from_groups, group_sums, integer_sums, to_groups
 from .parameters import matrices, parameters_of, row_slabs
+from .precision import STORED
+from .program import Parameter
 from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
@@ -84,26 +86,28 @@ def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def convert_model(model: Model, precision: str) -> Model:
-    """The model with all its matrices, linear weights and tables, in this precision, and all else as it was.
+    """Return the model with all its matrices, linear weights and tables, in this precision; the rest stays as it is.
 
-    precision: "float32", "bfloat16" (rounded half to even) or "int8". What is so already is not copied.
-
-    Raises `UnsupportedError` for linear weights in int8 that are to become another, and `WeightsError` for what
-    bfloat16 cannot hold.
+    precision: a name of `engine.precision`. bfloat16 and float16 are rounded half to even. A matrix that has the
+    precision already is not copied. Raises `UnsupportedError` for linear weights in int8 that are to become another
+    precision, and `WeightsError` for numbers that the precision cannot hold.
     """
     model.precision_for(precision)
     weights = dict(model.weights)
     for name in matrices(model.config):
-        stored, parameter = weights[name].dtype, parameters_of(model.config)[name]
-        if precision == "float32":
-            weights[name] = widen(weights, name)
-            weights.pop(f"{name}_scale", None)
-        elif precision == "bfloat16" and stored != np.uint16:
-            weights[name] = to_bfloat16(widen(weights, name))
-            weights.pop(f"{name}_scale", None)
-        elif precision == "int8" and stored != np.int8:
+        if STORED[weights[name].dtype] != precision:
             wide = widen(weights, name)
-            weights[name], weights[f"{name}_scale"] = (
-                quantize_rows(wide) if parameter.kind == "table" else quantize_linear(wide, parameter.heads)
-            )
+            weights.pop(f"{name}_scale", None)
+            weights[name], scale = _narrow(wide, precision, parameters_of(model.config)[name])
+            weights |= {} if scale is None else {f"{name}_scale": scale}
     return replace(model, weights=weights)
+
+
+def _narrow(wide: np.ndarray, precision: str, parameter: Parameter) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a float32 matrix in a precision, and the scale of each row in int8."""
+    match precision:
+        case "int8":
+            return quantize_rows(wide) if parameter.kind == "table" else quantize_linear(wide, parameter.heads)
+        case "bfloat16":
+            return to_bfloat16(wide), None
+    return wide, None

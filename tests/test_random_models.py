@@ -29,7 +29,8 @@ def configs(draw, most_layers=3):
                           min_size=1, max_size=3))
     return ModelConfig(
         family="random", hidden_size=draw(st.integers(1, 70)), num_layers=layers, num_heads=heads,
-        num_kv_heads=kv_heads, head_width=draw(st.integers(1, 20)) * (1 + rotates), ffn_size=draw(st.integers(1, 100)), vocab_size=40,
+        num_kv_heads=kv_heads, head_width=draw(st.integers(1, 20)) * (1 + rotates),
+        ffn_size=draw(st.integers(1, 100)), vocab_size=40,
         max_positions=POSITIONS if rotates else draw(st.sampled_from([0, POSITIONS])),
         position_table=draw(st.booleans()), token_types=draw(st.integers(0, 2)), embedding_norm=draw(st.booleans()),
         norm_eps=draw(st.sampled_from([1e-12, 1e-5])), activation=draw(st.sampled_from(ACTIVATIONS)),

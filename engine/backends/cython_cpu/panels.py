@@ -49,7 +49,8 @@ class Packer:
         if table is None:
             return None
         rows = self._weights[table.name]
-        return TableWeights(rows.view(np.uint8), COMPUTED.index(STORED[rows.dtype]), self._weights.get(f"{table.name}_scale"))
+        storage, scale = COMPUTED.index(STORED[rows.dtype]), self._weights.get(f"{table.name}_scale")
+        return TableWeights(rows.view(np.uint8), storage, scale)
 
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
         """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it."""
