@@ -57,8 +57,8 @@ class Model:
 def load_model(path: str | os.PathLike[str]) -> Model:
     """Load an `.npz`, a Hugging Face folder or a sentence-transformers folder.
 
-    Weights stay in the file, mapped read-only, unless they are floats that have to be converted to float32; matrices in
-    bfloat16 stay, too, as its bits. Raises `WeightsError`, with everything that is wrong with the weights in one
+    Weights stay in the file, mapped read-only, unless they have to be converted to float32; matrices in bfloat16 and
+    float16 stay as they are. Raises `WeightsError`, with everything that is wrong with the weights in one
     message, and `UnsupportedError` for a model that does not run here.
     """
     path = Path(path)
@@ -74,11 +74,13 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 
 
 def _with_wide_vectors(model: Model) -> Model:
-    """The model with its bfloat16 in float32, but for matrices, which are large and kept for others to widen."""
+    """Return the model with every half-precision parameter in float32, except the matrices, which plans widen."""
     kept = set(matrices(model.config))
-    weights = {name: from_bfloat16(array) if array.dtype == np.uint16 and name not in kept else array
-               for name, array in model.weights.items()}
-    return replace(model, weights=weights)
+    halves = {name: array for name, array in model.weights.items()
+              if name not in kept and array.dtype in (np.uint16, np.float16)}
+    wide = {name: from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32)
+            for name, array in halves.items()}
+    return replace(model, weights=dict(model.weights) | wide)
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> None:
@@ -106,7 +108,7 @@ def _read_file(path: Path) -> Model:
     if path.suffix == ".safetensors":
         raise WeightsError(f"{path}: a .safetensors file alone does not describe a model; load the folder that holds "
                            "it and its config.json")
-    arrays = read_npz(path)
+    arrays = read_npz(path, keep_float16=True)
     with naming(path, "see the README for what an .npz of weights holds"), within(path):
         if "config" not in arrays:
             raise FormatError(f"no array is called config; it holds {', '.join(sorted(arrays)[:5]) or 'nothing'}")
@@ -165,7 +167,7 @@ def _read_folder(folder: Path) -> Model:
 def _read_tensors(folder: Path, family: Family) -> dict[str, np.ndarray]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
-        return read_safetensors(single, family.NAMES.rename)
+        return read_safetensors(single, family.NAMES.rename, keep_float16=True)
     if index.is_file():
-        return read_shards(index, family.NAMES.rename)
+        return read_shards(index, family.NAMES.rename, keep_float16=True)
     raise WeightsError(f"{folder}: {_NO_SAFETENSORS.format(folder=str(folder))}")

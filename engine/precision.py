@@ -27,6 +27,7 @@ PRECISIONS = {
         Precision("float32", np.dtype(np.float32), computed=True),
         Precision("bfloat16", np.dtype(np.uint16), computed=True),
         Precision("int8", np.dtype(np.int8), computed=True),
+        Precision("float16", np.dtype(np.float16), computed=False),
     )
 }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import InputError
+from .errors import InputError, WeightsError
 from .groups import LIMIT, from_groups, group_sums, integer_sums, to_groups
 from .parameters import matrices, parameters_of, row_slabs
 from .precision import STORED
@@ -78,11 +78,11 @@ def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
 
 
 def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """The float32 numbers that the matrix of this name stands for: itself, or a copy where it is in fewer bits."""
+    """Return the float32 numbers that the matrix of this name stands for: itself, or a copy if it has fewer bits."""
     array = weights[name]
     if array.dtype == np.int8:
         return array * weights[f"{name}_scale"][:, None]
-    return from_bfloat16(array) if array.dtype == np.uint16 else array
+    return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)
 
 
 def convert_model(model: Model, precision: str) -> Model:
@@ -110,4 +110,8 @@ def _narrow(wide: np.ndarray, precision: str, parameter: Parameter) -> tuple[np.
             return quantize_rows(wide) if parameter.kind == "table" else quantize_linear(wide, parameter.heads)
         case "bfloat16":
             return to_bfloat16(wide), None
+        case "float16":
+            if np.abs(wide).max() > np.finfo(np.float16).max:
+                raise WeightsError("float16 holds finite numbers up to 65504, and an array has larger ones")
+            return wide.astype(np.float16), None
     return wide, None

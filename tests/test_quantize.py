@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from engine import parameters
+from engine import Engine, parameters
 from engine.errors import InputError, UnsupportedError, WeightsError
+from engine.model import load_model, save_model
 from engine.parameters import matrices, parameters_of
 from engine.quantize import convert_model, quantize_linear, quantize_rows, widen
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
@@ -184,3 +185,38 @@ def test_bfloat16_is_the_nearest(values):
 def test_bfloat16_of_what_is_not_finite_is_refused(value):
     with pytest.raises(WeightsError, match="finite numbers"):
         to_bfloat16(np.array([1, value], np.float32))
+
+
+def test_float16_is_a_storage_that_is_widened_at_load(tmp_path):
+    """The file has half of float32's bytes, stays mapped, and computes as float32 weights of the same numbers do."""
+    model = random_model()
+    half = convert_model(model, "float16")
+    names = matrices(model.config)
+    assert {half.weights[name].dtype for name in names} == {np.dtype(np.float16)}
+    save_model(half, tmp_path / "half.npz")
+    found = load_model(tmp_path / "half.npz")
+    for name, array in half.weights.items():
+        assert found.weights[name].dtype == array.dtype
+        assert found.weights[name].base is not None
+        np.testing.assert_array_equal(found.weights[name], array)
+    wide = convert_model(half, "float32")
+    for name in names:
+        np.testing.assert_array_equal(wide.weights[name], model.weights[name].astype(np.float16))
+    ids = np.array([[4, 5, 6, 7]])
+    for backend in ("cython", "reference"):
+        for precision in ("float32", "bfloat16", "int8")[: 1 if backend == "reference" else 3]:
+            vectors = [Engine(m, backend=backend, precision=precision).forward(ids) for m in (found, wide)]
+            np.testing.assert_array_equal(*vectors)
+
+
+def test_float16_refuses_what_it_cannot_hold():
+    model = random_model()
+    weights = dict(model.weights)
+    weights["layers.0.ffn.up.weight"] = weights["layers.0.ffn.up.weight"] * np.float32(1e6)
+    with pytest.raises(WeightsError, match="up to 65504"):
+        convert_model(replace(model, weights=weights), "float16")
+
+
+def test_no_plan_computes_in_float16():
+    with pytest.raises(UnsupportedError, match="float16"):
+        Engine(random_model(), backend="cython", precision="float16")

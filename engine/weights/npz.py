@@ -77,11 +77,11 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
         raise WeightsError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False) -> dict[str, np.ndarray]:
     """Return all arrays of an `.npz`, read-only and C-contiguous.
 
-    Floats are returned as float32; int8, uint8, uint16 and str keep their dtype. Little-endian float32, uint16, int8
-    and uint8 arrays that are stored uncompressed are views of one memory map; all others are converted. Every byte is
+    Floats are returned as float32, or float16 as it is with keep_float16; int8, uint8, uint16 and str keep their dtype.
+    Little-endian arrays that keep their dtype and are stored uncompressed are views of one memory map. Every byte is
     checked against the archive's checksums. A file that is damaged, hostile or of another kind raises `WeightsError`.
     Nothing is ever unpickled, and the memory allocated is limited to a fixed multiple of the file's size.
     """
@@ -93,7 +93,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         if unpacked > max(_FREE_INFLATION, _MAX_INFLATION * len(data)):
             raise FormatError(f"the compressed members would unpack to {unpacked:,} bytes, more than weights in a "
                               f"file of {len(data):,} bytes can hold")
-        return {_array_name(member): _read_member(data, member) for member in members}
+        return {_array_name(member): _read_member(data, member, keep_float16) for member in members}
 
 
 def _array_name(member: Member) -> str:
@@ -103,13 +103,13 @@ def _array_name(member: Member) -> str:
     return name
 
 
-def _read_member(data: mmap, member: Member) -> np.ndarray:
+def _read_member(data: mmap, member: Member, keep_float16: bool) -> np.ndarray:
     contents = memoryview(data)[member.start:member.start + member.compressed_size]
     if member.method != STORED:
         contents = memoryview(_inflate(contents, member))
     if zlib.crc32(contents) != member.crc:
         raise FormatError(f"the checksum of member {member.name!r} is wrong")
-    return _parse_npy(contents, member.name)
+    return _parse_npy(contents, member.name, keep_float16)
 
 
 def _inflate(contents: memoryview, member: Member) -> bytes:
@@ -123,7 +123,7 @@ def _inflate(contents: memoryview, member: Member) -> bytes:
     return unpacked
 
 
-def _parse_npy(contents: memoryview, name: str) -> np.ndarray:
+def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarray:
     """Return the array of one `.npy` member: a view of `contents` if its layout allows, otherwise a converted copy."""
     shape, fortran_order, dtype, start = _npy_header(contents, name)
     if dtype.hasobject:
@@ -140,8 +140,9 @@ def _parse_npy(contents: memoryview, name: str) -> np.ndarray:
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
     if dtype.kind == "U":
         return array
+    target = np.float16 if keep_float16 and dtype.str[1:] == "f2" else _READABLE[dtype.str[1:]]
     with np.errstate(over="ignore"):  # a float64 beyond float32's range becomes infinity, which a later check reports
-        array = np.require(array, _READABLE[dtype.str[1:]], ["C", "A"])
+        array = np.require(array, target, ["C", "A"])
     array.flags.writeable = False
     return array
 

@@ -41,13 +41,14 @@ class _Tensor:
     end: int
 
 
-def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
+def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
+                     keep_float16: bool = False) -> dict[str, np.ndarray]:
     """Return the tensors of a file as read-only arrays, under the names that `rename` returns for them.
 
-    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 tensors are views of
-    one memory map; a BF16 tensor is returned as its bits in uint16. F16 is converted to float32 exactly, and F64 is
-    rounded to float32. Raises `WeightsError` for a file that breaks the format, for any other dtype, and for two
-    tensors with the same new name.
+    A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 tensors, and F16
+    tensors with keep_float16, are views of one memory map; a BF16 tensor is returned as its bits in uint16. F16 is
+    otherwise converted to float32 exactly, and F64 is rounded to float32. Raises `WeightsError` for a file that breaks
+    the format, for any other dtype, and for two tensors with the same new name.
     """
     path = Path(path)
     with naming(path, _ADVICE):
@@ -59,11 +60,12 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
             if name in arrays:
                 raise FormatError(f"two tensors are both {name}, the second is {tensor.name!r}")
             if name is not None:
-                arrays[name] = _read_tensor(data, start, tensor)
+                arrays[name] = _read_tensor(data, start, tensor, keep_float16)
         return arrays
 
 
-def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | None] = str) -> dict[str, np.ndarray]:
+def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
+                keep_float16: bool = False) -> dict[str, np.ndarray]:
     """Return the tensors of a model that is split into several files, as `read_safetensors` does for one file.
 
     `index` is the path of `model.safetensors.index.json`; the other files lie beside it.
@@ -78,7 +80,7 @@ def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | Non
                 raise FormatError(f"{shard!r} is not the name of a .safetensors file in the same folder")
     arrays: dict[str, np.ndarray] = {}
     for shard in sorted(set(shards.values())):
-        found = read_safetensors(index.with_name(shard), rename)
+        found = read_safetensors(index.with_name(shard), rename, keep_float16=keep_float16)
         with naming(index, _ADVICE):
             if twice := sorted(arrays.keys() & found.keys()):
                 raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
@@ -139,14 +141,15 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(n) is int and 0 <= n < 2**63 for n in values)
 
 
-def _read_tensor(data: mmap, start: int, tensor: _Tensor) -> np.ndarray:
-    """Return the tensor as read-only float32 or uint16: a view of the map when it is F32 or BF16 and aligned."""
+def _read_tensor(data: mmap, start: int, tensor: _Tensor, keep_float16: bool) -> np.ndarray:
+    """Return the tensor read-only: a view of the map when it is aligned and keeps its dtype, otherwise a copy."""
     if tensor.dtype not in _READABLE:
         raise FormatError(f"tensor {tensor.name!r} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
     if tensor.begin == tensor.end:
         raise FormatError(f"tensor {tensor.name!r} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
+    kept = tensor.dtype == "BF16" or (tensor.dtype == "F16" and keep_float16)
     with np.errstate(over="ignore"):  # an F64 beyond float32's range becomes infinity, which a later check reports
-        array = np.require(flat.reshape(tensor.shape), np.uint16 if tensor.dtype == "BF16" else np.float32, ["C", "A"])
+        array = np.require(flat.reshape(tensor.shape), flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
     array.flags.writeable = False
     return array

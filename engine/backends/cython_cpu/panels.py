@@ -45,10 +45,12 @@ class Packer:
         return NormWeights(self._weights[operation.weight], bias, operation.eps)
 
     def table(self, table: Table | None) -> TableWeights | None:
-        """Return a table of the embeddings as it is stored, without a copy."""
+        """Return a table of the embeddings as it is stored, without a copy; a float16 table is widened."""
         if table is None:
             return None
         rows = self._weights[table.name]
+        if STORED[rows.dtype] not in COMPUTED:
+            rows = widen(self._weights, table.name)
         storage, scale = COMPUTED.index(STORED[rows.dtype]), self._weights.get(f"{table.name}_scale")
         return TableWeights(rows.view(np.uint8), storage, scale)
 
@@ -109,7 +111,7 @@ class Packer:
         if precision == "float32":
             stored = widen(self._weights, name)
         elif stored.dtype != np.uint16:
-            stored = to_bfloat16(stored)
+            stored = to_bfloat16(widen(self._weights, name))
         return stored, np.ones(len(stored), np.float32)
 
 
