@@ -57,7 +57,7 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
     if engine.backend == "cuda":
         raise UnsupportedError("engine bench measures CPUs; for a GPU run python -m asv_bench.gpu in the repository")
     peak = measure_peak(engine.threads, precision=engine.precision)
-    limit = min(engine.max_tokens, engine.config.max_tokens or engine.max_tokens)
+    limit = min(engine.max_tokens, engine.config.longest_sequence or engine.max_tokens)
     for B, T in shapes:
         if limit < T:
             continue

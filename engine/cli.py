@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from . import __version__
+from .architectures import program_of
 from .backends import BACKENDS, Backend
 from .compare import compare_precision, parse_data
 from .cpus import cpu_limits
 from .engine import Engine
 from .errors import EngineError, InputError
 from .model import Model, load_model, save_model
+from .outline import outline
 from .parameters import expected_shapes, parameters_of
 from .precision import COMPUTED, PRECISIONS, STORED
 from .quantize import convert_model
@@ -200,6 +202,8 @@ def _print_model(model: Model) -> None:
         f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
         f"feed-forward {c.ffn_size}, {c.activation}",
     )
+    for label, formulas in outline(program_of(c)):
+        _print_row(label, formulas)
     _print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
     _print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
     linear, tables = _stored(model, "linear"), _stored(model, "table")
@@ -207,7 +211,7 @@ def _print_model(model: Model) -> None:
     if text is None:
         _print_row("text", "no tokenizer; token ids only")
         return
-    limit = text.max_seq_length or c.max_tokens
+    limit = text.max_seq_length or c.longest_sequence
     _print_row(
         "text",
         f"{'up to ' + str(limit) if limit else 'any number of'} tokens, pooling {'+'.join(text.pooling)}"

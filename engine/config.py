@@ -144,7 +144,7 @@ class ModelConfig:
         return self.attention_kinds[self.layer_kinds[layer] if self.layer_kinds else 0]
 
     @property
-    def max_tokens(self) -> int | None:
+    def longest_sequence(self) -> int | None:
         """Longest sequence that the model's positions allow, or None when there is no such limit."""
         return self.max_positions - self.position_offset if self.max_positions else None
 

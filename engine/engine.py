@@ -223,7 +223,7 @@ class Engine:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         # Made at the first use, so that token ids need nothing but NumPy.
-        return Tokenizer(self._text, self.config.max_tokens, self.threads)
+        return Tokenizer(self._text, self.config.longest_sequence, self.threads)
 
 
 def _check_options(batch_size: Any, output_value: Any, convert_to_tensor: Any, truncate_dim: Any) -> None:

@@ -202,8 +202,8 @@ def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, posi
         sequence, place = layout.place(wrong)
         limit = "this model's position table" if config.position_table else "this model"
         raise InputError(
-            f"sequence {sequence} is too long: token {place} (counted from 0) is beyond the {config.max_tokens} tokens "
-            f"that {limit} allows; shorten it"
+            f"sequence {sequence} is too long: token {place} (counted from 0) is beyond the {config.longest_sequence} "
+            f"tokens that {limit} allows; shorten it"
         )
     return positions
 

@@ -168,3 +168,10 @@ def test_bench(model, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[0] == "1x16" and "%" in line for line in lines)
     assert not any("1x512" in line for line in lines), "longer than the model allows"
+
+
+def test_info_prints_each_kind_of_layer_once(model, capsys):
+    assert main(["info", str(model)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"layers 0-1 +q, k, v = query x, key x, value x; c = attend\(q, k, v\); y = x \+ output c;", out)
+    assert out.count("attend(") == 1

@@ -107,7 +107,7 @@ def test_bert_config():
 
 def test_roberta_counts_positions_from_after_the_padding_id():
     config = FAMILIES["roberta"].read_config(CONFIGS["roberta"])
-    assert (config.pad_token_id, config.position_offset, config.max_tokens) == (1, 2, 14)
+    assert (config.pad_token_id, config.position_offset, config.longest_sequence) == (1, 2, 14)
     assert FAMILIES["roberta"].read_config(CONFIGS["roberta"] | {"pad_token_id": 5}).position_offset == 6
 
 

@@ -132,11 +132,11 @@ def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig)
               settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len")]
     limit = next((value for value in stated if value is not None), None)
     if limit is None:
-        return config.max_tokens
+        return config.longest_sequence
     # A tokenizer without a limit of its own states 1e30, as an integer or as a float.
     if type(limit) not in (int, float) or not limit >= 1:
         raise WeightsError(f"{folder}: the longest sequence must be a positive number of tokens, not {limit!r}")
-    return int(min(limit, config.max_tokens or limit))
+    return int(min(limit, config.longest_sequence or limit))
 
 
 def _pooling(path: Path) -> tuple[tuple[str, ...], bool]:
