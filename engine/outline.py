@@ -18,7 +18,8 @@ def outline(program: Program) -> list[tuple[str, str]]:
         else:
             kinds.setdefault(text, []).append(layer)
     before, *after = around
-    return [("", before), *((_numbers(layers), text) for text, layers in kinds.items()), *(("", text) for text in after)]
+    layers = [(_numbers(numbers), text) for text, numbers in kinds.items()]
+    return [("", before), *layers, *(("", text) for text in after)]
 
 
 def _numbers(layers: list[int]) -> str:
