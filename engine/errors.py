@@ -20,5 +20,9 @@ class UnsupportedError(EngineError, NotImplementedError):
     """A model or a request is well formed but needs a feature that the engine or the chosen backend lacks."""
 
 
+class TimedOut(EngineError, TimeoutError):
+    """A call did not finish within its `timeout`; it was stopped and returned nothing."""
+
+
 class BackendUnavailable(EngineError, RuntimeError):
     """The requested backend or instruction set cannot run on this machine or in this installation."""

@@ -1,5 +1,6 @@
 # A program as Python sees it: it owns the instructions, the weights and the workspace, and runs forward passes.
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 
 
@@ -37,6 +38,7 @@ cdef class Executor:
     cdef object allocate
     cdef list keep
     cdef float[::1] tokens
+    cdef object error               # why the last pass was stopped
     cdef readonly int threads
 
     def __cinit__(self, Product product, list buffers, Py_ssize_t count, *, Py_ssize_t token_floats,
@@ -147,8 +149,12 @@ cdef class Executor:
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
-                float[:, ::1] out):
-        """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each."""
+                float[:, ::1] out, double deadline=0):
+        """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
+
+        Signal handlers run during the pass; an exception that one raises, such as KeyboardInterrupt, stops the pass.
+        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
+        """
         cdef Job job
         cdef EmbeddingTable given
         cdef Py_ssize_t i, first = 0, most = 0
@@ -161,6 +167,7 @@ cdef class Executor:
             job.given = &given
         for i in range(self.threads):
             self.privates[i].begun = 0
+        job.looked, job.deadline, job.executor = monotonic_seconds(), deadline, <void*>self
         cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
         job.groups = <Group*>calloc(job.count, sizeof(Group))
         try:
@@ -179,6 +186,21 @@ cdef class Executor:
                 self.tokens = self.allocate(needed)
             job.tokens = &self.tokens[0]
             run_team(self.threads, work, &job)
+            if job.stop:
+                error, self.error = self.error, None
+                raise error
         finally:
             free(all_sequences)
             free(job.groups)
+
+
+cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:
+    # Called by the thread that called `forward`.
+    with gil:
+        try:
+            PyErr_CheckSignals()
+            if job.deadline and monotonic_seconds() > job.deadline:
+                raise TimedOut("the call did not finish within its timeout; give it more time, or less to do")
+        except BaseException as error:
+            (<Executor>job.executor).error = error
+            set(&job.stop)

@@ -120,6 +120,7 @@ class Executor:
         position_ids: Array,
         type_ids: Array,
         out: Array,
+        deadline: float = 0.0,
     ) -> None: ...
 
 def layer_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...

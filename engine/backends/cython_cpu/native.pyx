@@ -11,6 +11,8 @@ from engine.backends.cython_cpu.table cimport Product as ProductRow
 
 import numpy as np
 
+from engine.errors import EngineError, TimedOut
+
 cdef extern from "pool.h" nogil:
     ctypedef struct pool_barrier:
         pass
@@ -18,13 +20,26 @@ cdef extern from "pool.h" nogil:
     void pool_barrier_wait(pool_barrier* barrier, int size)
 
 
+cdef extern from *:
+    """
+    static __thread int inside_a_call; /* of the native half, by this thread */
+    """
+    int inside_a_call
+
+
 cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg) except -1:
-    # pool_run without the GIL; OSError when a thread cannot be started.
+    # pool_run without the GIL. A signal handler that runs inside a call and calls the engine again would wait for itself.
+    global inside_a_call
     cdef int error
+    if inside_a_call:
+        raise EngineError("the engine was called from a signal handler that interrupted another call of the same thread; "
+                          "let the handler set a flag, and call the engine after the interrupted call has returned")
+    inside_a_call = True
     with nogil:
         error = pool_run(threads, work, arg)
+    inside_a_call = False
     if error:
-        raise OSError(error, f"cannot start {threads} threads")
+        raise OSError(error, f"cannot run on {threads} threads")
     return 0
 
 

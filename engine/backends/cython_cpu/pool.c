@@ -162,18 +162,16 @@ int pool_run(int threads, pool_work work, void *arg) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&pool.turn);
-    int error = 0;
-    while (pool.count < threads - 1 && !error) error = start_worker(pool.count + 1);
-    if (!error) {
-        pool.work = work;
-        pool.arg = arg;
-        pool.size = threads;
-        atomic_store(&pool.pending, threads - 1);
-        for (int i = 0; i < threads - 1; i++) give_ticket(pool.workers[i]);
-        work(arg, 0, threads);
-        for (int step = 0; atomic_load_explicit(&pool.pending, memory_order_acquire); step += step < SPINS)
-            wait_step(step);
-    }
+    while (pool.count < threads - 1 && !start_worker(pool.count + 1)) continue;
+    /* Where the system grants fewer threads, fewer do the work: the result is the same. */
+    if (threads > pool.count + 1) threads = pool.count + 1;
+    pool.work = work;
+    pool.arg = arg;
+    pool.size = threads;
+    atomic_store(&pool.pending, threads - 1);
+    for (int i = 0; i < threads - 1; i++) give_ticket(pool.workers[i]);
+    work(arg, 0, threads);
+    for (int step = 0; atomic_load_explicit(&pool.pending, memory_order_acquire); step += step < SPINS) wait_step(step);
     pthread_mutex_unlock(&pool.turn);
-    return error;
+    return 0;
 }

@@ -8,6 +8,7 @@
 cdef enum:
     BLOCK = 64                  # rows that go through a segment together, so that their hidden rows stay in the L2 cache
     PIECES = 4                  # pieces of an ATTEND for each thread of a team
+    CALL_QUERIES = 1024         # queries of one call of attention; a multiple of the group that shares a block of keys
     COLUMN_TOKENS = BLOCK       # a team splits columns for up to this many tokens, in the first thread's block of rows
 
 cdef enum Kind:
@@ -107,12 +108,44 @@ cdef struct Job:
     bint bundles
     Py_ssize_t next             # atomic: the next bundle of the queue; for a team, the next piece of an ATTEND
     pool_barrier barrier
+    int stop                    # atomic: whether the pass is to be abandoned
+    double looked               # when the caller's thread last looked for a reason to stop, in seconds
+    double deadline             # 0: none
+    void* executor              # that keeps the exception of a signal handler
 
 cdef extern from *:
     """
     static inline Py_ssize_t take_next(Py_ssize_t *next) { return __atomic_fetch_add(next, 1, __ATOMIC_RELAXED); }
     """
     Py_ssize_t take_next(Py_ssize_t* next) noexcept nogil
+
+
+cdef extern from *:
+    """
+    #include <time.h>
+    static inline double monotonic_seconds(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec + 1e-9 * now.tv_nsec;
+    }
+    static inline int is_set(const int *flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
+    static inline void set(int *flag) { __atomic_store_n(flag, 1, __ATOMIC_RELAXED); }
+    """
+    double monotonic_seconds() noexcept nogil
+    bint is_set(const int* flag) noexcept nogil
+    void set(int* flag) noexcept nogil
+
+
+cdef inline bint stopped(Job* job, const Private* own) noexcept nogil:
+    # Whether to skip work; threads still go to every barrier. Every 50 ms the caller's thread looks at the clock, and
+    # lets Python run signal handlers.
+    cdef double now
+    if own == job.privates:
+        now = monotonic_seconds()
+        if now - job.looked >= 0.05:
+            job.looked = now
+            look_for_a_reason_to_stop(job)
+    return is_set(&job.stop)
 
 
 cdef inline void meet(const Team* team) noexcept nogil:
@@ -256,10 +289,11 @@ cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t T, Py_ssize_t
     return min(T, op.high - op.low + NR - 1)
 
 
-cdef void attend(const Machine* m, const Instruction* op, const Group* g, float* scratch, Py_ssize_t piece,
+cdef void attend(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
                  Py_ssize_t pieces) noexcept nogil:
     # A piece of all (sequence, head, block of NR queries), cut where the cost reaches the piece's share.
-    cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, low, high
+    cdef const Machine* m = job.machine
+    cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, first, last, low, high
     cdef const Buffer* q = &m.buffers[op.x]
     cdef const Buffer* k = &m.buffers[op.k]
     cdef const Buffer* v = &m.buffers[op.v]
@@ -281,13 +315,14 @@ cdef void attend(const Machine* m, const Instruction* op, const Group* g, float*
             begin = min(blocks, max(0, (low - cost + each - 1) // each)) if low > cost else 0
             end = min(blocks, (high - cost + each - 1) // each) if high > cost else 0
             cost += blocks * each
-            if begin >= end:
-                continue
             call.S = sequence.T
-            call.T = min(end * NR, sequence.T) - begin * NR
-            call.low, call.high = begin * NR + op.low, begin * NR + op.high
-            call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + begin * NR) * q.stride
             call.k = g.rows + k.offset * g.N + (h // shared * g.N + sequence.row) * k.stride
             call.v = g.rows + v.offset * g.N + (h // shared * g.N + sequence.row) * v.stride
-            call.out = g.rows + out.offset * g.N + (sequence.row + begin * NR) * out.stride + h * v.stride
-            m.product.attention(&call, scratch)
+            first, last = begin * NR, min(end * NR, sequence.T)
+            while first < last and not stopped(job, own):
+                call.T = min(last - first, <Py_ssize_t>CALL_QUERIES)
+                call.low, call.high = first + op.low, first + op.high
+                call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + first) * q.stride
+                call.out = g.rows + out.offset * g.N + (sequence.row + first) * out.stride + h * v.stride
+                m.product.attention(&call, own.scratch)
+                first += call.T

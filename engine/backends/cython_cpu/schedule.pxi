@@ -37,7 +37,7 @@ cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t rank, Py_
     return True
 
 
-cdef void run_segment(const Job* job, const Group* g, Private* own, const Team* team, Py_ssize_t begin,
+cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, Py_ssize_t begin,
                       Py_ssize_t end) noexcept nogil:
     # Instructions [begin, end) for blocks of rows: first this thread's own, then those that others have not begun.
     cdef Private* privates = own - team.rank
@@ -47,6 +47,8 @@ cdef void run_segment(const Job* job, const Group* g, Private* own, const Team* 
     for turn in range(team.size):
         rank = (team.rank + turn) % team.size
         while block_of(g, team, rank, take_next(&privates[rank].begun), &first, &last):
+            if stopped(job, own):
+                continue
             at.origin = first
             for i in range(begin, end):
                 run(job, &job.machine.code[i], &at, own, first, last, 0, 1)
@@ -64,11 +66,11 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
         if end == m.count:
             return
         if team.size == 1:
-            attend(m, &m.code[end], g, own.scratch, 0, 1)
+            attend(job, &m.code[end], g, own, 0, 1)
         else:
             i = take_next(&job.next)
             while i < pieces:
-                attend(m, &m.code[end], g, own.scratch, i, pieces)
+                attend(job, &m.code[end], g, own, i, pieces)
                 i = take_next(&job.next)
         meet(team)
         if team.rank == 0 and team.size > 1:
@@ -76,7 +78,7 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
         begin = end = end + 1
 
 
-cdef void run_by_columns(const Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
+cdef void run_by_columns(Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
     cdef const Machine* m = job.machine
     cdef const Instruction* op
     cdef Place at
@@ -86,8 +88,10 @@ cdef void run_by_columns(const Job* job, const Group* g, const Private* own, con
         op = &m.code[i]
         if op.meets:
             meet(team)
+        if stopped(job, own):
+            continue
         if op.kind == ATTEND:
-            attend(m, op, g, own.scratch, team.rank, team.size)
+            attend(job, op, g, own, team.rank, team.size)
         elif op.kind == MULTIPLY or op.kind == ROTATE:
             run(job, op, &at, own, 0, g.N, team.rank, team.size)
         elif first < last:
@@ -103,7 +107,7 @@ cdef void work(void* arg, int rank, int size) noexcept nogil:
     if job.bundles:
         team.rank, team.size, team.barrier = 0, 1, NULL
         i = take_next(&job.next)
-        while i < job.count:
+        while i < job.count and not stopped(job, &job.privates[rank]):
             group = job.groups[i]
             group.rows = job.tokens + rank * job.share
             run_by_rows(job, &group, &job.privates[rank], &team)
