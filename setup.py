@@ -1,12 +1,22 @@
-"""The extension modules: the CPU kernels once per instruction set, and the modules that run on any CPU.
+"""Build the extension modules: the CPU kernels once per instruction set, and the native code that runs on any CPU.
 
 Everything else about the package is in pyproject.toml.
+
+ENGINE_BUILD_ISA in the environment says which kernels to compile. It is a list of these words, separated by commas:
+
+    all       every instruction set of this machine's architecture; the default, and what a wheel needs
+    native    those of them that this CPU can run, which is what the tests need
+    best      the fastest one that this CPU can run, which is what `make demo` needs
+    NAME      the instruction set of this name, for example avx2, portable or wide (wide is for tests only)
+    none      nothing, not even the native code: for an editable install of a tree that is built already
+
+Where the CPU's features cannot be read, native and best mean all.
 """
 
 import os
 import platform
+from pathlib import Path
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 SOURCES = "engine/backends/cython_cpu"
@@ -16,39 +26,90 @@ SOURCES = "engine/backends/cython_cpu"
 KERNEL_FLAGS = ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-falign-loops=32"]
 ALWAYS_INLINE = [("CYTHON_INLINE", "inline __attribute__((always_inline))")]
 
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
+
+# Name -> compiler flags, slowest first. isa.py has the same names, fastest first.
 INSTRUCTION_SETS = {"portable": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
-    INSTRUCTION_SETS["avx2"] = ["-mavx2", "-mfma"]
-    INSTRUCTION_SETS["avxvnni"] = [*INSTRUCTION_SETS["avx2"], "-mavxvnni"]
-    INSTRUCTION_SETS["avx512"] = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
-    INSTRUCTION_SETS["avx512vnni"] = [*INSTRUCTION_SETS["avx512"], "-mavx512vnni"]
-    INSTRUCTION_SETS["avx512bf16"] = [*INSTRUCTION_SETS["avx512vnni"], "-mavx512bf16"]
-if os.environ.get("ENGINE_BUILD_WIDE") == "1":
-    # AVX-512's tile shapes without its instructions: lets any machine test them. Not for wheels, nor for speed: all its
-    # unrolling would take the compiler minutes.
-    INSTRUCTION_SETS["wide"] = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1"]
+    INSTRUCTION_SETS |= {
+        "avx2": ["-mavx2", "-mfma"],
+        "avxvnni": ["-mavx2", "-mfma", "-mavxvnni"],
+        "avx512": AVX512,
+        "avx512vnni": [*AVX512, "-mavx512vnni"],
+        "avx512bf16": [*AVX512, "-mavx512vnni", "-mavx512bf16"],
+    }
+
+# AVX-512's tile shapes without its instructions, so that any machine can test them. Not part of "all": it is slow, and
+# with -O3 its unrolled loops would take the compiler minutes.
+FOR_TESTS = {"wide": ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1"]}
+
+# Linux spells these features of the CPU with an underscore, the compiler without.
+CPUINFO_NAMES = {"avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}
+
+
+def cpu_features(cpuinfo="/proc/cpuinfo"):
+    """Return the features that Linux lists for the first CPU, or None where it lists none."""
+    try:
+        lines = Path(cpuinfo).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), None)
+
+
+def runnable(features):
+    """Return the names of the instruction sets that a CPU with these features can run, slowest first."""
+    if features is None:
+        return list(INSTRUCTION_SETS)
+    needed = {isa: [flag.removeprefix("-m") for flag in flags] for isa, flags in INSTRUCTION_SETS.items()}
+    return [isa for isa, names in needed.items() if features.issuperset(CPUINFO_NAMES.get(name, name) for name in names)]
+
+
+def instruction_sets(request, features):
+    """Return the names of the instruction sets to compile for this value of ENGINE_BUILD_ISA."""
+    native = runnable(features)
+    groups = {"all": list(INSTRUCTION_SETS), "native": native, "best": native if features is None else native[-1:]}
+    known = {**INSTRUCTION_SETS, **FOR_TESTS}
+    chosen = set()
+    for word in request.split(","):
+        if word not in groups and word not in known:
+            raise SystemExit(f"ENGINE_BUILD_ISA={request}: {word!r} is none of all, native, best, none, {', '.join(known)}")
+        chosen.update(groups.get(word, [word]))
+    return [isa for isa in known if isa in chosen]
 
 
 def extension(name, flags, extra_sources=(), **options):
+    """Return the extension module of one .pyx file. What the file includes is found by Cython; headers and flags are not."""
+    headers = [f"{SOURCES}/{header}" for header in sorted(os.listdir(SOURCES)) if header.endswith(".h")]
     return Extension(
         f"engine.backends.cython_cpu.{name}",
         [f"{SOURCES}/{name}.pyx", *(f"{SOURCES}/{source}" for source in extra_sources)],
         include_dirs=[SOURCES],
-        depends=[f"{SOURCES}/{name}" for name in os.listdir(SOURCES) if name.endswith((".pxi", ".pxd", ".h"))],
+        depends=["setup.py", *headers],
         extra_compile_args=["-fvisibility=hidden", "-g0", *flags],      # Python's own flags ask for debugging tables
         **options,
     )
 
 
-setup(
-    ext_modules=cythonize(
-        [
-            *(
-                extension(f"kernels_{isa}", KERNEL_FLAGS + flags, define_macros=ALWAYS_INLINE)
-                for isa, flags in INSTRUCTION_SETS.items()
-            ),
-            extension("native", ["-O2", "-pthread"], ["pool.c"], extra_link_args=["-pthread"]),
-        ],
-        language_level=3,
-    )
-)
+def extensions(isas):
+    """Return the extension modules with the kernels of these instruction sets, translated to C where needed."""
+    from Cython.Build import cythonize
+
+    flags = {**INSTRUCTION_SETS, **FOR_TESTS}
+    modules = [extension(f"kernels_{isa}", KERNEL_FLAGS + flags[isa], define_macros=ALWAYS_INLINE) for isa in isas]
+    modules.append(extension("native", ["-O2", "-pthread"], ["pool.c"], extra_link_args=["-pthread"]))
+    return cythonize(modules, language_level=3, quiet=True)
+
+
+def main():
+    """Run setuptools."""
+    request = os.environ.get("ENGINE_BUILD_ISA") or "all"
+    if request == "none":
+        setup(ext_modules=[])
+        return
+    isas = instruction_sets(request, cpu_features())
+    print(f"kernels to compile: {', '.join(isas)} (ENGINE_BUILD_ISA={request})", flush=True)
+    setup(ext_modules=extensions(isas))
+
+
+if __name__ == "__main__":
+    main()
