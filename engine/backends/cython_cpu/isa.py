@@ -14,6 +14,9 @@ INSTRUCTION_SETS = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "po
 """Fastest first; vnni: with instructions for products of 8-bit integers; bf16: of bfloat16 too. `wide` is `portable`
 with the tile shapes of AVX-512, built for tests only."""
 
+ANY_CPU = frozenset({"portable", "wide"})
+"""Those whose code any CPU runs. Every other name must be confirmed by `supports` before its module is imported."""
+
 
 def why_not(isa: str) -> str | None:
     """Why kernels of this instruction set cannot run here; None when they can."""
@@ -21,7 +24,7 @@ def why_not(isa: str) -> str | None:
         return f"no instruction set is called {isa!r}; choose {', '.join(INSTRUCTION_SETS)}"
     if find_spec(f"{__package__}.kernels_{isa}") is None:
         return f"{isa} kernels are not part of this build"
-    if isa.startswith("avx") and not supports(isa):
+    if isa not in ANY_CPU and not supports(isa):
         return f"this CPU, or its operating system, lacks {isa}"
     return None
 
@@ -40,5 +43,10 @@ def load(isa: str) -> Kernels:
 
 
 def chosen() -> Kernels:
-    """The kernels to use: ENGINE_ISA's if it is set, else the fastest here."""
-    return load(os.environ.get("ENGINE_ISA") or available()[0])
+    """Return the kernels to use: ENGINE_ISA's if it is set, else the fastest that run here."""
+    name = os.environ.get("ENGINE_ISA") or next(iter(available()), None)
+    if name is None:
+        built = [isa for isa in INSTRUCTION_SETS if find_spec(f"{__package__}.kernels_{isa}")]
+        raise BackendUnavailable(f"this CPU can run none of the kernels that were built ({', '.join(built) or 'none'});"
+                                 " build the others with `pip install .`")
+    return load(name)
