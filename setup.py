@@ -61,7 +61,8 @@ def runnable(features):
     if features is None:
         return list(INSTRUCTION_SETS)
     needed = {isa: [flag.removeprefix("-m") for flag in flags] for isa, flags in INSTRUCTION_SETS.items()}
-    return [isa for isa, names in needed.items() if features.issuperset(CPUINFO_NAMES.get(name, name) for name in names)]
+    return [isa for isa, names in needed.items()
+            if features.issuperset(CPUINFO_NAMES.get(name, name) for name in names)]
 
 
 def instruction_sets(request, features):
@@ -72,13 +73,17 @@ def instruction_sets(request, features):
     chosen = set()
     for word in request.split(","):
         if word not in groups and word not in known:
-            raise SystemExit(f"ENGINE_BUILD_ISA={request}: {word!r} is none of all, native, best, none, {', '.join(known)}")
+            raise SystemExit(f"ENGINE_BUILD_ISA={request}: {word!r} is not one of {', '.join([*groups, *known])}; "
+                             "none stands alone")
         chosen.update(groups.get(word, [word]))
     return [isa for isa in known if isa in chosen]
 
 
 def extension(name, flags, extra_sources=(), **options):
-    """Return the extension module of one .pyx file. What the file includes is found by Cython; headers and flags are not."""
+    """Return the extension module of one .pyx file, to be compiled again when a header or this file changes.
+
+    Cython finds out by itself when a file that it includes has changed.
+    """
     headers = [f"{SOURCES}/{header}" for header in sorted(os.listdir(SOURCES)) if header.endswith(".h")]
     return Extension(
         f"engine.backends.cython_cpu.{name}",

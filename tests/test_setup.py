@@ -1,0 +1,76 @@
+"""setup.py and the Makefile: which kernels each kind of build compiles."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+AVX2 = {"fpu", "avx2", "fma"}
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+
+
+@pytest.fixture(scope="module")
+def build():
+    """The names that setup.py defines, those of x86-64 on every machine."""
+    pytest.importorskip("setuptools")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("platform.machine", lambda: "x86_64")
+        return runpy.run_path(str(REPOSITORY / "setup.py"))
+
+
+@pytest.mark.parametrize(("features", "names"), [
+    ({"fpu"}, ["portable"]),
+    (AVX2, ["portable", "avx2"]),
+    (AVX2 | {"avx_vnni"}, ["portable", "avx2", "avxvnni"]),
+    (AVX512, ["portable", "avx2", "avx512"]),
+    (AVX512 | {"avx512_bf16"}, ["portable", "avx2", "avx512"]),
+    (AVX512 | {"avx512_vnni", "avx512_bf16"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
+], ids=lambda value: value[-1] if isinstance(value, list) else "")
+def test_native_is_what_the_cpu_can_run(build, features, names):
+    assert build["instruction_sets"]("native", features) == names
+    assert build["instruction_sets"]("best", features) == names[-1:]
+
+
+def test_all_does_not_depend_on_the_cpu(build):
+    expected = ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"]
+    for features in (None, {"fpu"}, AVX512):
+        assert build["instruction_sets"]("all", features) == expected
+
+
+def test_an_unknown_cpu_gets_all(build, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor : 0\nFeatures : fp asimd\n")
+    assert build["cpu_features"](tmp_path / "cpuinfo") is None
+    assert build["cpu_features"](tmp_path / "missing") is None
+    every = build["instruction_sets"]("all", None)
+    assert build["instruction_sets"]("native", None) == every
+    assert build["instruction_sets"]("best", None) == every
+
+
+def test_features_are_the_words_of_the_first_flags_line(build, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nvmx flags\t: vnmi\n\nflags\t: other\n")
+    assert build["cpu_features"](tmp_path / "cpuinfo") == AVX2
+
+
+def test_words_add_up_and_unknown_ones_are_refused(build):
+    choose = build["instruction_sets"]
+    assert choose("wide,native", {"fpu"}) == ["portable", "wide"]
+    assert choose("best,portable,wide", AVX2) == ["portable", "avx2", "wide"]
+    for wrong in ("avx9", "avx2,", "none,avx2", "native portable"):
+        with pytest.raises(SystemExit, match="ENGINE_BUILD_ISA"):
+            choose(wrong, AVX2)
+
+
+def test_setup_and_the_engine_name_the_same_instruction_sets(build):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    assert [*reversed(build["INSTRUCTION_SETS"]), *build["FOR_TESTS"]] == list(isa.INSTRUCTION_SETS)
+    for name in isa.INSTRUCTION_SETS:
+        assert (REPOSITORY / build["SOURCES"] / f"kernels_{name}.pyx").exists()
+
+
+def test_the_makefile_reads_the_build_tools_from_pyproject():
+    """It does so with sed, which needs them on one line."""
+    pyproject = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.search(r'^requires = \["setuptools[^"]*", "Cython[^"]*"\]$', pyproject, re.MULTILINE)
