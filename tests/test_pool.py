@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from .test_cython_plan import SMALL, WEIGHTS, make_batch, make_plan
+from .plans import SMALL, WEIGHTS, make_batch, make_plan
 
 
 @pytest.fixture(scope="module")

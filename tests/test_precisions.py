@@ -14,7 +14,7 @@ from engine.parameters import input_heads, linear_maps
 from engine.quantize import quantize_linear
 from engine.weights.bfloat16 import to_bfloat16
 
-from .test_cython_plan import SHAPES, SMALL, WEIGHTS, make_batch, make_plan, make_weights, one_sequence, plan_module
+from .plans import SHAPES, SMALL, WEIGHTS, make_batch, make_plan, make_weights, one_sequence, plan_module
 
 tools = pytest.importorskip(f"{__package__}.kernels.tools", reason="the compiled kernels are not built")
 

@@ -11,7 +11,7 @@ from engine.quantize import quantize_rows, widen
 from engine.weights.bfloat16 import to_bfloat16
 
 from .damage import peak_of
-from .test_cython_plan import SHAPES, isa, make_batch, make_plan, make_weights
+from .plans import SHAPES, isa, make_batch, make_plan, make_weights
 
 TABLES = ("embeddings.word", "embeddings.position")
 

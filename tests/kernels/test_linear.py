@@ -9,7 +9,7 @@ from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.backends.reference.formulas import linear
 
-from .tools import assert_as_good, assert_guards, available, guarded, load, pack, round_up
+from .tools import assert_as_good, assert_guards, available, guarded, linear_in_order, load, pack, round_up
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13)
 MORE = 64
@@ -21,14 +21,6 @@ On a single number the plain formula may be exact by luck; on this many numbers 
 
 def make(rng, M, N, K):
     return (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), (N,)))
-
-
-def linear_in_order(a, w, bias):
-    """Compute in float32, one product after the other; BLAS's partial sums have a smaller error by luck."""
-    y = np.zeros((len(a), len(w)), np.float32)
-    for k in range(a.shape[1]):
-        y += a[:, k, None] * w[:, k]
-    return y + bias
 
 
 def check(kernels, M, N, K, activation=None, with_residual=False, seed=0):

@@ -8,8 +8,7 @@ from engine.backends.cython_cpu.native_ops import NativeOps
 from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference.formulas import gelu
 
-from .test_linear import linear_in_order
-from .tools import assert_as_good
+from .tools import assert_as_good, linear_in_order
 
 
 def floats(seed, *shape):

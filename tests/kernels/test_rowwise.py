@@ -8,9 +8,8 @@ from engine.backends.cython_cpu.native import NormWeights
 from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
-from .tools import assert_as_good, assert_guards, guarded
+from .tools import WIDTHS, assert_as_good, assert_guards, guarded
 
-WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 44, 64, 100, 768)
 EPS = np.finfo(np.float32).eps
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from engine.backends.cython_cpu import native
 
-from .test_rowwise import WIDTHS
-from .tools import assert_guards, available, guarded, load
+from .tools import WIDTHS, assert_guards, available, guarded, load
 
 LARGEST = np.finfo(np.float32).max
 

@@ -33,6 +33,10 @@ def available() -> list[str]:
     """Return the names of the kernel tables that run here."""
     return [name for name in PROVIDERS if why_not(name) is None]
 
+
+WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 44, 64, 100, 768)
+"""Row lengths around the length of every vector."""
+
 GUARD = np.float32(-7.0e33)
 
 
@@ -102,3 +106,14 @@ def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0,
     packed = PackedLinear(product, panels, K, bias, scale, activation)
     packed.fill(to_bfloat16(w) if precision == "bfloat16" else w)
     return packed
+
+
+def linear_in_order(a, w, bias):
+    """Return a w^T + bias in float32, adding one product after the other.
+
+    BLAS keeps several partial sums, which makes its error smaller by luck.
+    """
+    y = np.zeros((len(a), len(w)), np.float32)
+    for k in range(a.shape[1]):
+        y += a[:, k, None] * w[:, k]
+    return y + bias

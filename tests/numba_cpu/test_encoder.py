@@ -11,9 +11,9 @@ from engine.backends.reference import ReferenceBackend
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
 
-from ..test_cython_plan import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
+from ..plans import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ..tiny_models import random_model
-from .test_table import BFLOAT16_PEER, PEER
+from .peers import BFLOAT16_PEER, PEER
 
 
 def prepare(config, weights, threads=1, precision="float32"):

@@ -17,20 +17,12 @@ from engine.backends.cython_cpu.native_ops import NativeOps
 from engine.backends.cython_cpu.panels import ACTIVATIONS
 
 from ..kernels.tools import load, pack, random_int8, round_up
+from .peers import BFLOAT16_PEER, PEER, WITHOUT
 
-WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
-table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
-                          for name in ("table", "structs", "target"))
+table, structs = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                  for name in ("table", "structs"))
 
 KERNEL_TESTS = Path(__file__).parents[1] / "kernels"
-PEERS = {
-    (16, "vpdpbusd"): "avx512vnni", (16, "vpmaddubsw"): "avx512", (8, "vpdpbusd"): "avxvnni", (8, "vpmaddubsw"): "avx2",
-    (4, "lanes"): "portable"}  # fmt: skip
-PEER = PEERS[target.VL, target.INTEGERS]
-"""The compiled kernels with the same vectors, tiles and integer instructions as Numba's."""
-
-BFLOAT16_PEER = "avx512bf16" if target.HALVES == 1 else PEER
-"""The compiled kernels with the same bfloat16 instructions; PEER may compute attention in bfloat16, Numba does not."""
 
 
 def beside(peer):
