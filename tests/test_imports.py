@@ -1,4 +1,4 @@
-"""Imports run one way, and `import engine` stays light."""
+"""Imports run one way, between the levels of the package and between its backends, and `import engine` stays light."""
 
 import ast
 import json
@@ -9,10 +9,13 @@ from pathlib import Path
 import engine
 
 PACKAGE = Path(engine.__file__).parent
+BACKENDS = PACKAGE / "backends"
+TESTS = Path(__file__).parent
 
 LEVELS = [
-    {"errors"},
+    {"errors", "positions", "precision", "program"},
     {"config"},
+    {"architectures"},
     {"groups", "batch", "cpus"},
     {"parameters"},
     {"packing"},
@@ -22,40 +25,97 @@ LEVELS = [
     {"quantize"},
     {"backends"},
     {"ops"},
-    {"encoder", "pooling", "heads", "text", "peak"},
+    {"pooling", "text", "peak"},
     {"engine"},
     {"bench", "compare"},
     {"__init__"},
     {"cli"},
     {"__main__"},
 ]
-"""A module imports from lower levels only, or from its own folder."""
+"""Modules and folders of the package, the lowest level first. Each imports from lower levels only, or from itself.
+
+A new module needs one line here, or its name in the set of a level that is there.
+"""
 
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 
+BACKEND_IMPORTS = {
+    "reference": set(),
+    "cython_cpu": set(),
+    "numba_cpu": {"cython_cpu"},
+    "numba_cuda": set(),
+}
+"""The other backends that each backend may import. All may import the modules directly in backends/."""
 
-def own_imports(path):
-    """Dotted names below the package that a file imports, at its top or inside a function."""
-    package = ["engine", *path.relative_to(PACKAGE).parent.parts]
+KNOWN_EXCEPTIONS = {("cython_cpu", "numba_cpu")}
+"""Pairs of a backend and one that it imports against the rule. The aim is to have none."""
+
+
+def imported_names(path, root):
+    """Yield what a file imports, at its top or inside a function, as lists of the parts of a dotted name.
+
+    root: the folder of the package that the file is in. `from a.b import c` gives [a, b, c], also where c is no module.
+    """
+    package = [root.name, *path.relative_to(root).parent.parts]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
-            full = [*base, *(node.module.split(".") if node.module else [])]
-            if full[0] == "engine":
-                yield from [full[1:]] if len(full) > 1 else [[alias.name] for alias in node.names]
+            base = [*base, *(node.module.split(".") if node.module else [])]
+            yield from ([*base, alias.name] for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[1:] for alias in node.names if alias.name.split(".")[0] == "engine")
+            yield from (alias.name.split(".") for alias in node.names)
+
+
+def modules_in(folder):
+    """Return the names of the modules and packages that lie directly in a folder."""
+    return {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+
+
+def backend_of(name):
+    """Return which backend a dotted name is in, or None."""
+    return name[2] if name[:2] == ["engine", "backends"] and len(name) > 2 and name[2] in BACKEND_IMPORTS else None
+
+
+def imports_between_backends():
+    """Return {(backend, other backend that it imports)}."""
+    return {(backend, other)
+            for backend in BACKEND_IMPORTS
+            for path in (BACKENDS / backend).rglob("*.py")
+            for other in map(backend_of, imported_names(path, PACKAGE))
+            if other not in (None, backend)}
+
+
+def test_levels_name_every_module_once_and_nothing_else():
+    assert sum(map(len, LEVELS)) == len(LEVEL), "a name stands in two levels"
+    assert set(LEVEL) == modules_in(PACKAGE), "LEVELS must name what is there"
 
 
 def test_imports_run_one_way():
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
         own = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        assert own in LEVEL, f"say in LEVELS where {own} stands"
-        for name in own_imports(path):
+        for package, *name in imported_names(path, PACKAGE):
             target = name[0] if name and name[0] in LEVEL else "__init__"
-            if target != own and LEVEL[target] >= LEVEL[own]:
+            if package == "engine" and target != own and LEVEL[target] >= LEVEL[own]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
+    assert not wrong
+
+
+def test_backends_import_only_the_backends_that_they_may():
+    folders = {path.name for path in BACKENDS.iterdir() if (path / "__init__.py").exists()}
+    assert set(BACKEND_IMPORTS) == folders, "BACKEND_IMPORTS must name what is there"
+    allowed = {(backend, other) for backend, others in BACKEND_IMPORTS.items() for other in others}
+    found = imports_between_backends()
+    assert found - allowed - KNOWN_EXCEPTIONS == set()
+    assert KNOWN_EXCEPTIONS - found == set(), "an exception is no longer needed: take it out of KNOWN_EXCEPTIONS"
+
+
+def test_no_test_module_imports_another():
+    """What several test modules need lies in a module without tests, for example tests/plans.py."""
+    test_modules = {path.stem for path in TESTS.rglob("test_*.py")}
+    wrong = [f"{path.relative_to(TESTS)} imports {'.'.join(name)}"
+             for path in sorted(TESTS.rglob("*.py"))
+             for name in imported_names(path, TESTS) if test_modules & {*name}]
     assert not wrong
 
 
