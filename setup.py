@@ -11,6 +11,9 @@ ENGINE_BUILD_ISA in the environment says which kernels to compile. It is a list 
     none      nothing, not even the native code: for an editable install of a tree that is built already
 
 Where the CPU's features cannot be read, native and best mean all.
+
+ENGINE_BUILD_FLAGS has flags for the compiler that come after all others, separated by spaces, so it can override them.
+What is compiled already is not compiled again when they change: such a build needs a folder of its own.
 """
 
 import os
@@ -90,7 +93,8 @@ def extension(name, flags, extra_sources=(), **options):
         [f"{SOURCES}/{name}.pyx", *(f"{SOURCES}/{source}" for source in extra_sources)],
         include_dirs=[SOURCES],
         depends=["setup.py", *headers],
-        extra_compile_args=["-fvisibility=hidden", "-g0", *flags],      # Python's own flags ask for debugging tables
+        # Without -g0, Python's own flags ask for debugging tables.
+        extra_compile_args=["-fvisibility=hidden", "-g0", *flags, *os.environ.get("ENGINE_BUILD_FLAGS", "").split()],
         **options,
     )
 
