@@ -8,13 +8,14 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from engine.errors import EngineError, TimedOut
 
-from .test_cython_plan import SMALL, WEIGHTS, make_batch, make_plan
+from .plans import SMALL, WEIGHTS, make_batch, make_plan, make_weights
 
 BATCH = make_batch(SMALL, [120] * 4000)
 """About a second of work."""
@@ -49,11 +50,7 @@ def test_an_interrupt_stops_a_pass(plan):
 
 @pytest.mark.parametrize("lengths", [[120] * 4000, [4000]], ids=["bundles", "one long sequence"])
 def test_a_deadline_stops_a_pass(plan, lengths):
-    from dataclasses import replace
-
     config = replace(SMALL, max_positions=0, token_types=0, hidden_size=128, num_heads=32, head_width=64)
-    from .test_cython_plan import make_weights
-
     slow = make_plan(config, make_weights(config), plan._run.threads, max_tokens=8192)
     with pytest.raises(TimedOut, match="timeout"):
         slow.forward(make_batch(config, lengths), time.monotonic() + 0.05)
@@ -86,7 +83,7 @@ def test_a_handler_that_calls_the_engine_gets_an_error(plan):
 
 PROGRAM = """
     import numpy as np
-    from tests.test_cython_plan import SMALL, WEIGHTS, make_batch, make_plan
+    from tests.plans import SMALL, WEIGHTS, make_batch, make_plan
     batch = make_batch(SMALL, [70, 30, 64, 5])
     assert np.array_equal(make_plan(SMALL, WEIGHTS, 4).forward(batch), make_plan(SMALL, WEIGHTS, 1).forward(batch))
 """
@@ -101,8 +98,8 @@ NO_THREADS = """
         static int made;
         if (made == atoi(getenv("THREADS_GRANTED"))) return EAGAIN;
         made++;
-        int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = dlsym(RTLD_NEXT, "pthread_create");
-        return real(thread, attr, start, arg);
+        typedef int creates(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+        return ((creates *)dlsym(RTLD_NEXT, "pthread_create"))(thread, attr, start, arg);
     }
 """
 

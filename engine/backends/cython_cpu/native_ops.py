@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ..functional import AttentionCall
+from ..score_mods import compiled
 from . import native
 from .native import Kernels, NormWeights
 from .panels import ACTIVATIONS
-
-if TYPE_CHECKING:
-    from ..numba_cpu.score_mod import ScoreModCode
 
 
 class NativeOps:
@@ -34,7 +29,7 @@ class NativeOps:
         q, k = (call.q, call.k) if d else (np.zeros((*x.shape[:3], 1), np.float32) for x in (call.q, call.k))
         bias = call.bias if call.bias is None or _whole_floats(call.bias) else call.bias.copy()
         mask = None if call.mask is None else call.mask.view(np.uint8)
-        code = _compiled(call.score_mod)
+        code = compiled(call.score_mod)
         native.attention(self._kernels, _unit_rows(q), _unit_rows(k), _unit_rows(call.v), out, call.scale, call.softcap,
                          call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
                          code.captured if code else 0, self._threads)
@@ -104,14 +99,6 @@ class NativeOps:
 def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> NormWeights:
     return NormWeights(np.ones(D, np.float32) if weight is None else _contiguous(weight),
                        np.zeros(D, np.float32) if bias is None else _contiguous(bias), eps)
-
-
-def _compiled(score_mod: Callable[..., float] | None) -> ScoreModCode | None:
-    if score_mod is None:
-        return None
-    from ..numba_cpu.score_mod import compile_score_mod
-
-    return compile_score_mod(score_mod)
 
 
 def _contiguous(x: np.ndarray) -> np.ndarray:
