@@ -1,10 +1,11 @@
-"""The CPU backend: kernels compiled ahead of time from Cython, one module per instruction set, and their schedule.
+"""The CPU backend: kernels compiled ahead of time from Cython, one module for each instruction set.
 
-    isa.py       which kernels run            table.pxd       the kernel table, seam 1
-    pack.py      weights packed for them      tile.pxi ...    the kernels, written once over simd.h, dot.h ...
-    plan.py      a model ready to run         schedule.pxi    a forward pass, in one native call; pool.c its threads
-    schedule.py  who works on what            operations.pxi, heads.pxi
-    ops.py       single operations on arrays                  their native calls, on the same threads
+    isa.py        the kernels to use          table.pxd       the kernel table, which each kernels_<isa>.pyx fills
+    panels.py     weights packed for them     tile.pxi ...    the kernels, written once over simd.h, dot.h, bfloat16.h
+    lowering.py   a program as instructions   program.pxi     the instructions; executor.pxi owns them and their memory
+    schedule.py   groups of sequences         schedule.pxi    how threads share the instructions; pool.c the threads
+    plan.py       a model ready to run        kernel_table.pxi, weights.pxi      the table and weights for Python
+    native_ops.py single operations           operations.pxi, attention_operation.pxi      their native calls
 """
 
 from __future__ import annotations
