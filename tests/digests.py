@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.cython_cpu import isa
 from engine.backends.cython_cpu.plan import CythonPlan
 from engine.batch import Batch
-from engine.config import ModelConfig, RunConfig
+from engine.config import AttentionKind, ModelConfig, RunConfig
 from engine.parameters import expected_shapes
 
 FILE = Path(__file__).parent / "golden" / "digests.json"
@@ -34,6 +34,13 @@ MODELS = {
     "tanh": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=300, activation="gelu_tanh"),
     "relu": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=300, activation="relu"),
     "deep": ModelConfig("test", 16, 2, 1, 16, 2100, vocab_size=50, max_positions=300),
+    "ModernBERT": ModelConfig("test", 42, 3, 3, 14, 30, vocab_size=50, max_positions=300, position_table=False,
+                              norm_place="pre", norm_bias=False, first_attention_norm=False, biases=(), gated=True,
+                              attention_kinds=(AttentionKind(None, 160000.0), AttentionKind(20, 10000.0)),
+                              layer_kinds=(0, 1, 1)),
+    "grouped key heads, RMSNorm, SiLU": ModelConfig("test", 40, 2, 6, 9, 70, vocab_size=50, max_positions=300, norm="rms",
+                                                    num_kv_heads=2, gated=True, activation="silu",
+                                                    biases=("query", "down")),
 }
 
 BATCHES = ([1], [16], [64], [65], [200], [3, 0, 5, 64, 1, 1, 130], [70] * 4, [97, 96, 95, 94, 93])
