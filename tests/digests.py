@@ -38,8 +38,8 @@ MODELS = {
                               norm_place="pre", norm_bias=False, first_attention_norm=False, biases=(), gated=True,
                               attention_kinds=(AttentionKind(None, 160000.0), AttentionKind(20, 10000.0)),
                               layer_kinds=(0, 1, 1)),
-    "grouped key heads, RMSNorm, SiLU": ModelConfig("test", 40, 2, 6, 9, 70, vocab_size=50, max_positions=300, norm="rms",
-                                                    num_kv_heads=2, gated=True, activation="silu",
+    "grouped key heads, RMSNorm, SiLU": ModelConfig("test", 40, 2, 6, 9, 70, vocab_size=50, max_positions=300,
+                                                    norm="rms", num_kv_heads=2, gated=True, activation="silu",
                                                     biases=("query", "down")),
 }
 
