@@ -2,16 +2,21 @@
 
 import os
 import sys
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 
 import pytest
 
 from engine import backends
+from engine.architectures import program_of
 from engine.backends import get_backend, numba_cuda
 from engine.backends.numba_cuda.device import Gpu
 from engine.backends.numba_cuda.kernel import Kernel
-from engine.config import RunConfig
+from engine.backends.numba_cuda.support import RUNS, check
+from engine.config import ModelConfig, RunConfig
 from engine.errors import BackendUnavailable, UnsupportedError
+from engine.families import modernbert
+from engine.program import Attend, Embed, Linear, Norm, Part, Program, Store
 
 
 @pytest.fixture
@@ -73,6 +78,73 @@ def test_bench_does_not_hold_a_gpu_against_the_cpus_limits():
 def test_int8_is_refused_by_name():
     with pytest.raises(UnsupportedError, match="computes in bfloat16 and float32; precision 'int8' is not there"):
         numba_cuda.BACKEND.prepare(None, {}, RunConfig(precision="int8"))
+
+
+BERT = ModelConfig("test", hidden_size=8, num_layers=2, num_heads=4, head_width=2, ffn_size=12, vocab_size=30)
+
+
+@pytest.mark.parametrize(("config", "told"), [
+    (modernbert.read_config({}), "Heads with rotary; Linear with gate=True; Attend with window=(64, 64)"),
+    (modernbert.read_config({"num_hidden_layers": 1}), "Heads with rotary; Linear with gate=True"),
+    (replace(BERT, norm="rms", num_kv_heads=2, activation="silu"),
+     "Norm with kind='rms'; Attend with 4 heads of 2 for queries, 2 heads of 2 for keys and 2 heads of 2 for values; "
+     "Linear with activation='silu'"),
+], ids=["ModernBERT", "ModernBERT without windows", "other options"])
+def test_a_model_is_refused_with_all_that_does_not_run(config, told):
+    with pytest.raises(UnsupportedError) as caught:
+        numba_cuda.BACKEND.prepare(config, {}, RunConfig())
+    assert str(caught.value) == f"the cuda backend does not run {told}; cython, numba and reference run it"
+
+
+@pytest.mark.parametrize("kind", RUNS, ids=lambda kind: kind.__name__)
+def test_every_field_is_listed(kind):
+    """The plan must follow a new field of an operation, which is then listed; until then it runs the default only."""
+    assert {field.name for field in fields(kind)} == set(RUNS[kind])
+
+
+@dataclass(frozen=True)
+class CappedAttend(Attend):
+    softcap: float | None = None
+
+
+def capped(softcap):
+    """Return BERT with an Attend that has a new field, which is not listed."""
+    return Program(tuple(CappedAttend(**vars(operation), softcap=softcap) if isinstance(operation, Attend)
+                         else operation for operation in program_of(BERT).operations))
+
+
+def test_a_new_field_is_refused_until_it_is_listed(monkeypatch):
+    with pytest.raises(UnsupportedError, match="does not run CappedAttend; cython"):
+        check(capped(None))
+    monkeypatch.setitem(RUNS, CappedAttend, RUNS[Attend])
+    check(capped(None))
+    with pytest.raises(UnsupportedError, match=r"does not run CappedAttend with softcap=30\.0; cython"):
+        check(capped(30.0))
+    monkeypatch.setitem(RUNS, Attend, {name: RUNS[Attend][name] for name in RUNS[Attend] if name != "scale"})
+    with pytest.raises(UnsupportedError, match=r"Attend with scale=0\.7071"):  # a field without a default
+        check(program_of(BERT))
+
+
+EMBED, STORE = Embed("x", 8), Store("x")
+
+
+def linear(x, *outs, residual=None):
+    return Linear(x, tuple(Part(f"{out}.weight", None, out, 8, 4) for out in outs), residual=residual)
+
+
+@pytest.mark.parametrize(("operations", "told"), [
+    ([linear("x", "y"), Norm("y", "x", "w", None, 1e-5)], "Norm of y where this is not one array in float32 form"),
+    ([linear("x", "y", residual="x"), linear("y", "x")], "Linear of y where this is not one array in operand form"),
+    ([linear("x", "q", "k", "v"), linear("v", "x")], "Linear of v where this is not one array in operand form"),
+    ([linear("x", "q"), linear("x", "k", "v"), Attend("q", "k", "v", "x", 1.0)],
+     "Attend of q, k, v where this is not one array in operand form"),
+    ([linear("x", "q", "k", "v"), linear("x", "q")], "Linear that writes q to another array than before"),
+    ([STORE], "Store as operation 2 of 3"),
+    ([EMBED], "Embed as operation 2 of 3"),
+])
+def test_operands_that_no_kernel_writes_are_refused(operations, told):
+    with pytest.raises(UnsupportedError, match=told):
+        check(Program((EMBED, *operations, STORE)))
 
 
 class Stream:

@@ -4,7 +4,7 @@
     products.py   the kernels of each precision   kernels/      the kernels
     weights.py    the uploaded weights            ptx/          the instructions that Numba lacks, and an emulator
     workspace.py  the memory                      toolchain.py  numba-cuda
-    bucket.py     batches as recorded shapes
+    bucket.py     batches as recorded shapes      support.py    what is run of a program, and refused
     device.py     memory, launches, graphs        emulated.py   the same, without a GPU
 """
 
@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...architectures import program_of
 from ...config import ModelConfig, RunConfig
 from ...errors import BackendUnavailable, UnsupportedError
 from .. import Plan
 from ..functional import Ops
+from .support import check
 
 if TYPE_CHECKING:
     from .device import Gpu
@@ -73,10 +75,11 @@ class CudaBackend:
                 f"{version('numba-cuda')}; say precision='bfloat16' for its tensor cores")
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
-        """Upload the weights and return a plan."""
+        """Upload the weights and return a plan; raises `UnsupportedError` with all that is not run of a model."""
         if run.precision not in PRECISIONS:
             raise UnsupportedError(f"the cuda backend computes in {' and '.join(PRECISIONS)}; "
                                    f"precision {run.precision!r} is not there")
+        check(program_of(config))  # before the CUDA packages are loaded and the GPU is opened
         from .plan import CudaPlan
 
         return CudaPlan(_gpu(), config, weights, run)
