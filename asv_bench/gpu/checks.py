@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,14 +27,14 @@ from engine.backends.numba_cuda.kernels import (
 )
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, Float32Products, HopperProducts, choose_products
-from engine.backends.numba_cuda.weights import Linear
+from engine.backends.numba_cuda.weights import Affine
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference import formulas as ops
 from engine.config import ModelConfig, RunConfig
 from engine.pooling import pool
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from .data import config_of, model_weights, normal, packed
+from .data import model_weights, normal, packed
 
 BFLOAT16, FLOAT32, MODEL = 3e-3, 2e-5, 1.5e-2
 """Largest relative errors in the norm of all results: bfloat16 kernels, float32 kernels and models, bfloat16 models."""
@@ -136,12 +137,12 @@ def widened(operand: np.ndarray) -> np.ndarray:
 
 def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: Device) -> tuple[np.ndarray, np.ndarray]:
     """Run one linear map."""
-    products = make(device, config_of(1, 32))
+    products = make(device)
     half = products.dtype == np.uint16
     x, weight = ((to_bfloat16(a) if half else a) for a in (normal(0, N, K), normal(1, M, K) / np.float32(K**0.5)))
     bias, residual = normal(2, M), normal(3, N, M)
     plain = from_bfloat16(weight) if half else weight
-    weights = Linear(upload(device, products.convert(plain)), upload(device, bias))
+    weights = Affine(upload(device, products.convert(plain)), upload(device, bias))
     exact = widened(x) @ widened(weight).T + bias
     if epilogue == "residual":
         out = device.allocate((N, M), np.float32)
@@ -156,7 +157,7 @@ def run_linear(make: Callable, N: int, M: int, K: int, epilogue: str, device: De
 def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: int,
                   device: Device) -> tuple[np.ndarray, np.ndarray]:
     """Run attention of all sequences of a batch, with tiles for sequences of up to `longest` tokens."""
-    products = make(device, config_of(H, d))
+    products = make(device)
     batch = packed(lengths)
     group, = groups(batch, batch.tokens)
     staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
@@ -165,7 +166,7 @@ def run_attention(make: Callable, lengths: list[int], H: int, d: int, longest: i
     qkv = normal(4, shape.tokens, 3 * H * d)
     qkv = to_bfloat16(qkv) if products.dtype == np.uint16 else qkv
     out = device.allocate((shape.tokens, H * d), products.dtype)
-    products.attention(upload(device, qkv), out, cu_seqlens, tiles, shape.tile_rows)
+    products.attention(upload(device, qkv), out, H, 1 / math.sqrt(d), cu_seqlens, tiles, shape.tile_rows)
     exact = []
     for start, end in zip(batch.cu_seqlens, batch.cu_seqlens[1:], strict=False):
         heads = widened(qkv[start:end]).reshape(end - start, 3, H, d).transpose(1, 2, 0, 3)

@@ -22,10 +22,6 @@ def packed(lengths: list[int], config: ModelConfig | None = None) -> Batch:
                  rng.integers(0, 2, N, np.int32))
 
 
-def config_of(H: int, d: int) -> ModelConfig:
-    return ModelConfig("check", hidden_size=H * d, num_layers=1, num_heads=H, head_width=d, ffn_size=8)
-
-
 @cache
 def model_weights(config: ModelConfig) -> dict[str, np.ndarray]:
     """Return random weights of the scale of a trained model's."""

@@ -1,5 +1,6 @@
 """Prepare the engine's contenders: single kernels as the plan launches them, and the whole plan."""
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -10,12 +11,13 @@ from engine.backends.numba_cuda.device import Device, upload
 from engine.backends.numba_cuda.kernels import attention_hopper, linear, linear_hopper
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, HopperProducts, Products, choose_products
-from engine.backends.numba_cuda.weights import Linear as Weights
-from engine.config import ModelConfig, RunConfig
+from engine.backends.numba_cuda.weights import Affine
+from engine.config import RunConfig
+from engine.program import Program
 from engine.weights.bfloat16 import to_bfloat16
 
 from .cases import MODELS, Attention, Encoder, Linear
-from .data import config_of, model_weights, normal, packed
+from .data import model_weights, normal, packed
 from .timing import timed
 
 REPEATS = 10
@@ -26,10 +28,9 @@ Contenders = dict[str, Callable[[int], float]]
 
 def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
     """Return attention of packed sequences of one length, with each kernel."""
-    config = config_of(case.H, case.d)
-    ways: dict[str, Products] = {"engine mma": BFloat16Products(device, config)}
+    ways: dict[str, Products] = {"engine mma": BFloat16Products(device)}
     if wgmma and case.d in attention_hopper.WIDTHS:
-        ways["engine wgmma"] = HopperProducts(device, config)
+        ways["engine wgmma"] = HopperProducts(device)
     batch = packed([case.T] * case.B)
     group, = groups(batch, batch.tokens)
     staging = np.zeros(largest_shape(batch.tokens).size, np.int32)
@@ -37,17 +38,16 @@ def attention(device: Device, wgmma: bool, case: Attention) -> Contenders:
     _, _, _, cu_seqlens, tiles = shape.views(upload(device, staging))
     qkv = upload(device, to_bfloat16(normal(0, shape.tokens, 3 * case.width)))
     out = device.allocate((shape.tokens, case.width), np.uint16)
-    return {name: _recorded(device, partial(products.attention, qkv, out, cu_seqlens, tiles, shape.tile_rows))
-            for name, products in ways.items()}
+    arguments = qkv, out, case.H, 1 / math.sqrt(case.d), cu_seqlens, tiles, shape.tile_rows
+    return {name: _recorded(device, partial(products.attention, *arguments)) for name, products in ways.items()}
 
 
 def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
     """Return linear maps with each kernel and tile."""
-    config = config_of(1, 32)
-    ways: dict[str, Products] = {f"mma {tile.rows}x{tile.columns}": BFloat16Products(device, config, tile)
+    ways: dict[str, Products] = {f"mma {tile.rows}x{tile.columns}": BFloat16Products(device, tile)
                                  for tile in (linear.LARGE, linear.SMALL)}
     if wgmma:
-        ways |= {f"wgmma {tile.rows}x{tile.columns}": HopperProducts(device, config, tile)
+        ways |= {f"wgmma {tile.rows}x{tile.columns}": HopperProducts(device, tile)
                  for tile in (linear_hopper.LARGE, linear_hopper.ALTERNATE, linear_hopper.SMALL)}
     x = upload(device, to_bfloat16(normal(1, case.N, case.K)))
     w, bias = normal(2, case.M, case.K), upload(device, normal(3, case.M))
@@ -56,7 +56,7 @@ def linear_maps(device: Device, wgmma: bool, case: Linear) -> Contenders:
     activation = "gelu" if case.epilogue == "gelu" else None
     found = {}
     for name, products in ways.items():
-        weights = Weights(upload(device, products.convert(w)), bias)
+        weights = Affine(upload(device, products.convert(w)), bias)
         found[f"engine {name}"] = _recorded(device, partial(products.linear, x, weights, out, activation, residual))
     return found
 
@@ -76,8 +76,8 @@ def make_plan(device: Device, wgmma: bool, model: str) -> CudaPlan:
     return CudaPlan(device, config, model_weights(config), run, choose_products if wgmma else _without_wgmma)
 
 
-def _without_wgmma(device: Device, config: ModelConfig, precision: str) -> Products:
-    return BFloat16Products(device, config)
+def _without_wgmma(device: Device, program: Program, precision: str) -> Products:
+    return BFloat16Products(device)
 
 
 def _recorded(device: Device, work: Callable[[], None]) -> Callable[[int], float]:

@@ -16,14 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from ...architectures import program_of
 from ...batch import Batch
 from ...config import ModelConfig, RunConfig
 from ...errors import InputError
+from ...program import Attend, Embed, Linear, Norm, Program, writes
 from .bucket import Group, Shape, groups, stage
 from .device import Device
 from .kernels import embedding, norm, pooling
 from .products import Products, choose_products
-from .weights import Norm, upload_weights
+from .support import FLOAT32, OPERAND, buffers_of, check, embedding_norm, forms
+from .weights import upload_weights
 from .workspace import Rows, Slot, Workspace
 
 RECORDINGS = 128
@@ -37,23 +40,28 @@ class CudaPlan:
     """See `engine.backends.PoolingPlan`. It may be called from any thread; the plans of one device take turns."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
-                 choose: Callable[[Device, ModelConfig, str], Products] = choose_products):
-        self._device, self._config, self._max_tokens = device, config, run.max_tokens
+                 choose: Callable[[Device, Program, str], Products] = choose_products):
+        program = program_of(config)
+        check(program)
+        self._embedding_norm = embedding_norm(program)
+        self._operations = [operation for operation in program.operations if operation is not self._embedding_norm]
+        self._buffers = buffers_of(program)
+        self._device, self._max_tokens, self._bfloat16 = device, run.max_tokens, run.precision == "bfloat16"
         with device.turn:
             device.activate()
-            self._products: Products = choose(device, config, run.precision)
-            self._bfloat16 = run.precision == "bfloat16"
-            self._weights = upload_weights(device, config, weights, self._products.convert)
-            self._workspace = Workspace(device, config, run.max_tokens, self._products.dtype)
-            self._slots = [Slot(device, config, run.max_tokens) for _ in range(2)]
+            self._products: Products = choose(device, program, run.precision)
+            self._weights = upload_weights(device, program, weights, self._products.convert)
+            self._workspace = Workspace(device, program, run.max_tokens, self._products.dtype)
+            self._result = self._workspace.result
+            self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
         self._recordings: OrderedDict[Shape, Callable[[], None]] = OrderedDict()
 
     def forward(self, batch: Batch) -> np.ndarray:
         """Token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`."""
-        out = np.empty((batch.tokens, self._config.hidden_size), np.float32)
+        out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
             for slot, group, _ in self._passes(batch):
-                slot.fetch(self._workspace.x32, out[group.tokens])
+                slot.fetch(self._result, out[group.tokens])
             for slot in self._slots:
                 slot.finish()
         return out
@@ -62,9 +70,9 @@ class CudaPlan:
         """As `forward`, with the vectors left on the device: a `device.SharedArray`."""
         with self._device.turn:
             self._device.activate()
-            out = self._device.allocate((batch.tokens, self._config.hidden_size), np.float32)
+            out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
             for _, group, _ in self._passes(batch):
-                self._device.copy(out[group.tokens], self._workspace.x32[: group.count])
+                self._device.copy(out[group.tokens], self._result[: group.count])
             self._device.mark()()
         return self._device.share(out)
 
@@ -77,7 +85,7 @@ class CudaPlan:
         for mode in modes:
             if mode not in pooling.MODES:
                 raise InputError(f"modes must be some of {', '.join(pooling.MODES)}, not {mode!r}")
-        D, lengths = self._config.hidden_size, np.diff(batch.cu_seqlens)
+        D, lengths = self._result.shape[1], np.diff(batch.cu_seqlens)
         out = np.zeros((batch.sequences, len(modes), D), np.float32)
         with self._device.turn:
             for _, group, shape in self._passes(batch):
@@ -85,7 +93,7 @@ class CudaPlan:
                 pooled = self._device.allocate((len(modes), len(members), D), np.float32)
                 starts, grid = self._workspace.cu_seqlens(shape), pooling.pooling_grid(len(members), D)
                 for m, mode in enumerate(modes):
-                    self._device.launch(_pooling_kernel(mode), grid, self._workspace.x32,
+                    self._device.launch(_pooling_kernel(mode), grid, self._result,
                                         starts[: len(members) + 1], np.int32(skip), pooled[m])
                 host = np.empty(pooled.shape, np.float32)
                 self._device.copy(host, pooled)
@@ -117,33 +125,37 @@ class CudaPlan:
             self._recordings.popitem(last=False)
 
     def _launch(self, shape: Shape) -> None:
-        """All launches of a pass, from token ids in the workspace to vectors in its `x32`.
+        """Queue all launches of a pass: those of the program's operations, in order."""
+        products, work = self._products, self._workspace.rows(shape)
+        for operation in self._operations:
+            match operation:
+                case Embed():
+                    self._embed(operation, shape, work)
+                case Norm():
+                    self._norm(operation, work)
+                case Linear():
+                    x, out = work.arrays[OPERAND, operation.x], work.arrays[forms(operation)[0], writes(operation)[0]]
+                    weights, residual = self._weights.linears[operation.parts], operation.residual
+                    products.linear(x, weights, out, operation.activation,
+                                    residual=None if residual is None else work.arrays[FLOAT32, residual])
+                case Attend():
+                    qkv, out = work.arrays[OPERAND, operation.q], work.arrays[OPERAND, operation.out]
+                    products.attention(qkv, out, self._buffers[operation.q].heads or 1, operation.scale,
+                                       work.cu_seqlens, work.tiles, shape.tile_rows)
 
-        A post-norm layer: norm(x + attention(x)), then norm(x + ffn(x)). Vaswani et al. (2017), section 3.1.
-        """
-        products, activation = self._products, self._config.activation
-        work = self._workspace.rows(shape)
-        self._embed(shape, work)
-        for layer in self._weights.layers:
-            products.linear(work.x, layer.qkv, work.qkv)
-            products.attention(work.qkv, work.heads, work.cu_seqlens, work.tiles, shape.tile_rows)
-            products.linear(work.heads, layer.output, work.sum, residual=work.x32)
-            self._norm(work, layer.attention_norm)
-            products.linear(work.x, layer.up, work.up, activation=activation)
-            products.linear(work.up, layer.down, work.sum, residual=work.x32)
-            self._norm(work, layer.ffn_norm)
-
-    def _embed(self, shape: Shape, work: Rows) -> None:
-        config, tables = self._config, self._weights.embeddings
+    def _embed(self, operation: Embed, shape: Shape, work: Rows) -> None:
+        tables, after = self._weights.tables, self._embedding_norm
+        affine = self._weights.norms[after]
         kernel = _embedding_kernel(
-            config.hidden_size, words=not shape.embeds, positions=config.max_positions > 0,
-            token_types=config.token_types > 0, norm=config.embedding_norm, bfloat16=self._bfloat16)
-        word = work.embeds if shape.embeds else tables.word
+            operation.width, words=not shape.embeds, positions=operation.position is not None,
+            token_types=operation.token_type is not None, norm=after is not None, bfloat16=self._bfloat16)
+        word = work.embeds if shape.embeds else tables[operation.word]
         self._device.launch(kernel, embedding.embedding_grid(shape.tokens), work.ids, work.positions, work.types, word,
-                            tables.position, tables.token_type, tables.norm.weight, tables.norm.bias,
-                            np.float32(config.norm_eps), work.x32, work.x16)
+                            tables[operation.position], tables[operation.token_type], affine.weight, affine.bias,
+                            np.float32(after.eps if after else 0), *work.both(operation.out))
 
-    def _norm(self, work: Rows, norms: Norm) -> None:
-        kernel = _norm_kernel(self._config.hidden_size, bfloat16=self._bfloat16)
-        self._device.launch(kernel, norm.norm_grid(len(work.sum)), work.sum, norms.weight, norms.bias,
-                            np.float32(self._config.norm_eps), work.x32, work.x16)
+    def _norm(self, operation: Norm, work: Rows) -> None:
+        x, affine = work.arrays[FLOAT32, operation.x], self._weights.norms[operation]
+        kernel = _norm_kernel(x.shape[1], bfloat16=self._bfloat16)
+        self._device.launch(kernel, norm.norm_grid(len(x)), x, affine.weight, affine.bias, np.float32(operation.eps),
+                            *work.both(operation.out))

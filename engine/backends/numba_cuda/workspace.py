@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...config import ModelConfig
+from ...program import Program, reads, writes
 from .bucket import Shape, largest_shape
 from .device import Device
+from .support import FLOAT32, OPERAND, buffers_of, forms
 
 
 @dataclass(frozen=True)
@@ -25,39 +26,42 @@ class Rows:
     tiles: Any
     embeds: Any
     """float32 [N, D], or None where the pass starts from ids."""
-    x32: Any
-    """float32 [N, D]: the residual stream, and at last the result."""
-    x16: Any
-    """The same in bfloat16; a dummy in float32."""
-    x: Any
-    """Whichever of the two is the operand of products."""
-    sum: Any
-    """float32 [N, D]: a residual sum before its norm."""
-    qkv: Any
-    heads: Any
-    up: Any
-    """[N, 3 H d], [N, H d] and [N, F] in the operands' dtype."""
+    arrays: dict[tuple[str, str], Any]
+    """The array of a form and a name: float32, or the operands' dtype. In float32 both forms are one array."""
+    dummy: Any
+
+    def both(self, name: str) -> tuple[Any, Any]:
+        """Return the arrays to which a norm writes float32 and bfloat16; the latter is a dummy in float32."""
+        rows, x = self.arrays[FLOAT32, name], self.arrays[OPERAND, name]
+        return rows, self.dummy if x.dtype == np.float32 else x
 
 
 class Workspace:
-    """Arrays on the device for passes of up to `max_tokens` tokens; bytes a token: 8 D, and 4 H d + D + F operands."""
+    """Arrays on the device for passes of up to `max_tokens` tokens: one for each result and form (`support.forms`)."""
 
-    def __init__(self, device: Device, config: ModelConfig, max_tokens: int, operands: np.dtype):
-        largest = largest_shape(max_tokens)
-        N, D, width = largest.tokens, config.hidden_size, config.num_heads * config.head_width
+    def __init__(self, device: Device, program: Program, max_tokens: int, operands: np.dtype):
+        largest, buffers = largest_shape(max_tokens), buffers_of(program)
         self._device = device
-        self._shape = N, D
         self._integers = device.allocate((largest.size,), np.int32)
-        self.x32, self._sum = (device.allocate((N, D), np.float32) for _ in range(2))
-        self._half = operands != np.float32
-        self._x16 = device.allocate((N, D) if self._half else (1, 1), np.uint16)
-        self._qkv, self._heads, self._up = (
-            device.allocate((N, columns), operands) for columns in (3 * width, width, config.ffn_size))
+        self._dummy = device.allocate((1, 1), np.uint16)
+        self._arrays: dict[tuple[str, str], Any] = {}
+        dtypes, allocated = {FLOAT32: np.dtype(np.float32), OPERAND: operands}, dict[tuple[str, np.dtype], Any]()
+        for operation in program.operations:
+            names = writes(operation)
+            for form in forms(operation):
+                key = names[0], dtypes[form]
+                if key not in allocated:
+                    columns = sum(buffers[name].width for name in names)
+                    allocated[key] = device.allocate((largest.tokens, columns), dtypes[form])
+                self._arrays[form, names[0]] = allocated[key]
+        self.result = self._arrays[FLOAT32, reads(program.operations[-1])[0]]
+        """float32 [N, D]: the token vectors of a finished pass."""
+        self._embedded = self._arrays[FLOAT32, writes(program.operations[0])[0]]
 
     @cached_property
     def embeds(self) -> Any:
         """float32 [N, D], for `inputs_embeds`, which few models are given."""
-        return self._device.allocate(self._shape, np.float32)
+        return self._device.allocate(self._embedded.shape, np.float32)
 
     def take(self, shape: Shape, staging: np.ndarray) -> None:
         """Queue the copy of a pass's integers to the device."""
@@ -70,19 +74,17 @@ class Workspace:
     def rows(self, shape: Shape) -> Rows:
         """The arrays for a pass."""
         n = shape.tokens
-        ids, positions, types, cu_seqlens, tiles = shape.views(self._integers)
-        x32, x16 = self.x32[:n], self._x16[:n]
-        return Rows(ids, positions, types, cu_seqlens, tiles, self.embeds[:n] if shape.embeds else None, x32, x16,
-                    x16 if self._half else x32, self._sum[:n], self._qkv[:n], self._heads[:n], self._up[:n])
+        return Rows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
+                    {key: array[:n] for key, array in self._arrays.items()}, self._dummy)
 
 
 class Slot:
     """Pinned memory for a group on its way: its integers going in, its token vectors coming out."""
 
-    def __init__(self, device: Device, config: ModelConfig, max_tokens: int):
+    def __init__(self, device: Device, max_tokens: int, width: int):
         self._device = device
         self.integers = device.pinned((largest_shape(max_tokens).size,), np.int32)
-        self._vectors = device.pinned((max_tokens, config.hidden_size), np.float32)
+        self._vectors = device.pinned((max_tokens, width), np.float32)
         self._target: np.ndarray | None = None
         self._done: Callable[[], None] | None = None
 
