@@ -3,7 +3,7 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-cuda demo lint asan emulate bench plot peers golden docs wheel clean
+.PHONY: help test test-cuda demo lint asan ubsan tsan emulate bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -58,12 +58,30 @@ lint: $(INSTALLED)  ## ruff and mypy
 # A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
 # Three kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes without its instructions.
 # -O1, because with the checks of every access -O3 takes the compiler five times as long.
+SANITIZED := tests/kernels $(addprefix tests/test_,pool.py cython_plan.py program.py random_models.py stop.py)
 asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 	@echo "Compiling with AddressSanitizer."
 	ENGINE_BUILD_ISA=best,portable,wide ENGINE_BUILD_FLAGS="-O1 -fsanitize=address" LDFLAGS="-fsanitize=address" \
 		$(BIN)/python -Wignore setup.py -q build --build-base build/asan --build-lib build/asan/lib
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/lib \
-		$(BIN)/pytest --import-mode=append tests/kernels tests/test_pool.py tests/test_cython_plan.py
+		$(BIN)/pytest --import-mode=append $(SANITIZED)
+
+# pytest swallows what the sanitizer prints, so reports go to files, and a file is a failure.
+ubsan: $(INSTALLED)  ## Run the tests of the compiled code under UndefinedBehaviorSanitizer
+	@echo "Compiling with UndefinedBehaviorSanitizer."
+	ENGINE_BUILD_ISA=best,portable,wide ENGINE_BUILD_FLAGS="-O1 -fsanitize=undefined" LDFLAGS="-fsanitize=undefined" \
+		$(BIN)/python -Wignore setup.py -q build --build-base build/ubsan --build-lib build/ubsan/lib
+	rm -f build/ubsan/report*
+	LD_PRELOAD=$$(gcc -print-file-name=libubsan.so) UBSAN_OPTIONS=log_path=$(CURDIR)/build/ubsan/report \
+		PYTHONPATH=build/ubsan/lib $(BIN)/pytest --import-mode=append $(SANITIZED)
+	@if cat build/ubsan/report* 2>/dev/null; then exit 1; fi
+
+# Python itself cannot run under ThreadSanitizer, so a program in C calls the pool.
+tsan:  ## Run the thread pool under ThreadSanitizer
+	mkdir -p build
+	gcc -std=gnu11 -O1 -g -fsanitize=thread -pthread -I$(KERNELS) tests/native/pool_harness.c $(KERNELS)/pool.c \
+		-o build/pool_harness
+	build/pool_harness
 
 # tests/emulated/README.md says which Bochs and which kernel.
 BOCHS := bochs

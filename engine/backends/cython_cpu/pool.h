@@ -5,8 +5,8 @@
 
 typedef void (*pool_work)(void *arg, int rank, int size);
 
-/* Run work(arg, rank, threads) on `threads` threads. Return 0 when all have finished, or errno if a thread cannot be
- * started. Calls from several threads run one after the other, but a call with threads == 1 runs at once, outside the
+/* Run work(arg, rank, size) on `size` threads: `threads`, or fewer if the system grants no more. Return 0 when all have
+ * finished, or EINVAL for more than POOL_MAX_THREADS. Calls from several threads run one after the other, but a call with threads == 1 runs at once, outside the
  * pool. In a forked child the pool starts anew. */
 int pool_run(int threads, pool_work work, void *arg);
 

@@ -144,6 +144,7 @@ enum { VL = 4, NV = 2, MR = 6, KC = 1024 };
 #endif
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef uint32_t vu __attribute__((vector_size(VL * 4)));
 typedef uint8_t vb __attribute__((vector_size(VL)));
 
 INLINE vf v_set1(float x) { return x - (vf){0}; }
@@ -171,7 +172,7 @@ INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_fnma(vf a, vf b, vf c) { return c - a * b; }
 #endif
-INLINE vf v_scale(vf p, vf z) { return (vf)((vi)p + ((vi)z << 23)); }
+INLINE vf v_scale(vf p, vf z) { return (vf)((vu)p + ((vu)z << 23)); }
 INLINE vf v_keep(vf x, int n) {
     vi mask;
     for (int i = 0; i < VL; i++) mask[i] = -(i < n);

@@ -1,0 +1,46 @@
+/* Many callers share the thread pool under ThreadSanitizer (`make tsan`): every job adds up all of its parts, with two
+ * barriers between its phases, as a forward pass has them. Prints the number of jobs, and exits with 1 on a wrong sum. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pool.h"
+
+enum { CALLERS = 6, JOBS = 150, PARTS = 64 };
+
+typedef struct {
+    pool_barrier barrier;
+    long first[PARTS], second[PARTS];
+    atomic_long next;
+} job;
+
+static void work(void *arg, int rank, int size) {
+    job *j = arg;
+    for (int i = rank; i < PARTS; i += size) j->first[i] = i;
+    pool_barrier_wait(&j->barrier, size);
+    /* Each part reads a neighbour that another thread wrote. */
+    for (long i = atomic_fetch_add(&j->next, 1); i < PARTS; i = atomic_fetch_add(&j->next, 1))
+        j->second[i] = j->first[(i + 1) % PARTS];
+    pool_barrier_wait(&j->barrier, size);
+    if (rank == size - 1)
+        for (int i = 1; i < PARTS; i++) j->second[0] += j->second[i];
+}
+
+static atomic_int wrong;
+
+static void *call(void *arg) {
+    unsigned seed = (unsigned)(size_t)arg;
+    for (int i = 0; i < JOBS; i++) {
+        job j = {0};
+        if (pool_run(1 + rand_r(&seed) % 5, work, &j) || j.second[0] != PARTS * (PARTS - 1) / 2) wrong++;
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t callers[CALLERS];
+    for (size_t i = 0; i < CALLERS; i++) pthread_create(&callers[i], NULL, call, (void *)i);
+    for (size_t i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
+    printf("%d jobs of %d callers, %d wrong\n", CALLERS * JOBS, CALLERS, atomic_load(&wrong));
+    return wrong != 0;
+}
