@@ -15,6 +15,7 @@ import numpy as np
 
 from .config import TextConfig
 from .errors import InputError, UnsupportedError, WeightsError
+from .installation import install_command
 
 LOG = logging.getLogger("engine")
 
@@ -103,7 +104,7 @@ def require(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise UnsupportedError(f"encode needs the package {module}: pip install encoder-engine[text]") from error
+        raise UnsupportedError(f"encode needs the package {module}; {install_command('text')}") from error
 
 
 def check_sentences(sentences: Any) -> list[Sentence]:

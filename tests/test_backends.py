@@ -51,7 +51,7 @@ def test_unknown_name():
 def test_numba_missing_says_what_to_install(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(numba_cpu, "find_spec", lambda name: None if name == "numba" else find_spec(name))
-    with pytest.raises(BackendUnavailable, match=r"numba not found; pip install 'encoder-engine\[numba\]'"):
+    with pytest.raises(BackendUnavailable, match=r"numba not found; run pip install '\.\[numba\]'"):
         get_backend("numba")
 
 

@@ -39,7 +39,7 @@ def machine(monkeypatch):
 
 def test_packages_are_missing(monkeypatch):
     monkeypatch.setattr(numba_cuda, "_there", lambda name: name != "numba_cuda")
-    with pytest.raises(BackendUnavailable, match=r"cuda: numba_cuda not found; pip install 'encoder-engine\[cuda\]'"):
+    with pytest.raises(BackendUnavailable, match=r"cuda: numba_cuda not found; run pip install '\.\[cuda\]'"):
         get_backend("cuda")
 
 

@@ -13,7 +13,7 @@ BACKENDS = PACKAGE / "backends"
 TESTS = Path(__file__).parent
 
 LEVELS = [
-    {"errors", "positions", "precision", "program"},
+    {"errors", "installation", "positions", "precision", "program"},
     {"config"},
     {"architectures"},
     {"groups", "batch", "cpus"},

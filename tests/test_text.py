@@ -80,7 +80,7 @@ def test_broken_tokenizer():
 
 def test_tokenizers_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UnsupportedError, match=r"pip install encoder-engine\[text\]"):
+    with pytest.raises(UnsupportedError, match=r"run pip install '\.\[text\]'"):
         Tokenizer(TextConfig(b"{}"), 64, 1)
 
 

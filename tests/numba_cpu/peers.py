@@ -2,7 +2,7 @@
 
 import pytest
 
-WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
+WITHOUT = "needs numba: pip install '.[numba]'"
 target = pytest.importorskip("engine.backends.numba_cpu.target", reason=WITHOUT)
 
 PEERS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-WITHOUT = "needs numba: pip install 'encoder-engine[numba]'"
+WITHOUT = "needs numba: pip install '.[numba]'"
 CFunc = pytest.importorskip("numba.core.ccallback", reason=WITHOUT).CFunc
 cache, compiling, roofline = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
                               for name in ("cache", "compiling", "roofline"))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("numba", reason="needs numba: pip install 'encoder-engine[numba]'")
+pytest.importorskip("numba", reason="needs numba: pip install '.[numba]'")
 
 AVX512 = "".join(f",+avx512{part}" for part in ("f", "bw", "dq", "vl"))
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...config import ModelConfig, RunConfig
 from ...errors import BackendUnavailable, UnsupportedError
+from ...installation import explain_missing_kernels
 from ...precision import COMPUTED
 from .. import Plan
 from ..functional import Ops
@@ -34,7 +35,7 @@ class CythonBackend:
 
             isa.chosen()
         except ImportError as error:
-            return f"its compiled modules cannot be imported ({error}); reinstall encoder-engine, or build it with gcc"
+            return explain_missing_kernels(error)
         except BackendUnavailable as error:
             return str(error)
         return None

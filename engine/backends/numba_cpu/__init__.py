@@ -17,6 +17,7 @@ import numpy as np
 
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
+from ...installation import explain_missing_kernels, install_command
 from ...precision import COMPUTED
 from .. import Plan
 from ..functional import Ops
@@ -30,11 +31,11 @@ class NumbaBackend:
     def unavailable(self) -> str | None:
         """Why Numba's kernels cannot run here; None when they can."""
         if missing := [name for name in ("numba", "tqdm") if find_spec(name) is None]:
-            return f"{' and '.join(missing)} not found; pip install 'encoder-engine[numba]'"
+            return f"{' and '.join(missing)} not found; {install_command('numba')}"
         try:
             from ..cython_cpu import native  # noqa: F401
         except ImportError as error:
-            return f"the compiled schedule cannot be imported ({error}); reinstall encoder-engine, or build it with gcc"
+            return explain_missing_kernels(error)
         return None
 
     def tuned(self) -> bool:

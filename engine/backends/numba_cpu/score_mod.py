@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendUnavailable, InputError, UnsupportedError
+from ...installation import install_command
 
 SCORED = 5
 """Number of arguments that every score function has: score, b, h, q_index, kv_index."""
@@ -58,7 +59,7 @@ def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
     """
     if find_spec("numba") is None:
         raise BackendUnavailable(
-            "score_mod needs Numba here: pip install 'encoder-engine[numba]'; backend='reference' runs without it"
+            f"score_mod needs Numba here; {install_command('numba')}, or pass backend='reference', which needs none"
         )
     function, arguments = split(score_mod)
     arrays = [run_time_array(name, value) for name, value in arguments.items()]

@@ -20,6 +20,7 @@ import numpy as np
 from ...architectures import program_of
 from ...config import ModelConfig, RunConfig
 from ...errors import BackendUnavailable, UnsupportedError
+from ...installation import install_command
 from .. import Plan
 from ..functional import Ops
 from .support import check
@@ -32,8 +33,6 @@ LEAST_CAPABILITY = (8, 0)
 
 PRECISIONS = ("bfloat16", "float32")
 
-INSTALL = "pip install 'encoder-engine[cuda]'"
-
 
 class CudaBackend:
     """The backend "cuda"; see `engine.backends.Backend`. It ignores `threads`."""
@@ -43,7 +42,7 @@ class CudaBackend:
     def unavailable(self) -> str | None:
         """Return why no GPU can be used here, or None if one can. Does not raise."""
         if missing := [name for name in ("numba_cuda", "cuda.core") if not _there(name)]:
-            return f"{' and '.join(missing)} not found; {INSTALL}"
+            return f"{' and '.join(missing)} not found; {install_command('cuda')}"
         try:
             from .toolchain import cuda
         except BackendUnavailable as error:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BackendUnavailable
+from ...installation import install_command
 from .kernel import Arch, Kernel
 
 if not hasattr(np, "row_stack"):
@@ -20,11 +21,11 @@ try:
     from numba import cuda, types
     from numba.cuda.extending import intrinsic
 except ImportError as error:
-    raise BackendUnavailable(f"numba-cuda not found ({error}); pip install 'encoder-engine[cuda]'") from error
+    raise BackendUnavailable(f"numba-cuda not found ({error}); {install_command('cuda')}") from error
 
 if getattr(cuda, "implementation", None) != "NVIDIA":
     raise BackendUnavailable("numba's own CUDA target was found where NVIDIA's package numba-cuda was expected; "
-                             "pip install 'encoder-engine[cuda]'")
+                             f"{install_command('cuda')}")
 
 DEFAULT_SHARED = 48 * 1024
 """Bytes of dynamic shared memory that a kernel may use without setting an attribute."""
