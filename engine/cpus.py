@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .errors import InputError
+from .checks import positive_int_or_none
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,9 @@ def choose_threads(asked: int | None) -> int:
 
     Raises `InputError` for a number below 1.
     """
-    if asked is not None and (type(asked) is not int or asked < 1):
-        raise InputError(f"threads must be None or an int of at least 1, not {asked!r}")
+    wanted = positive_int_or_none("threads", asked)
     usable = usable_cpus()
-    return usable if asked is None else min(asked, usable)
+    return usable if wanted is None else min(wanted, usable)
 
 
 def cpu_limits(proc: str = "/proc/self") -> list[CpuLimit]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from .backends import PoolingPlan, get_backend
 from .batch import Batch
+from .checks import positive_int, positive_int_or_none
 from .config import RunConfig, TextConfig
 from .cpus import choose_threads
 from .errors import InputError, UnsupportedError
@@ -44,10 +45,9 @@ class Engine:
         precision: str | None = None,
     ):
         """As `load`, for a model that is in memory already."""
-        if type(max_tokens) is not int or max_tokens < 1:
-            raise InputError(f"max_tokens must be an int of at least 1, not {max_tokens!r}")
         from .weights.files import release_pages  # here, as `load_model` below: `import engine` shall stay light
 
+        max_tokens = positive_int("max_tokens", max_tokens)
         run = RunConfig(choose_threads(threads), model.precision_for(precision), max_tokens)
         chosen = get_backend(backend)
         self.config = model.config
@@ -169,7 +169,9 @@ class Engine:
         Token embeddings are a list of n arrays [T_i, D], or one. Raises `InputError`, and `UnsupportedError` for a
         model without a tokenizer.
         """
-        _check_options(batch_size, output_value, convert_to_tensor, truncate_dim)
+        _check_options(output_value, convert_to_tensor)
+        batch_size = positive_int_or_none("batch_size", batch_size)
+        truncate_dim = positive_int_or_none("truncate_dim", truncate_dim)
         single = isinstance(sentences, str)
         texts = check_sentences([sentences] if single else sentences)
         text = self._text
@@ -226,11 +228,8 @@ class Engine:
         return Tokenizer(self._text, self.config.longest_sequence, self.threads)
 
 
-def _check_options(batch_size: Any, output_value: Any, convert_to_tensor: Any, truncate_dim: Any) -> None:
+def _check_options(output_value: Any, convert_to_tensor: Any) -> None:
     """Raise for options of `encode` with values that it does not take."""
-    for name, value in (("batch_size", batch_size), ("truncate_dim", truncate_dim)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise InputError(f"{name} must be None or an int of at least 1, not {value!r}")
     if output_value not in ("sentence_embedding", "token_embeddings"):
         raise InputError(f"output_value must be 'sentence_embedding' or 'token_embeddings', not {output_value!r}")
     if convert_to_tensor:

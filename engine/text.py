@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -112,8 +112,16 @@ def check_sentences(sentences: Any) -> list[Sentence]:
 
     Each must be a string or a pair of strings.
     """
-    if isinstance(sentences, (bytes, dict)) or not isinstance(sentences, Iterable):
-        raise InputError(f"sentences must be a string or a list of strings, not {type(sentences).__name__}")
+    kind = type(sentences).__name__
+    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
+        # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
+        raise InputError(
+            f"sentences must be a string or a list of strings, not {kind}; pass one of its columns or values as a list"
+        )
+    if getattr(sentences, "shape", None) == ():
+        raise InputError(f"sentences must be a string or a list of strings, not {kind} without axes; pass str(...)")
+    if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
+        raise InputError(f"sentences must be a string or a list of strings, not {kind}")
     return [_check_sentence(i, sentence) for i, sentence in enumerate(sentences)]
 
 

@@ -175,6 +175,8 @@ def test_attributes():
     [
         ({"max_tokens": 0}, InputError),
         ({"threads": 0}, InputError),
+        ({"threads": [1]}, InputError),
+        ({"backend": ["cython"]}, InputError),
         ({"backend": "abacus"}, BackendUnavailable),
         ({"precision": "int3"}, UnsupportedError),
     ],
@@ -182,6 +184,12 @@ def test_attributes():
 def test_bad_load_options(options, error):
     with pytest.raises(error):
         Engine(random_model(), **{"backend": "reference"} | options)
+
+
+def test_numpy_integers():
+    engine = Engine(random_model(tiny_text()), backend="reference", threads=np.int64(1), max_tokens=np.int32(64))
+    assert (type(engine.threads), type(engine.max_tokens)) == (int, int)
+    assert engine.encode(["dog", "cat"], batch_size=np.int64(1), truncate_dim=np.uint8(5)).shape == (2, 5)
 
 
 def test_the_precision_is_that_of_the_weights_unless_asked_for(monkeypatch):

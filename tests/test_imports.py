@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 
 LEVELS = [
     {"errors", "installation", "positions", "precision", "program"},
-    {"config"},
+    {"checks", "config"},
     {"architectures"},
     {"groups", "batch", "cpus"},
     {"parameters"},

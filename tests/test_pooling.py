@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import POOLINGS
-from engine.pooling import cosine_similarity, normalize, pool
+from engine.errors import InputError
+from engine.pooling import cosine_similarity, normalize, pairwise_cosine_similarity, pool
 
 TOKENS = np.array([[1, -2], [3, 0], [5, 8], [9, 9]], np.float32)
 CU_SEQLENS = np.array([0, 3, 3, 4], np.int32)
@@ -62,3 +63,27 @@ def test_cosine_similarity():
     a, b = [[2, 0], [1, 1]], [[0, 3], [5, 0], [-1, -1]]
     np.testing.assert_allclose(cosine_similarity(a, b), [[0, 1, -(0.5**0.5)], [0.5**0.5, 0.5**0.5, -1]], atol=1e-7)
     np.testing.assert_allclose(cosine_similarity([1.0, 0.0], [0.0, 0.0]), [[0]])
+
+
+def test_cosine_similarity_of_pairs():
+    a, b = [[2, 0], [1, 1]], [[0, 3], [-1, -1]]
+    np.testing.assert_allclose(pairwise_cosine_similarity(a, b), [0, -1], atol=1e-7)
+    np.testing.assert_allclose(pairwise_cosine_similarity([1.0, 0.0], [3.0, 0.0]), [1])
+
+
+@pytest.mark.parametrize(("a", "b", "message"), [
+    (np.ones((2, 3)), np.ones((2, 4)), "vectors of 3 and of 4 dimensions"),
+    (np.ones(3), np.ones(4), "vectors of 3 and of 4 dimensions"),
+    (np.ones((1, 2, 3)), np.ones(3), r"\[n,D\] or \[D\], not \[1, 2, 3\]"),
+    ("a text", np.ones(3), "vectors must be numbers"),
+    ([[1, 2], [3]], np.ones(2), "vectors must be numbers"),
+])  # fmt: skip
+def test_vectors_that_cannot_be_compared(a, b, message):
+    for similarity in (cosine_similarity, pairwise_cosine_similarity):
+        with pytest.raises(InputError, match=message):
+            similarity(a, b)
+
+
+def test_pairs_of_unequal_numbers():
+    with pytest.raises(InputError, match="not 2 and 3"):
+        pairwise_cosine_similarity(np.ones((2, 3)), np.ones((3, 3)))

@@ -1,5 +1,6 @@
 import logging
 import sys
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -116,11 +117,34 @@ def test_sentences_from_collections():
 
 
 @pytest.mark.parametrize(
-    "sentences", [None, 5, b"bytes", {"a": 1}, ["a", None], ["a", b"b"], [("a",)], [("a", "b", "c")], [("a", 1)]]
+    "sentences", [None, 5, b"bytes", np.array(5), ["a", None], ["a", b"b"], [("a",)], [("a", "b", "c")], [("a", 1)]]
 )
 def test_what_is_no_sentence(sentences):
     with pytest.raises(InputError, match=r"sentence(s| \d) must be"):
         check_sentences(sentences)
+
+
+class DataFrame:
+    """Iterates over the names of its columns, as pandas does."""
+
+    columns = ("text", "label")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+@pytest.mark.parametrize(("sentences", "name"), [
+    (DataFrame(), "DataFrame"), ({"text": ["a"]}, "dict"), (MappingProxyType({"a": 1}), "mappingproxy"),
+])  # fmt: skip
+def test_tables_and_mappings_are_refused_by_name(sentences, name):
+    with pytest.raises(InputError, match=f"not {name}; pass one of its columns or values as a list"):
+        check_sentences(sentences)
+
+
+def test_an_array_without_axes():
+    with pytest.raises(InputError, match=r"not ndarray without axes; pass str\(\.\.\.\)"):
+        check_sentences(np.array("abc"))
+    assert check_sentences([np.str_("abc")]) == ["abc"]
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.none() | st.integers(1, 4))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..batch import Batch
 from ..config import ModelConfig, RunConfig
-from ..errors import BackendUnavailable
+from ..errors import BackendUnavailable, InputError
 from .functional import Ops
 
 
@@ -75,8 +75,10 @@ often there for somebody else, and taking its memory, like changing the bits of 
 def get_backend(name: str) -> Backend:
     """The backend of that name, or with "auto" the one that AUTO says.
 
-    Raises `BackendUnavailable`, with the reasons.
+    Raises `BackendUnavailable`, with the reasons, and `InputError` for anything but a string.
     """
+    if not isinstance(name, str):
+        raise InputError(f"backend must be the name of a backend or 'auto', not {name!r}")
     if name != "auto" and name not in BACKENDS:
         raise BackendUnavailable(f"no backend is called {name!r}; choose auto, {', '.join(BACKENDS)}")
     able: list[Backend] = []

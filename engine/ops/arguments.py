@@ -11,6 +11,7 @@ import numpy as np
 
 from ..backends import get_backend
 from ..backends.functional import Ops
+from ..checks import positive_int_or_none
 from ..cpus import choose_threads
 from ..errors import InputError, UnsupportedError
 
@@ -75,6 +76,7 @@ class Arguments:
         name = "auto" if backend is None else backend
         if not isinstance(name, str):
             raise InputError(f"backend must be None or the name of a backend, not {backend!r}")
+        threads = positive_int_or_none("threads", threads)
         if self.dtype == np.float64 and name != "reference":
             raise UnsupportedError(
                 f"float64, which {self._first} is, works with backend='reference' only; for other backends convert "

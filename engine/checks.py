@@ -1,0 +1,48 @@
+"""Check plain arguments that several modules take."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from .errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def positive_int(name: str, value: Any, expected: str = "an int of at least 1") -> int:
+    """Return a Python or NumPy integer of at least 1 as an int.
+
+    Raises `InputError` for every other value, also for True, which is hardly meant as a number.
+    """
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise InputError(f"{name} must be {expected}, not {value!r}")
+    return number
+
+
+def positive_int_or_none(name: str, value: Any) -> int | None:
+    """Return None for None, and any other value as `positive_int` does."""
+    return None if value is None else positive_int(name, value, "None or an int of at least 1")
+
+
+def explain_arguments(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function answer keyword arguments that other libraries have with `InputError` and the advice for each."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def explaining(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name in advice:
+                    raise InputError(f"{function.__name__} has no argument {name}; {advice[name]}")
+            return function(*args, **kwargs)
+
+        return explaining
+
+    return decorate
