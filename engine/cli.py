@@ -22,7 +22,7 @@ from .errors import EngineError, InputError
 from .model import Model, load_model, save_model
 from .outline import outline
 from .parameters import expected_shapes, parameters_of
-from .precision import COMPUTED, PRECISIONS, STORED
+from .precision import COMPUTED, PRECISIONS, STORED, canonical_name
 from .quantize import convert_model
 from .weights.files import replacing
 
@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("out", help="file to write, ending in .npz")
     command.add_argument(
         "--precision",
+        type=canonical_name,
         choices=PRECISIONS,
         help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
         "by default the weights keep theirs",
@@ -80,7 +81,13 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
     command.add_argument("model", help="model folder or .npz file with float32 weights")
-    command.add_argument("--precision", required=True, choices=COMPUTED, help="precision to compare with float32")
+    command.add_argument(
+        "--precision",
+        type=canonical_name,
+        required=True,
+        choices=COMPUTED,
+        help="precision to compare with float32",
+    )
     command.add_argument(
         "--data",
         required=True,
@@ -101,6 +108,7 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
 def _add_precision(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--precision",
+        type=canonical_name,
         choices=COMPUTED,
         help="precision of the computation; by default int8 for int8 weights, otherwise float32",
     )

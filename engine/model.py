@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from .config import NEW_IN_VERSION_2, ModelConfig, TextConfig
-from .errors import UnsupportedError, WeightsError
+from .errors import InputError, UnsupportedError, WeightsError
 from .families import Family, get_family
 from .families.sentence_transformers import find_modules, read_text
 from .parameters import check, expected_shapes, matrices, precision_of
+from .precision import COMPUTED, canonical_name
 from .weights.bfloat16 import from_bfloat16
 from .weights.files import FormatError, naming, parse_object, read_object, within
 from .weights.npz import read_npz, write_npz
@@ -47,11 +48,19 @@ class Model:
         return precision_of(self.config, self.weights)
 
     def precision_for(self, asked: str | None) -> str:
-        """`asked`, or with None that of the weights; raises `UnsupportedError` for more than the weights have."""
-        if self.precision == "int8" and asked not in (None, "int8"):
+        """Return the name of the precision that was asked for, also by an alias; for None, that of the weights.
+
+        Raises `UnsupportedError` for more than the weights have, and `InputError` for anything but a string or None.
+        """
+        if asked is None:
+            return self.precision
+        if not isinstance(asked, str):
+            raise InputError(f"precision must be None or one of {', '.join(COMPUTED)}, not {asked!r}")
+        asked = canonical_name(asked)
+        if self.precision == "int8" and asked != "int8":
             raise UnsupportedError(f"the weights are in int8 and do not give precision {asked!r}; convert or load the "
                                    "original model")
-        return self.precision if asked is None else asked
+        return asked
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:

@@ -19,15 +19,17 @@ class Precision:
     dtype: np.dtype
     computed: bool
     """Whether a plan can compute in it; a precision that is only stored is widened when a plan packs the weights."""
+    aliases: tuple[str, ...] = ()
+    """Other names that callers may use, in lower case."""
 
 
 PRECISIONS = {
     row.name: row
     for row in (
-        Precision("float32", np.dtype(np.float32), computed=True),
-        Precision("bfloat16", np.dtype(np.uint16), computed=True),
-        Precision("int8", np.dtype(np.int8), computed=True),
-        Precision("float16", np.dtype(np.float16), computed=False),
+        Precision("float32", np.dtype(np.float32), computed=True, aliases=("fp32", "f32")),
+        Precision("bfloat16", np.dtype(np.uint16), computed=True, aliases=("bf16",)),
+        Precision("int8", np.dtype(np.int8), computed=True, aliases=("i8",)),
+        Precision("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
     )
 }
 
@@ -36,3 +38,10 @@ COMPUTED = tuple(row.name for row in PRECISIONS.values() if row.computed)
 
 STORED = {row.dtype: row.name for row in PRECISIONS.values()}
 """The name of the precision that each dtype stores."""
+
+_NAMES = {name: row.name for row in PRECISIONS.values() for name in (row.name, *row.aliases)}
+
+
+def canonical_name(name: str) -> str:
+    """Return the table's name of a precision, given in upper or lower case or by an alias; any other name unchanged."""
+    return _NAMES.get(name.lower(), name)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import InputError, WeightsError
+from .errors import InputError, UnsupportedError, WeightsError
 from .groups import LIMIT, from_groups, group_sums, integer_sums, to_groups
 from .parameters import matrices, parameters_of, row_slabs
-from .precision import STORED
+from .precision import PRECISIONS, STORED
 from .program import Parameter
 from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
@@ -88,11 +88,13 @@ def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 def convert_model(model: Model, precision: str) -> Model:
     """Return the model with all its matrices, linear weights and tables, in this precision; the rest stays as it is.
 
-    precision: a name of `engine.precision`. bfloat16 and float16 are rounded half to even. A matrix that has the
-    precision already is not copied. Raises `UnsupportedError` for linear weights in int8 that are to become another
-    precision, and `WeightsError` for numbers that the precision cannot hold.
+    precision: a name of `engine.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix that
+    has the precision already is not copied. Raises `UnsupportedError` for linear weights in int8 that are to become
+    another precision and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
     """
-    model.precision_for(precision)
+    precision = model.precision_for(precision)
+    if precision not in PRECISIONS:
+        raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(PRECISIONS)}")
     weights = dict(model.weights)
     for name in matrices(model.config):
         if STORED[weights[name].dtype] != precision:
