@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backends import PoolingPlan, get_backend
-from .batch import Batch
-from .checks import positive_int, positive_int_or_none
+from .backends import get_backend
+from .checks import explain_arguments, positive_int, positive_int_or_none
 from .config import RunConfig, TextConfig
 from .cpus import choose_threads
-from .errors import InputError, UnsupportedError
-from .packing import Layout, pack
+from .encoding import TextEncoder, check_options, role_prompt
+from .errors import UnsupportedError
+from .packing import pack
 from .parameters import expected_shapes
-from .pooling import cosine_similarity, normalize, pool
-from .text import Sentence, Tokenizer, add_prompt, batches, check_sentences, choose_prompt, progress, slices
+from .pooling import cosine_similarity, pairwise_cosine_similarity
+from .text import check_sentences, choose_prompt
 
 if TYPE_CHECKING:
     from .model import Model
@@ -140,6 +139,11 @@ class Engine:
         )
         return layout.unpack(self._plan.forward(batch))
 
+    @explain_arguments(
+        inputs="pass the sentences first, or as sentences=",
+        task="call encode_query or encode_document",
+        processing_kwargs="the settings of the tokenizer are in the model's folder",
+    )
     def encode(
         self,
         sentences: Any,
@@ -148,11 +152,15 @@ class Engine:
         prompt: str | None = None,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
-        output_value: str = "sentence_embedding",
+        output_value: str | None = "sentence_embedding",
+        precision: str | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
+        device: Any = None,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        pool: None = None,
+        chunk_size: None = None,
     ) -> Any:
         """Vectors of sentences, as `SentenceTransformer.encode` gives them.
 
@@ -160,59 +168,91 @@ class Engine:
         prompt_name, prompt: a prompt of the model by its name, or a text, to put in front of every sentence.
         batch_size: most sentences worked on at a time, beside the engine's `max_tokens`; it does not change the result.
         show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG.
-        output_value: "sentence_embedding", or "token_embeddings" for the vectors of all tokens.
+        output_value: "sentence_embedding", "token_embeddings" for the vectors of all tokens, or None for everything.
         convert_to_numpy: False gives a list of n vectors in place of one array.
         normalize_embeddings: scale to length 1, even when the model does not.
         truncate_dim: keep this many of the first dimensions.
+        precision, convert_to_tensor, device, pool, chunk_size: only values that change nothing, as the defaults do.
 
         Returns float32 [n, D'], or [D'] for a single string; D' is the model's width for each of its pooling modes.
-        Token embeddings are a list of n arrays [T_i, D], or one. Raises `InputError`, and `UnsupportedError` for a
-        model without a tokenizer.
+        Token embeddings are a list of n arrays [T_i, D], or one. Everything is a list of n dictionaries, or one:
+        input_ids, attention_mask, token_type_ids if the model has them, token_embeddings and sentence_embedding.
+        Raises `InputError`, and `UnsupportedError` for a model without a tokenizer.
         """
-        _check_options(output_value, convert_to_tensor)
-        batch_size = positive_int_or_none("batch_size", batch_size)
-        truncate_dim = positive_int_or_none("truncate_dim", truncate_dim)
+        check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
+                      convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
         single = isinstance(sentences, str)
-        texts = check_sentences([sentences] if single else sentences)
-        text = self._text
-        prompt = choose_prompt(text, prompt, prompt_name)
-        skip = self._tokenizer.prompt_length(prompt) if prompt and not text.include_prompt else 0
-        width = len(text.pooling) * self.config.hidden_size
-        vectors = np.empty((len(texts), min(width, truncate_dim or width)), np.float32)
-        token_vectors: list[np.ndarray] = [np.empty(0, np.float32)] * len(texts)
-        with progress(len(texts), show_progress_bar) as advance:
-            for members, batch, layout in self._pack(add_prompt(prompt, texts), batch_size):
-                if output_value == "token_embeddings":
-                    for i, own in zip(members, layout.unpack(self._plan.forward(batch)), strict=True):
-                        token_vectors[i] = own
-                else:
-                    pooled = self._pool(batch, text.pooling, skip)
-                    pooled = (normalize(pooled) if text.normalize else pooled)[:, :truncate_dim]
-                    vectors[members] = normalize(pooled) if normalize_embeddings else pooled
-                advance(len(members))
-        if output_value == "token_embeddings":
-            return token_vectors[0] if single else token_vectors
-        return vectors[0] if single else vectors if convert_to_numpy else list(vectors)
+        rows = self._encoder.encode(
+            check_sentences([sentences] if single else sentences),
+            choose_prompt(self._text, prompt, prompt_name),
+            batch_size=positive_int_or_none("batch_size", batch_size),
+            show_progress_bar=show_progress_bar,
+            output_value=output_value,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
+        )
+        return rows[0] if single else rows if convert_to_numpy else list(rows)
+
+    def encode_query(self, sentences: Any, **options: Any) -> Any:
+        """Encode queries: as `encode`, with the prompt "query" of the model unless options name a prompt.
+
+        If the model has no prompt "query", no prompt is used, even if the model has a default prompt.
+        """
+        return self._encode_as(("query",), sentences, options)
+
+    def encode_document(self, sentences: Any, **options: Any) -> Any:
+        """Encode documents: as `encode`, with the prompt "document" of the model unless options name a prompt.
+
+        If the model has no prompt "document", its prompt "passage" is used, or else "corpus", or else no prompt.
+        """
+        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+
+    def tokenize(self, sentences: Any) -> dict[str, np.ndarray]:
+        """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
+
+        Returns input_ids, attention_mask and, if the model has them, token_type_ids: int64 [n,T], padded on the right.
+        No prompt is added. Raises what `encode` raises.
+        """
+        return self._encoder.tokenize(check_sentences([sentences] if isinstance(sentences, str) else sentences))
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Most tokens of a sentence, special ones included, beyond which `encode` cuts it; None for no limit."""
+        limits = [self.text.max_seq_length if self.text else None, self.config.longest_sequence]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The model's prompts by name, as a copy."""
+        return dict(self.text.prompts) if self.text else {}
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The name of the prompt that `encode` uses when it is given none, or None."""
+        return self.text.default_prompt_name if self.text else None
+
+    def get_embedding_dimension(self) -> int:
+        """Return the number of dimensions of the vectors that `encode` returns."""
+        return self._encoder.width
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return `get_embedding_dimension()`; sentence-transformers before version 6 has this name."""
+        return self.get_embedding_dimension()
 
     @staticmethod
     def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Cosine of the angle between each vector of a [n,D] or [D] and each of b [m,D] or [D]: float32 [n,m]."""
         return cosine_similarity(a, b)
 
-    def _pack(self, texts: list[Sentence], batch_size: int | None) -> Iterator[tuple[list[int], Batch, Layout]]:
-        """(numbers of some texts, their tokens, how these lie), until all are done."""
-        for part in slices(texts):
-            tokens = self._tokenizer(texts[part.start : part.stop])
-            for members in batches([len(ids) for ids in tokens.input_ids], self.max_tokens, batch_size):
-                types = [tokens.token_type_ids[i] for i in members] if self.config.token_types > 1 else None
-                batch, layout = pack(self.config, [tokens.input_ids[i] for i in members], token_type_ids=types)
-                yield [part[i] for i in members], batch, layout
+    @staticmethod
+    def similarity_pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Cosine of the angle between each vector of a [n,D] or [D] and the one of b in its place: float32 [n]."""
+        return pairwise_cosine_similarity(a, b)
 
-    def _pool(self, batch: Batch, modes: Sequence[str], skip: int) -> np.ndarray:
-        """One vector for each sequence [B, len(modes)*D], pooled by the plan if it can, else here."""
-        if isinstance(self._plan, PoolingPlan):
-            return self._plan.pool(batch, modes, skip)
-        return pool(self._plan.forward(batch), batch.cu_seqlens, modes, skip)
+    def _encode_as(self, prompt_names: tuple[str, ...], sentences: Any, options: dict[str, Any]) -> Any:
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options = options | {"prompt": role_prompt(self._text, prompt_names)}
+        return self.encode(sentences, **options)
 
     @property
     def _text(self) -> TextConfig:
@@ -223,14 +263,5 @@ class Engine:
         return self.text
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        # Made at the first use, so that token ids need nothing but NumPy.
-        return Tokenizer(self._text, self.config.longest_sequence, self.threads)
-
-
-def _check_options(output_value: Any, convert_to_tensor: Any) -> None:
-    """Raise for options of `encode` with values that it does not take."""
-    if output_value not in ("sentence_embedding", "token_embeddings"):
-        raise InputError(f"output_value must be 'sentence_embedding' or 'token_embeddings', not {output_value!r}")
-    if convert_to_tensor:
-        raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
+    def _encoder(self) -> TextEncoder:
+        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_tokens)

@@ -125,9 +125,15 @@ def test_the_models_own_options():
     [
         ({"batch_size": 0}, InputError, "batch_size must be"),
         ({"truncate_dim": -1}, InputError, "truncate_dim must be"),
-        ({"output_value": None}, InputError, "output_value must be"),
+        ({"output_value": "tokens"}, InputError, "output_value must be one of 'sentence_embedding', 'token_embedd"),
         ({"prompt_name": "x"}, InputError, "no prompt called 'x'"),
         ({"convert_to_tensor": True}, UnsupportedError, "only NumPy arrays"),
+        ({"precision": "int8"}, UnsupportedError, r"float32 vectors.*Engine\.load\(\.\.\., precision="),
+        ({"device": "cuda"}, UnsupportedError, r"'cpu', not on 'cuda'; Engine\.load\(\.\.\., backend="),
+        ({"device": ["cpu", "cpu"]}, UnsupportedError, "one engine uses all CPUs"),
+        ({"pool": {}}, UnsupportedError, "pool is for a pool of processes"),
+        ({"chunk_size": 5}, UnsupportedError, "chunk_size is for a pool of processes"),
+        ({"task": "query"}, InputError, "call encode_query or encode_document"),
     ],
 )
 def test_bad_options(engine, options, error, message):
@@ -135,9 +141,80 @@ def test_bad_options(engine, options, error, message):
         engine.encode("dog", **options)
 
 
-def test_a_model_without_tokenizer():
+def test_options_that_change_nothing(engine):
+    options = {"device": "cpu", "precision": "float32", "pool": None, "chunk_size": None, "convert_to_tensor": False}
+    np.testing.assert_array_equal(engine.encode(SENTENCES, **options), engine.encode(SENTENCES))
+
+
+def test_everything_of_a_sentence(engine):
+    rows = engine.encode(SENTENCES, output_value=None, truncate_dim=5)
+    assert list(rows[3]) == ["input_ids", "attention_mask", "token_type_ids", "token_embeddings", "sentence_embedding"]
+    assert rows[3]["input_ids"].tolist() == ids("[CLS] the cat [SEP] ran away [SEP]")
+    assert rows[3]["token_type_ids"].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert rows[3]["attention_mask"].tolist() == [1] * 7
+    vectors = engine.encode(SENTENCES, truncate_dim=5)
+    tokens = engine.encode(SENTENCES, output_value="token_embeddings")
+    for row, vector, own in zip(rows, vectors, tokens, strict=True):
+        np.testing.assert_array_equal(row["sentence_embedding"], vector)
+        np.testing.assert_array_equal(row["token_embeddings"], own)
+    assert engine.encode("dog", output_value=None)["input_ids"].shape == (3,)
+    assert engine.encode([], output_value=None) == []
+
+
+def test_tokenize_gives_the_arguments_of_forward(engine):
+    arguments = engine.tokenize(SENTENCES)
+    assert {name: (array.shape, array.dtype) for name, array in arguments.items()} == dict.fromkeys(
+        ["input_ids", "attention_mask", "token_type_ids"], ((6, 10), np.int64)
+    )
+    assert arguments["input_ids"][2].tolist() == ids("[CLS] dog [SEP]") + [0] * 7
+    tokens = engine.encode(SENTENCES, output_value="token_embeddings")
+    for padded, own in zip(engine.forward(**arguments), tokens, strict=True):
+        np.testing.assert_allclose(padded[: len(own)], own, atol=1e-5)
+    assert engine.tokenize("dog")["input_ids"].shape == (1, 3)
+    assert engine.tokenize([])["input_ids"].shape == (0, 0)
+    assert list(make(tiny_text(), token_types=0).tokenize("dog")) == ["input_ids", "attention_mask"]
+
+
+def test_padding_of_a_tokenized_text_is_the_models():
+    engine = make(tiny_text(), pad_token_id=7, position_offset=8)
+    assert engine.tokenize(["the cat sat", "dog"])["input_ids"][1].tolist() == [*ids("[CLS] dog [SEP]"), 7, 7]
+
+
+@pytest.mark.parametrize(("prompts", "query", "document"), [
+    ({"query": "query: ", "passage": "the "}, "query: dog", "the dog"),
+    ({"query": "query: ", "document": "a ", "passage": "the "}, "query: dog", "a dog"),
+    ({"corpus": "and "}, "dog", "and dog"),
+    ({"query": "query: ", "document": ""}, "query: dog", "dog"),
+])  # fmt: skip
+def test_prompts_of_queries_and_documents(prompts, query, document):
+    engine = make(tiny_text(prompts=prompts, default_prompt_name=next(iter(prompts))))
+    np.testing.assert_array_equal(engine.encode_query(["dog"]), engine.encode([query], prompt=""))
+    np.testing.assert_array_equal(engine.encode_document("dog"), engine.encode(document, prompt=""))
+    name = next(iter(prompts))
+    np.testing.assert_array_equal(
+        engine.encode_document("dog", prompt_name=name, normalize_embeddings=True),
+        engine.encode("dog", prompt_name=name, normalize_embeddings=True),
+    )
+    np.testing.assert_array_equal(engine.encode_query("dog", prompt="a "), engine.encode("a dog", prompt=""))
+    assert (engine.prompts, engine.default_prompt_name) == (prompts, name)
+
+
+def test_facts_about_the_text(engine):
+    assert engine.max_seq_length == 10
+    assert make(tiny_text(max_seq_length=99)).max_seq_length == make().max_seq_length == 16
+    assert make(tiny_text(pooling=("cls", "mean"))).get_embedding_dimension() == 2 * D
+    assert engine.get_sentence_embedding_dimension() == D
+    assert (make().prompts, make().default_prompt_name) == ({}, None)
+    assert engine.similarity_pairwise(np.eye(3), np.eye(3)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("call", [
+    lambda engine: engine.encode("dog"), lambda engine: engine.encode_query("dog"),
+    lambda engine: engine.tokenize("dog"), lambda engine: engine.get_embedding_dimension(),
+])  # fmt: skip
+def test_a_model_without_tokenizer(call):
     with pytest.raises(UnsupportedError, match="without a tokenizer"):
-        make().encode("dog")
+        call(make())
 
 
 def test_many_threads(engine):

@@ -26,6 +26,7 @@ LEVELS = [
     {"backends", "outline"},
     {"ops"},
     {"pooling", "text", "peak"},
+    {"encoding"},
     {"engine"},
     {"bench", "compare"},
     {"__init__"},
