@@ -6,9 +6,11 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -32,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
+    except BrokenPipeError:
+        # The reader of standard output has gone, as `head` does. Python would fail again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (EngineError, OSError) as error:
         print(f"engine {args.command}: {error}", file=sys.stderr)
         return 1
@@ -63,7 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("model", help="model folder or .npz file")
     command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
     command.add_argument(
-        "-o", "--output", required=True, help="file to write: a NumPy array, float32 [lines, dimensions]"
+        "-o",
+        "--output",
+        required=True,
+        help="file to write: *.npy for a NumPy array, float32 [lines, dimensions]; *.csv or *.jsonl for one vector a "
+        "line; - for JSON lines on standard output",
     )
     command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
     command.add_argument(
@@ -143,7 +153,10 @@ def info(args: argparse.Namespace) -> None:
 
 
 def encode(args: argparse.Namespace) -> None:
-    """Write the vectors of a file's lines to a .npy file."""
+    """Write the vectors of a file's lines to a file, in the format of its suffix, or to standard output."""
+    suffix = ".jsonl" if args.output == "-" else Path(args.output).suffix
+    if suffix not in WRITERS:
+        raise InputError(f"the output must be - or be named *{', *'.join(WRITERS)}, not {args.output!r}")
     engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     sentences = _read_lines(args.file)
     vectors = engine.encode(
@@ -152,9 +165,27 @@ def encode(args: argparse.Namespace) -> None:
         normalize_embeddings=args.normalize,
         show_progress_bar=sys.stderr.isatty(),
     )
+    if args.output == "-":
+        WRITERS[suffix](sys.stdout.buffer, vectors)
+        sys.stdout.buffer.flush()
+        return
     with replacing(Path(args.output)) as file:
-        np.save(file, vectors)
+        WRITERS[suffix](file, vectors)
     print(f"{args.output}: {len(vectors)} vectors of {vectors.shape[1]} dimensions")
+
+
+def _write_lines(file: IO[bytes], vectors: np.ndarray, template: str) -> None:
+    """Write each vector as one line; nine digits are enough to read the same float32 numbers back."""
+    for vector in vectors:
+        file.write((template % ",".join(f"{x:.9g}" for x in vector)).encode())
+
+
+WRITERS: dict[str, Callable[[IO[bytes], np.ndarray], None]] = {
+    ".npy": np.save,
+    ".csv": partial(_write_lines, template="%s\n"),
+    ".jsonl": partial(_write_lines, template="[%s]\n"),
+}
+"""The function that writes vectors in the format of each suffix."""
 
 
 def bench(args: argparse.Namespace) -> None:

@@ -1,4 +1,5 @@
 import io
+import json
 import re
 import subprocess
 import sys
@@ -78,6 +79,17 @@ def test_info(capsys):
         assert word in out
 
 
+def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    monkeypatch.delenv("ENGINE_ISA", raising=False)
+    assert main(["info"]) == 0
+    assert "wide" not in capsys.readouterr().out
+    if "wide" in isa.available():
+        monkeypatch.setenv("ENGINE_ISA", "wide")
+        assert main(["info"]) == 0
+        assert "wide kernels" in capsys.readouterr().out
+
+
 def test_info_of_a_model(model, capsys):
     assert main(["info", model]) == 0
     out = capsys.readouterr().out
@@ -103,6 +115,37 @@ def test_encode(model, tmp_path):
     )
     np.testing.assert_array_equal(np.load(output), expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model.npz", "out.npy"]
+
+
+def test_encode_to_text(model, tmp_path, capsysbinary):
+    (tmp_path / "in.txt").write_text("the cat\ndog\n")
+    expected = Engine.load(model, backend="reference").encode(["the cat", "dog"])
+    start = ["encode", model, str(tmp_path / "in.txt"), "--backend", "reference", "-o"]
+    for name in ("out.csv", "out.jsonl"):
+        assert main([*start, str(tmp_path / name)]) == 0
+    read = np.loadtxt(tmp_path / "out.csv", np.float32, delimiter=",")
+    np.testing.assert_array_equal(read, expected)
+    lines = (tmp_path / "out.jsonl").read_bytes()
+    np.testing.assert_array_equal(np.array([json.loads(line) for line in lines.splitlines()], np.float32), expected)
+    capsysbinary.readouterr()
+    assert main([*start, "-"]) == 0
+    assert capsysbinary.readouterr().out == lines
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("output", ["out", "out.txt", "out.npz"])
+def test_encode_to_an_unknown_suffix(model, tmp_path, capsys, output):
+    assert main(["encode", "nowhere", "-o", str(tmp_path / output)]) == 1
+    assert "must be - or be named *.npy, *.csv, *.jsonl, not" in capsys.readouterr().err
+    assert not (tmp_path / output).exists()
+
+
+def test_a_reader_that_goes_away(model, tmp_path):
+    (tmp_path / "in.txt").write_text("the cat\n" * 5000)
+    command = f"'{sys.executable}' -m engine encode '{model}' '{tmp_path / 'in.txt'}' --backend reference -o -"
+    run = subprocess.run(f"{command} | head -n 1", shell=True, capture_output=True, text=True)
+    assert len(json.loads(run.stdout)) == D
+    assert run.stderr == ""
 
 
 def test_encode_standard_input(model, tmp_path, monkeypatch):

@@ -50,7 +50,10 @@ class CythonBackend:
         """The instruction set in use and those that could be."""
         from . import isa
 
-        return f"{isa.chosen().isa} kernels (of {', '.join(isa.available())} here; ENGINE_ISA chooses)"
+        chosen = isa.chosen().isa
+        # "wide" is for tests only, and nobody gets it without naming it.
+        names = [name for name in isa.available() if name != "wide" or name == chosen]
+        return f"{chosen} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""
