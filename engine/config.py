@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from .errors import WeightsError
+from .errors import WeightsError, listed, shown
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
@@ -83,26 +83,28 @@ class ModelConfig:
     """For each layer, the index of its kind in `attention_kinds`; empty when all layers are of the first kind."""
 
     def __post_init__(self) -> None:
-        problems = [f"{name} must be an int, not {getattr(self, name)!r}" for name in _INTS
+        problems = [f"{name} must be an int, not {shown(getattr(self, name))}" for name in _INTS
                     if type(getattr(self, name)) is not int]
         if not problems:
-            problems += [f"{name} must be at least 1, not {getattr(self, name)}" for name in _AT_LEAST_1
+            problems += [f"{name} must be at least 1, not {shown(getattr(self, name))}" for name in _AT_LEAST_1
                          if getattr(self, name) < 1]
-            problems += [f"{name} must not exceed {_LARGEST:,}, got {getattr(self, name)}" for name in _INTS
+            problems += [f"{name} must not exceed {_LARGEST:,}, got {shown(getattr(self, name))}" for name in _INTS
                          if getattr(self, name) > _LARGEST]
-            problems += [f"{name} must not be negative, got {getattr(self, name)}" for name in _INTS
+            problems += [f"{name} must not be negative, got {shown(getattr(self, name))}" for name in _INTS
                          if getattr(self, name) < 0]
             if self.num_layers > _MAX_LAYERS:
-                problems.append(f"num_layers must not exceed {_MAX_LAYERS:,}, got {self.num_layers}")
+                problems.append(f"num_layers must not exceed {_MAX_LAYERS:,}, got {shown(self.num_layers)}")
             if self.max_positions and self.position_offset >= self.max_positions:
                 problems.append(f"position_offset {self.position_offset} leaves no room in {self.max_positions} "
                                 "positions")
         if self.activation not in ACTIVATIONS:
-            problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
+            problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(self.activation)}")
         if not (isinstance(self.norm_eps, float) and 0.0 < self.norm_eps < 1.0):
-            problems.append(f"norm_eps must be a float between 0 and 1, not {self.norm_eps!r}")
-        problems += [f"{name} must be a {expected.__name__}, not {getattr(self, name)!r}"
+            problems.append(f"norm_eps must be a float between 0 and 1, not {shown(self.norm_eps)}")
+        problems += [f"{name} must be a {expected.__name__}, not {shown(getattr(self, name))}"
                      for name, expected in _TYPES.items() if type(getattr(self, name)) is not expected]
+        if not problems and not (self.family.isprintable() and len(self.family) <= _MAX_FAMILY):
+            problems.append(f"family must be at most {_MAX_FAMILY} printable characters, not {shown(self.family)}")
         problems = problems or list(self._impossible_options())
         if problems:
             raise WeightsError("impossible model configuration: " + "; ".join(problems))
@@ -113,18 +115,21 @@ class ModelConfig:
             yield f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
         for name, choices in (("norm", ("layer", "rms")), ("norm_place", ("post", "pre"))):
             if getattr(self, name) not in choices:
-                yield f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
-        if not set(map(repr, self.biases)) <= set(map(repr, LINEAR_MAPS)):
-            yield f"biases must be some of {', '.join(LINEAR_MAPS)}, not {self.biases!r}"
+                yield f"{name} must be one of {', '.join(choices)}, not {shown(getattr(self, name))}"
+        if len(self.biases) > len(LINEAR_MAPS) or not all(name in LINEAR_MAPS for name in self.biases):
+            yield f"biases must be some of {', '.join(LINEAR_MAPS)}, not {shown(self.biases)}"
         if not self.attention_kinds or not all(isinstance(kind, AttentionKind) for kind in self.attention_kinds):
-            yield f"attention_kinds must be one or more AttentionKind, not {self.attention_kinds!r}"
+            yield f"attention_kinds must be one or more AttentionKind, not {shown(self.attention_kinds)}"
+            return
+        if len(self.attention_kinds) > _MAX_LAYERS:
+            yield f"attention_kinds must be at most {_MAX_LAYERS:,} kinds, not {len(self.attention_kinds):,}"
             return
         for kind in self.attention_kinds:
             if kind.window is not None and (type(kind.window) is not int or not 0 <= kind.window <= _LARGEST):
-                yield f"window must be None or an int from 0 to {_LARGEST:,}, not {kind.window!r}"
+                yield f"window must be None or an int from 0 to {_LARGEST:,}, not {shown(kind.window)}"
             theta = kind.rotary_theta
             if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
-                yield f"rotary_theta must be None or a float above 0, not {theta!r}"
+                yield f"rotary_theta must be None or a float above 0, not {shown(theta)}"
             if theta is not None and (self.head_width % 2 or not 0 < self.max_positions <= _MOST_ROTARY_POSITIONS):
                 yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
                        f"{_MOST_ROTARY_POSITIONS:,}, not {self.head_width} and {self.max_positions}")
@@ -132,7 +137,7 @@ class ModelConfig:
         if self.layer_kinds and (len(self.layer_kinds) != self.num_layers
                                  or not all(type(kind) is int and kind in kinds for kind in self.layer_kinds)):
             yield (f"layer_kinds must be empty or hold {self.num_layers} ints below {len(kinds)}, not "
-                   f"{str(self.layer_kinds)[:80]}")
+                   f"{shown(self.layer_kinds)}")
 
     @property
     def kv_heads(self) -> int:
@@ -165,7 +170,7 @@ class ModelConfig:
         known = {f.name for f in fields(cls)}
         required = {"family", "hidden_size", "num_layers", "num_heads", "head_width", "ffn_size"}
         if unknown := sorted(set(values) - known):
-            raise WeightsError(f"unknown names in the model configuration: {', '.join(unknown)}; "
+            raise WeightsError(f"unknown names in the model configuration: {listed(unknown)}; "
                                f"known: {', '.join(sorted(known))}")
         if missing := sorted(required - set(values)):
             raise WeightsError(f"the model configuration lacks: {', '.join(missing)}")
@@ -179,7 +184,7 @@ def _read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
     names = {f.name for f in fields(AttentionKind)}
     if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
         raise WeightsError(f"attention_kinds must be a list of objects with {' and '.join(sorted(names))}, "
-                           f"not {str(entries)[:80]}")
+                           f"not {shown(entries)}")
     return tuple(AttentionKind(**entry) for entry in entries)
 
 
@@ -195,6 +200,12 @@ _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm":
 _LARGEST = 2**24
 _MOST_ROTARY_POSITIONS = 2**17
 _MAX_LAYERS = 10_000
+_MAX_FAMILY = 100
+
+
+def _is_unicode(text: Any) -> bool:
+    """Return whether a value is a string without half of a surrogate pair, which cannot be printed or tokenized."""
+    return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
@@ -227,14 +238,15 @@ class TextConfig:
         if problems:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
         if self.max_seq_length is not None and (type(self.max_seq_length) is not int or self.max_seq_length < 1):
-            problems.append(f"max_seq_length must be a positive int or nothing, not {self.max_seq_length!r}")
-        if not self.pooling or not all(mode in POOLINGS for mode in self.pooling):
-            problems.append(f"pooling must be one or more of {', '.join(POOLINGS)}, not {self.pooling!r}")
-        if not all(isinstance(text, str) for text in self.prompts.values()):
-            problems.append(f"prompts must map names to texts, not {self.prompts!r}")
+            problems.append(f"max_seq_length must be a positive int or nothing, not {shown(self.max_seq_length)}")
+        if not 1 <= len(self.pooling) <= len(POOLINGS) or not all(mode in POOLINGS for mode in self.pooling):
+            problems.append(f"pooling must be one or more of {', '.join(POOLINGS)}, {len(POOLINGS)} at most, "
+                            f"not {shown(self.pooling)}")
+        if not all(_is_unicode(text) for entry in self.prompts.items() for text in entry):
+            problems.append(f"prompts must map names to texts, both valid Unicode, not {shown(self.prompts)}")
         if self.default_prompt_name is not None and self.default_prompt_name not in list(self.prompts):
-            problems.append(f"default_prompt_name {self.default_prompt_name!r} is not one of the prompts, "
-                            f"{list(self.prompts)}")
+            problems.append(f"default_prompt_name {shown(self.default_prompt_name)} is not one of the prompts, "
+                            f"{listed(self.prompts)}")
         if problems:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
 
@@ -249,7 +261,7 @@ class TextConfig:
             raise WeightsError(f"text configuration must be a JSON object, not {type(values).__name__}")
         known = {f.name for f in fields(cls)} - {"tokenizer_json"}
         if unknown := sorted(set(values) - known):
-            raise WeightsError(f"unknown names in the text configuration: {', '.join(unknown)}; "
+            raise WeightsError(f"unknown names in the text configuration: {listed(unknown)}; "
                                f"known: {', '.join(sorted(known))}")
         if isinstance(values.get("pooling"), list):
             values = values | {"pooling": tuple(values["pooling"])}

@@ -3,6 +3,11 @@
 Each message says what was expected, which value was found, and how to correct it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 
 class EngineError(Exception):
     """Base class of all errors that `engine` raises on purpose."""
@@ -26,3 +31,18 @@ class TimedOut(EngineError, TimeoutError):
 
 class BackendUnavailable(EngineError, RuntimeError):
     """The requested backend or instruction set cannot run on this machine or in this installation."""
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """Return the repr of a value for a message, cut to `most` characters; a value that has none gives its type."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int of more than 4,300 digits, or lists in lists in lists
+        return f"<{type(value).__name__} without a short form>"
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names for a message, separated by commas: the first ten, each cut to 80 characters."""
+    names = list(names)
+    return ", ".join([*(shown(name)[1:-1] for name in names[:10]), *(["..."] if len(names) > 10 else [])])

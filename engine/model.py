@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from .config import NEW_IN_VERSION_2, ModelConfig, TextConfig
-from .errors import InputError, UnsupportedError, WeightsError
+from .errors import InputError, UnsupportedError, WeightsError, listed, shown
 from .families import Family, get_family
-from .families.sentence_transformers import find_modules, read_text
+from .families.sentence_transformers import MAX_TOKENIZER, find_modules, read_text
 from .parameters import check, expected_shapes, matrices, precision_of
 from .precision import COMPUTED, canonical_name
 from .weights.bfloat16 import from_bfloat16
-from .weights.files import FormatError, naming, parse_object, read_object, within
+from .weights.files import MAX_JSON, FormatError, has_file, naming, parse_object, read_object, within
 from .weights.npz import read_npz, write_npz
 from .weights.safetensors import read_safetensors, read_shards
 
@@ -120,32 +120,35 @@ def _read_file(path: Path) -> Model:
     arrays = read_npz(path, keep_float16=True)
     with naming(path, "see the README for what an .npz of weights holds"), within(path):
         if "config" not in arrays:
-            raise FormatError(f"no array is called config; it holds {', '.join(sorted(arrays)[:5]) or 'nothing'}")
-        document = parse_object(_text_bytes("config", arrays.pop("config")))
+            raise FormatError(f"no array is called config; it holds {listed(sorted(arrays)) or 'nothing'}")
+        document = parse_object(_text_bytes("config", arrays.pop("config"), MAX_JSON))
         _check_document(document)
         config = ModelConfig.from_json(document["model"])
         text = None
         if ("text" in document) != ("tokenizer" in arrays):
             raise FormatError("the config's text entry and the array called tokenizer must both be there, or neither")
         if "text" in document:
-            text = TextConfig.from_json(document["text"], _text_bytes("tokenizer", arrays.pop("tokenizer")))
+            tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
+            text = TextConfig.from_json(document["text"], tokenizer)
     return Model(config, arrays, text)
 
 
 def _check_document(document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT or type(document.get("version")) is not int:
         raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
-                          f"not {document.get('format')!r} and {document.get('version')!r}")
+                          f"not {shown(document.get('format'))} and {shown(document.get('version'))}")
     if document["version"] > VERSION:
-        raise UnsupportedError(f"format version {document['version']} is newer than {VERSION}, the newest that this "
-                               "engine reads; upgrade encoder-engine")
+        raise UnsupportedError(f"format version {shown(document['version'])} is newer than {VERSION}, the newest that "
+                               "this engine reads; upgrade encoder-engine")
     if document["version"] < 1 or "model" not in document or document.keys() - {"format", "version", "model", "text"}:
         raise FormatError("the config must have format, version, model and perhaps text, not "
-                          f"{', '.join(sorted(document))}")
+                          f"{listed(sorted(document))}")
 
 
-def _text_bytes(name: str, array: np.ndarray) -> bytes:
+def _text_bytes(name: str, array: np.ndarray, limit: int) -> bytes:
     """The bytes of a text kept as a vector of uint8 or, by someone who exported by hand, as one NumPy string."""
+    if array.size * array.dtype.itemsize > (limit if array.dtype == np.uint8 else 4 * limit):
+        raise FormatError(f"the text called {name} has {array.nbytes:,} bytes; at most {limit:,} are allowed")
     if array.dtype == np.uint8:
         return array.tobytes()
     if array.dtype.kind == "U" and array.size == 1:
@@ -161,9 +164,9 @@ def _text_bytes(name: str, array: np.ndarray) -> bytes:
 def _read_folder(folder: Path) -> Model:
     modules = find_modules(folder)
     home = modules.transformer
-    if (home / "adapter_config.json").is_file():
+    if has_file(home / "adapter_config.json"):
         raise UnsupportedError(f"{home}: adapters (adapter_config.json) are not applied; merge it into the model first")
-    if not (home / "config.json").is_file():
+    if not has_file(home / "config.json"):
         raise WeightsError(f"{home}: no config.json; expected an .npz or the folder of a model")
     values = read_object(home / "config.json")
     with within(home / "config.json"):
@@ -175,8 +178,8 @@ def _read_folder(folder: Path) -> Model:
 
 def _read_tensors(folder: Path, family: Family) -> dict[str, np.ndarray]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
+    if has_file(single):
         return read_safetensors(single, family.NAMES.rename, keep_float16=True)
-    if index.is_file():
+    if has_file(index):
         return read_shards(index, family.NAMES.rename, keep_float16=True)
     raise WeightsError(f"{folder}: {_NO_SAFETENSORS.format(folder=str(folder))}")

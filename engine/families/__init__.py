@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..config import ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 from . import bert, distilbert, modernbert, roberta
 from .fields import Names
 
@@ -38,7 +38,7 @@ def get_family(values: dict[str, Any]) -> Family:
     """Return the family of the model that a config.json describes; raises `UnsupportedError` for an unknown family."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str):
-        raise WeightsError(f"model_type must name a model family ({', '.join(FAMILIES)}), not {model_type!r}")
+        raise WeightsError(f"model_type must name a model family ({', '.join(FAMILIES)}), not {shown(model_type)}")
     if model_type not in FAMILIES:
-        raise UnsupportedError(f"model_type {model_type!r} is not supported; supported are {', '.join(FAMILIES)}")
+        raise UnsupportedError(f"model_type {shown(model_type)} is not supported; supported are {', '.join(FAMILIES)}")
     return FAMILIES[model_type]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..config import ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 from ..parameters import expected_shapes
 
 ACTIVATIONS = {
@@ -33,7 +33,7 @@ def integer(values: dict[str, Any], key: str, default: int) -> int:
     """Return the integer under `key`, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
     if type(value) is not int:
-        raise WeightsError(f"{key} must be an integer, not {value!r}")
+        raise WeightsError(f"{key} must be an integer, not {shown(value)}")
     return value
 
 
@@ -41,15 +41,18 @@ def number(values: dict[str, Any], key: str, default: float) -> float:
     """Return the number under `key` as a float, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
     if type(value) not in (int, float):
-        raise WeightsError(f"{key} must be a number, not {value!r}")
-    return float(value)
+        raise WeightsError(f"{key} must be a number, not {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise WeightsError(f"{key} must be a number that a float can hold, not {shown(value)}") from None
 
 
 def boolean(values: dict[str, Any], key: str, default: bool) -> bool:
     """Return the boolean under `key`, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
     if type(value) is not bool:
-        raise WeightsError(f"{key} must be true or false, not {value!r}")
+        raise WeightsError(f"{key} must be true or false, not {shown(value)}")
     return value
 
 
@@ -60,18 +63,19 @@ def rotary_theta(values: dict[str, Any], kind: str, key: str, default: float) ->
     Raises `UnsupportedError` for scaled positions, and `WeightsError` where the dialects disagree.
     """
     if values.get("rope_scaling") is not None:
-        raise UnsupportedError(f"rope_scaling {str(values['rope_scaling'])[:80]} is not supported; only null is")
+        raise UnsupportedError(f"rope_scaling {shown(values['rope_scaling'])} is not supported; only null is")
     ropes = values.get("rope_parameters")
     rope = ropes.get(kind) if isinstance(ropes, dict) else ropes
     if not isinstance(rope, dict | None):
-        raise WeightsError(f"rope_parameters must map {kind} to an object, not {str(rope)[:80]}")
+        raise WeightsError(f"rope_parameters must map {kind} to an object, not {shown(rope)}")
     rope = rope or {}
     if rope.get("rope_type", "default") != "default" or rope.keys() - {"rope_type", "rope_theta"}:
-        raise UnsupportedError(f"rope_parameters of {kind} are {str(rope)[:80]}; only rope_type 'default' with a "
+        raise UnsupportedError(f"rope_parameters of {kind} are {shown(rope)}; only rope_type 'default' with a "
                                "rope_theta is supported")
     theta = number(rope, "rope_theta", number(values, key, default))
     if values.get(key, theta) != theta:
-        raise WeightsError(f"{key} {values[key]} and the rope_theta {theta} in rope_parameters of {kind} disagree")
+        raise WeightsError(f"{key} {shown(values[key])} and the rope_theta {theta} in rope_parameters of {kind} "
+                           "disagree")
     if not theta > 0.0:
         raise WeightsError(f"{key} must be above 0, not {theta}")
     return theta
@@ -81,14 +85,14 @@ def activation(values: dict[str, Any], key: str) -> str:
     """Return the engine's name for the activation under `key`; raises `UnsupportedError` for an unknown activation."""
     value = values.get(key, "gelu")
     if not isinstance(value, str) or value not in ACTIVATIONS:
-        raise UnsupportedError(f"{key} {value!r} is not supported; supported are {', '.join(ACTIVATIONS)}")
+        raise UnsupportedError(f"{key} {shown(value)} is not supported; supported are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[value]
 
 
 def head_width(hidden_size: int, num_heads: int) -> int:
     """Return the width of one of `num_heads` equal heads."""
     if num_heads < 1 or hidden_size % num_heads:
-        raise WeightsError(f"hidden size {hidden_size} cannot be split into {num_heads} attention heads")
+        raise WeightsError(f"hidden size {shown(hidden_size)} cannot be split into {shown(num_heads)} attention heads")
     return hidden_size // num_heads
 
 
@@ -99,7 +103,7 @@ def refuse_variants(values: dict[str, Any]) -> None:
     for key, expected in plain.items():
         value = values.get(key, expected)
         if value != expected and value is not None:
-            raise UnsupportedError(f"{key} = {str(value)[:80]!r} is not supported; only {expected!r} is")
+            raise UnsupportedError(f"{key} = {shown(value)} is not supported; only {expected!r} is")
 
 
 @dataclass(frozen=True)

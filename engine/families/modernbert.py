@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 from .fields import Names, activation, boolean, head_width, integer, number, refuse_variants, rotary_theta
 
 NAMES = Names(
@@ -47,7 +47,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
     num_layers, local = integer(values, "num_hidden_layers", 22), integer(values, "local_attention", 128)
     if local < 0:
-        raise UnsupportedError(f"local_attention {local} is not supported; it is a width of 0 or more")
+        raise UnsupportedError(f"local_attention {shown(local)} is not supported; it is a width of 0 or more")
     attention_bias, mlp_bias = boolean(values, "attention_bias", False), boolean(values, "mlp_bias", False)
     return ModelConfig(
         family="modernbert",
@@ -80,14 +80,14 @@ def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:
     types = values.get("layer_types")
     every = integer(values, "global_attn_every_n_layers", 3)
     if every < 1:
-        raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {every}")
+        raise WeightsError(f"global_attn_every_n_layers must be at least 1, not {shown(every)}")
     by_number = [int(i % every != 0) for i in range(min(num_layers, 10_000))]
     if types is None:
         return by_number
     if not isinstance(types, list) or len(types) != num_layers or not all(name in KINDS for name in types):
-        raise WeightsError(f"layer_types must be a list of {num_layers} names, {' or '.join(KINDS)}, "
-                           f"not {str(types)[:80]}")
+        raise WeightsError(f"layer_types must be a list of {shown(num_layers)} names, {' or '.join(KINDS)}, "
+                           f"not {shown(types)}")
     kinds = [KINDS.index(name) for name in types]
     if "global_attn_every_n_layers" in values and kinds != by_number:
-        raise WeightsError(f"layer_types and global_attn_every_n_layers {every} disagree; remove the wrong one")
+        raise WeightsError(f"layer_types and global_attn_every_n_layers {shown(every)} disagree; remove the wrong one")
     return kinds

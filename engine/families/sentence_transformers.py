@@ -16,8 +16,8 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ..config import POOLINGS, ModelConfig, TextConfig
-from ..errors import UnsupportedError, WeightsError
-from ..weights.files import naming, read_bytes, read_list, read_object, within
+from ..errors import UnsupportedError, WeightsError, listed, shown
+from ..weights.files import has_file, naming, read_bytes, read_list, read_object, within
 
 _SETTINGS = tuple(f"sentence_{name}_config.json"
                   for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
@@ -33,7 +33,13 @@ _FLAGS = {
 }
 """The pooling mode of each flag of versions before 6, in the order in which the results are concatenated."""
 
-_MAX_TOKENIZER = 256_000_000
+MAX_TOKENIZER = 64_000_000
+"""Limit on the bytes of a tokenizer.json; the largest that we know has 35 MB, for 256,000 tokens."""
+
+
+_MAX_PATH = 1000
+_NO_LIMIT = 2**31
+"""A length limit above this number of tokens is none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Modules:
 def find_modules(folder: Path) -> Modules:
     """Find the modules of a model folder; raises `UnsupportedError` for any but Transformer, Pooling and Normalize."""
     path = folder / "modules.json"
-    if not path.is_file():
+    if not has_file(path):
         return Modules(folder, folder)
     entries = read_list(path)
     if not all(isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
@@ -58,8 +64,8 @@ def find_modules(folder: Path) -> Modules:
         raise WeightsError(f"{path}: expected a list of modules, each with a type and a path")
     kinds = [_kind(entry["type"]) for entry in entries]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise UnsupportedError(f"{path}: the modules are {', '.join(kinds) or 'none'}; supported are Transformer, "
-                               "Pooling and, after them, Normalize")
+        raise UnsupportedError(f"{path}: the modules are {listed(kinds) or 'none'}; supported are "
+                               "Transformer, Pooling and, after them, Normalize")
     homes = [_inside(path, entry["path"]) for entry in entries]
     if len(homes) == 3:
         _check_normalize(homes[2] / "config.json")
@@ -69,10 +75,10 @@ def find_modules(folder: Path) -> Modules:
 def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
     """Return the text settings of the model, or None when its folder has no tokenizer.json."""
     path = modules.transformer / "tokenizer.json"
-    if not path.is_file():
+    if not has_file(path):
         return None
     with naming(path, "copy the model's folder again from its source"):
-        tokenizer = read_bytes(path, _MAX_TOKENIZER)
+        tokenizer = read_bytes(path, MAX_TOKENIZER)
     if modules.pooling is None:
         return TextConfig(tokenizer, _max_seq_length(modules.transformer, {}, config))
     settings = _transformer_settings(modules.transformer)
@@ -99,26 +105,27 @@ def _kind(module_type: str) -> str:
 
 def _inside(path: Path, relative: str) -> Path:
     parts = PureWindowsPath(relative)  # splits at both / and \, whichever system wrote the path
-    if parts.anchor or ".." in parts.parts or not relative.isprintable():
-        raise WeightsError(f"{path}: the module path {relative!r} leaves the model's folder")
+    if parts.anchor or ".." in parts.parts or not relative.isprintable() or len(relative) > _MAX_PATH:
+        raise WeightsError(f"{path}: the module path {shown(relative)} leaves the model's folder, or is too long")
     return path.parent.joinpath(*parts.parts)
 
 
 def _check_normalize(path: Path) -> None:
-    values = read_object(path) if path.is_file() else {}
+    values = read_object(path) if has_file(path) else {}
     for key in ("module_input_name", "module_output_name"):
         if values.get(key) not in (None, "sentence_embedding"):
-            raise UnsupportedError(f"{path}: {key} = {values[key]!r} is not supported; only 'sentence_embedding' is")
+            raise UnsupportedError(f"{path}: {key} = {shown(values[key])} is not supported; "
+                                   "only 'sentence_embedding' is")
 
 
 def _transformer_settings(folder: Path) -> dict[str, Any]:
-    path = next((folder / name for name in _SETTINGS if (folder / name).is_file()), None)
+    path = next((folder / name for name in _SETTINGS if has_file(folder / name)), None)
     settings = read_object(path) if path else {}
     plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
              "processing_kwargs": {}}
     for key, expected in plain.items():
         if settings.get(key) not in (None, expected):
-            raise UnsupportedError(f"{path}: {key} = {str(settings[key])[:80]!r} is not supported; "
+            raise UnsupportedError(f"{path}: {key} = {shown(settings[key])} is not supported; "
                                    f"only {expected!r} is")
     return settings
 
@@ -126,7 +133,7 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
 def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig) -> int | None:
     """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
     path = folder / "tokenizer_config.json"
-    tokenizer = read_object(path) if path.is_file() else {}
+    tokenizer = read_object(path) if has_file(path) else {}
     overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}
     stated: list[Any] = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
               settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len")]
@@ -135,7 +142,9 @@ def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig)
         return config.longest_sequence
     # A tokenizer without a limit of its own states 1e30, as an integer or as a float.
     if type(limit) not in (int, float) or not limit >= 1:
-        raise WeightsError(f"{folder}: the longest sequence must be a positive number of tokens, not {limit!r}")
+        raise WeightsError(f"{folder}: the longest sequence must be a positive number of tokens, not {shown(limit)}")
+    if limit > _NO_LIMIT:
+        return config.longest_sequence
     return int(min(limit, config.longest_sequence or limit))
 
 
@@ -147,21 +156,23 @@ def _pooling(path: Path) -> tuple[tuple[str, ...], bool]:
         modes = [mode for flag, mode in _FLAGS.items() if values.get(flag)] or ["mean"]
     if isinstance(modes, str):
         modes = [modes]
-    if not isinstance(modes, list) or not modes or not all(mode in POOLINGS for mode in modes):
-        raise UnsupportedError(f"{path}: pooling_mode {modes!r} is not supported; supported are {', '.join(POOLINGS)}")
+    if not isinstance(modes, list) or not 1 <= len(modes) <= len(POOLINGS) or not all(
+            mode in POOLINGS for mode in modes):
+        raise UnsupportedError(f"{path}: pooling_mode {shown(modes)} is not supported; supported are up to "
+                               f"{len(POOLINGS)} of {', '.join(POOLINGS)}")
     return tuple(modes), values.get("include_prompt", True)
 
 
 def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
     """Return the prompts by name, and the name of the default prompt or None."""
-    values = read_object(path) if path.is_file() else {}
+    values = read_object(path) if has_file(path) else {}
     if values.get("model_type", "SentenceTransformer") != "SentenceTransformer":
-        raise UnsupportedError(f"{path}: model_type {values['model_type']!r} is not supported; "
+        raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; "
                                "only 'SentenceTransformer' is")
     if values.get("truncate_dim") is not None:
-        raise UnsupportedError(f"{path}: truncate_dim = {values['truncate_dim']!r} is not supported; remove it "
+        raise UnsupportedError(f"{path}: truncate_dim = {shown(values['truncate_dim'])} is not supported; remove it "
                                "from this file and pass it to encode")
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
-        raise WeightsError(f"{path}: prompts must map names to texts, not {prompts!r}")
+        raise WeightsError(f"{path}: prompts must map names to texts, not {shown(prompts)}")
     return {name: text for name, text in prompts.items() if text is not None}, values.get("default_prompt_name")

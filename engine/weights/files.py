@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 
-_MAX_JSON = 64_000_000
+MAX_JSON = 8_000_000
+"""Limit on the bytes of one JSON text: Python needs up to 30 bytes of memory for each of its bytes."""
+_MAX_DEPTH = 64
+"""Limit on lists and objects inside each other; files of models have fewer than 10."""
 _JSON_ADVICE = "copy the model's folder again from its source"
 
 
@@ -30,7 +34,7 @@ def naming(path: Path, advice: str) -> Iterator[None]:
     except FormatError as error:
         raise WeightsError(f"{path}: {error}; {advice}") from None
     except OSError as error:
-        raise WeightsError(f"{path}: cannot be read: {error.strerror or error}; {advice}") from None
+        raise WeightsError(f"{path}: cannot be read: {_reason(error)}; {advice}") from None
 
 
 @contextmanager
@@ -42,13 +46,39 @@ def within(path: Path) -> Iterator[None]:
         raise type(error)(f"{path}: {error}") from None
 
 
+def has_file(path: Path) -> bool:
+    """Return whether a regular file is at `path`; raises `WeightsError` for anything else, and if nobody can know."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{shown(str(path), 300)}: cannot be read: {_reason(error)}; {_JSON_ADVICE}") from None
+    if not stat.S_ISREG(mode):
+        raise WeightsError(f"{path}: is not a regular file; {_JSON_ADVICE}")
+    return True
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; raises `FormatError` for what is no regular file, such as a FIFO, and never waits."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FormatError("cannot be read: it is not a regular file")
+    return open(descriptor, "rb")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def map_file(path: Path) -> mmap.mmap:
     """Map a whole file read-only; arrays over the map keep it alive, and replacing the file leaves them unchanged.
 
     If another process shortens the file in place while it is mapped, reading it kills this process with SIGBUS. No
     check can prevent that: replace model files by renaming, as `replacing` does, and never overwrite them.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise FormatError("the file is empty")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -59,7 +89,8 @@ def release_pages(arrays: Iterable[np.ndarray]) -> None:
     maps = {id(mapped): mapped for mapped in map(_map_behind, arrays) if mapped is not None}
     if hasattr(mmap, "MADV_DONTNEED"):
         for mapped in maps.values():
-            mapped.madvise(mmap.MADV_DONTNEED)
+            with suppress(OSError):  # pages that are locked in memory stay there
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _map_behind(array: np.ndarray) -> mmap.mmap | None:
@@ -84,14 +115,33 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-def parse_json(data: bytes) -> Any:
-    """Return the value of a UTF-8 JSON text; wrong syntax, too deep nesting and duplicate keys raise `FormatError`."""
+def parse_json(data: bytes, limit: int = MAX_JSON) -> Any:
+    """Return the value of a UTF-8 JSON text; raises `FormatError`.
+
+    A text is refused for wrong syntax, for duplicate keys, for more than `limit` bytes and for too deep nesting.
+    """
+    if len(data) > limit:
+        raise FormatError(f"the JSON has {len(data):,} bytes; at most {limit:,} are allowed")
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_distinct)
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_distinct)
     except RecursionError:
         raise FormatError("the JSON is nested too deeply") from None
     except ValueError as error:
         raise FormatError(f"not valid UTF-8 JSON: {error}") from None
+    if data.count(b"[") + data.count(b"{") > _MAX_DEPTH and _is_deeper(value, _MAX_DEPTH):
+        raise FormatError(f"the JSON is nested too deeply; at most {_MAX_DEPTH} levels are allowed")
+    return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Return whether a JSON value has more than `depth` lists and objects inside each other."""
+    level = [value]
+    for _ in range(depth):
+        containers = [item for item in level if isinstance(item, (list, dict))]
+        level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return False
+    return any(isinstance(item, (list, dict)) for item in level)
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -105,13 +155,13 @@ def parse_object(data: bytes) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object that a file holds; raises `WeightsError`."""
     with naming(path, _JSON_ADVICE):
-        return parse_object(read_bytes(path, _MAX_JSON))
+        return parse_object(read_bytes(path, MAX_JSON))
 
 
 def read_list(path: Path) -> list[Any]:
     """Return the JSON list that a file holds; raises `WeightsError`."""
     with naming(path, _JSON_ADVICE):
-        value = parse_json(read_bytes(path, _MAX_JSON))
+        value = parse_json(read_bytes(path, MAX_JSON))
         if not isinstance(value, list):
             raise FormatError(f"expected a JSON list, found {type(value).__name__}")
         return value
@@ -119,7 +169,7 @@ def read_list(path: Path) -> list[Any]:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the contents of a file of at most `limit` bytes."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise FormatError(f"the file has more than the {limit:,} bytes that are allowed")
@@ -127,8 +177,9 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise FormatError(f"the JSON key {next(key for key in keys if keys.count(key) > 1)!r} occurs twice")
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise FormatError(f"the JSON key {shown(key)} occurs twice")
+        values[key] = value
     return values

@@ -7,7 +7,6 @@ needs no copy: an array is a read-only view into one shared map, and processes t
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import re
@@ -40,6 +39,10 @@ _READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint
 """The dtype that an array is read as, for each stored dtype without its byte order."""
 
 _MAX_NPY_HEADER = 10_000
+_NPY_ENTRY = re.compile(r"""'descr': ?(?P<descr>'[<>|=]?[b-zA-Z][0-9]{0,9}')"""
+                        r"""|'fortran_order': ?(?P<order>True|False)"""
+                        r"""|'shape': ?(?P<shape>\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\))""")
+_NPY_HEADER = re.compile(rf"\{{(?:(?:{re.sub('[?]P<[a-z]+>', '?:', _NPY_ENTRY.pattern)}),? ?){{3}}\}} *\n?")
 _MAX_DIMENSIONS = 8
 _MAX_INFLATION = 100
 """Limit on the unpacked size of all members, in bytes per byte of the file; trained weights stay far below it."""
@@ -148,12 +151,25 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
 
 
 def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Return the shape, the order and the dtype from a `.npy` header, and the offset at which the numbers start."""
-    stream = io.BytesIO(contents[:_MAX_NPY_HEADER + 12])
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    """Return the shape, the order and the dtype from a `.npy` header, and the offset at which the numbers start.
+
+    NumPy's own reader evaluates the header as Python, which can warn, recurse and build huge integers. This reader
+    accepts the text that NumPy writes, and nothing else that Python understands.
+    """
+    version = bytes(contents[6:8])
+    width = 2 if version == b"\1\0" else 4
+    start = 8 + width + int.from_bytes(contents[8:8 + width], "little")
+    if bytes(contents[:6]) != b"\x93NUMPY" or version not in (b"\1\0", b"\2\0") or start > _MAX_NPY_HEADER:
+        raise FormatError(f"member {name!r} does not start with a valid .npy header")
+    text = bytes(contents[8 + width:start]).decode("latin-1")
+    if start > len(contents) or not _NPY_HEADER.fullmatch(text):
+        raise FormatError(f"member {name!r} does not start with a valid .npy header")
+    found = {key: value for match in _NPY_ENTRY.finditer(text) for key, value in match.groupdict().items() if value}
+    if len(found) != 3:
+        raise FormatError(f"member {name!r} does not start with a valid .npy header")
     try:
-        read = readers[np.lib.format.read_magic(stream)]
-        shape, fortran_order, dtype = read(stream, max_header_size=_MAX_NPY_HEADER)
-    except Exception:  # the header is a Python literal, and a hostile one can fail in the tokenizer, parser or dtype()
-        raise FormatError(f"member {name!r} does not start with a valid .npy header") from None
-    return shape, fortran_order, dtype, stream.tell()
+        dtype = np.dtype(found["descr"][1:-1])
+    except (TypeError, ValueError):
+        raise FormatError(f"member {name!r} has the unknown dtype {found['descr']}") from None
+    shape = tuple(int(size) for size in re.findall(r"-?[0-9]+", found["shape"]))
+    return shape, found["order"] == "True", dtype, start

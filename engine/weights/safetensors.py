@@ -2,8 +2,9 @@
 
     {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"key": "text"}}
 
-Offsets count from the end of the header. The limits of the format are enforced: the header has at most 100 MB and
-starts with `{`, no name occurs twice, and the tensors cover the data without a hole or an overlap.
+Offsets count from the end of the header. The limits of the format are enforced: the header starts with `{`, no name
+occurs twice, and the tensors cover the data without a hole or an overlap. The header has at most 8 MB, room for 70,000
+tensors; the format allows 100 MB, which would take up to 3 GB of memory.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .files import FormatError, map_file, naming, parse_object, read_object
-
-MAX_HEADER = 100_000_000
+from ..errors import shown
+from .files import MAX_JSON, FormatError, map_file, naming, parse_object, read_object
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
@@ -58,7 +58,7 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
         for tensor in tensors:
             name = rename(tensor.name)
             if name in arrays:
-                raise FormatError(f"two tensors are both {name}, the second is {tensor.name!r}")
+                raise FormatError(f"two tensors are both {name}, the second is {shown(tensor.name)}")
             if name is not None:
                 arrays[name] = _read_tensor(data, start, tensor, keep_float16)
         return arrays
@@ -77,7 +77,7 @@ def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | Non
             raise FormatError("expected a weight_map from tensor names to file names")
         for shard in shards.values():
             if not _is_file_name(shard):
-                raise FormatError(f"{shard!r} is not the name of a .safetensors file in the same folder")
+                raise FormatError(f"{shown(shard)} is not the name of a .safetensors file in the same folder")
     arrays: dict[str, np.ndarray] = {}
     for shard in sorted(set(shards.values())):
         found = read_safetensors(index.with_name(shard), rename, keep_float16=keep_float16)
@@ -98,9 +98,9 @@ def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
         raise FormatError("the file is too short to be a safetensors file")
     length = int.from_bytes(data[:8], "little")
     start = 8 + length
-    if length > MAX_HEADER or start > len(data):
-        raise FormatError(f"the header claims {length:,} bytes; the file has {len(data) - 8:,} and the format allows "
-                          f"{MAX_HEADER:,}")
+    if length > MAX_JSON or start > len(data):
+        raise FormatError(f"the header claims {length:,} bytes; the file has {len(data) - 8:,}, and at most "
+                          f"{MAX_JSON:,} are allowed")
     if data[8:9] != b"{":
         raise FormatError("the header does not start with '{': not a safetensors file")
     header = parse_object(data[8:start])
@@ -111,8 +111,8 @@ def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
     end = 0
     for tensor in tensors:
         if tensor.begin != end:
-            raise FormatError(f"tensor {tensor.name!r} starts at {tensor.begin:,}, which leaves a hole or an overlap "
-                              f"at {end:,}")
+            raise FormatError(f"tensor {shown(tensor.name)} starts at {tensor.begin:,}, which leaves a hole or an "
+                              f"overlap at {end:,}")
         end = tensor.end
     if end != len(data) - start:
         raise FormatError(f"the tensors take {end:,} bytes but {len(data) - start:,} follow the header")
@@ -123,17 +123,17 @@ def _parse_tensor(name: str, entry: Any) -> _Tensor:
     if not name.isprintable():
         raise FormatError(f"the tensor name {name[:80]!r} is not printable")
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise FormatError(f"tensor {name!r} must have dtype, shape and data_offsets and nothing else")
+        raise FormatError(f"tensor {shown(name)} must have dtype, shape and data_offsets and nothing else")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _BITS:
-        raise FormatError(f"tensor {name!r} has the unknown dtype {str(dtype)[:80]!r}")
+        raise FormatError(f"tensor {shown(name)} has the unknown dtype {shown(dtype)}")
     if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
-        raise FormatError(f"tensor {name!r} has the impossible shape {str(shape)[:80]}")
+        raise FormatError(f"tensor {shown(name)} has the impossible shape {shown(shape)}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise FormatError(f"tensor {name!r} has the impossible data_offsets {str(offsets)[:80]}")
+        raise FormatError(f"tensor {shown(name)} has the impossible data_offsets {shown(offsets)}")
     begin, end = offsets
     if math.prod(shape) * _BITS[dtype] != 8 * (end - begin):
-        raise FormatError(f"tensor {name!r} has {end - begin:,} bytes, which is not shape {shape} of {dtype}")
+        raise FormatError(f"tensor {shown(name)} has {end - begin:,} bytes, which is not shape {shape} of {dtype}")
     return _Tensor(name, dtype, tuple(shape), begin, end)
 
 
@@ -144,9 +144,9 @@ def _are_sizes(values: Any) -> bool:
 def _read_tensor(data: mmap, start: int, tensor: _Tensor, keep_float16: bool) -> np.ndarray:
     """Return the tensor read-only: a view of the map when it is aligned and keeps its dtype, otherwise a copy."""
     if tensor.dtype not in _READABLE:
-        raise FormatError(f"tensor {tensor.name!r} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
+        raise FormatError(f"tensor {shown(tensor.name)} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
     if tensor.begin == tensor.end:
-        raise FormatError(f"tensor {tensor.name!r} is empty, shape {list(tensor.shape)}")
+        raise FormatError(f"tensor {shown(tensor.name)} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
     kept = tensor.dtype == "BF16" or (tensor.dtype == "F16" and keep_float16)
     with np.errstate(over="ignore"):  # an F64 beyond float32's range becomes infinity, which a later check reports

@@ -1,0 +1,60 @@
+"""Call a function in a forked child that may take only so much memory and time."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.errors import EngineError
+
+MEMORY = 500_000_000
+SECONDS = 10
+"""Far above the 2 s that no file may take, so that a busy machine does not fail a test; the bombs took over 20 s."""
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: int = SECONDS) -> str:
+    """Return what a call in a child gives: "ok: " and the value, "EngineError: ", or what went wrong.
+
+    The child may allocate `memory` bytes more than this process has.
+    """
+    if not hasattr(os, "fork") or not os.path.exists("/proc/self/statm"):
+        pytest.skip("this system has no fork, or no /proc")
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the children run no thread of this process
+        child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            os.write(writer, _call(call, arguments, memory, seconds).encode(errors="replace")[:4000])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        text = pipe.read().decode()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        return "took too long" if -status == signal.SIGALRM else f"killed by {signal.Signals(-status).name}"
+    return text
+
+
+def _call(call: Callable[..., Any], arguments: tuple[Any, ...], memory: int, seconds: int) -> str:
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    warnings.simplefilter("error")
+    try:
+        return f"ok: {call(*arguments)!r}"
+    except EngineError as error:
+        return f"EngineError: {error}"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
