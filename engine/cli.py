@@ -26,7 +26,7 @@ from .outline import outline
 from .parameters import expected_shapes, parameters_of
 from .precision import COMPUTED, PRECISIONS, STORED, canonical_name
 from .quantize import convert_model
-from .weights.files import replacing
+from .weights.output import replacing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

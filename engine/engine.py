@@ -68,6 +68,7 @@ class Engine:
         threads: int | None = None,
         max_tokens: int = 8192,
         precision: str | None = None,
+        memory: str = "map",
     ) -> Engine:
         """Load a model from a .npz file, a Hugging Face folder or a sentence-transformers folder.
 
@@ -76,11 +77,13 @@ class Engine:
         max_tokens: most tokens worked on at a time; bounds the memory of a call, and the length of one sequence.
         precision: of linear weights and products: "float32", "bfloat16" or "int8", to which float32 weights are then
             rounded; None for "int8" when the file's are in int8, else "float32".
+        memory: "map" for weights that stay in the file, mapped; "copy" to read the file into private memory, so that
+            nobody who changes or shortens the file can hurt.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for one with features that are not
         there, `BackendUnavailable` and `InputError`.
         """
-        from .model import load_model  # here, because it alone takes as long to import as all the rest
+        from .model import load_model, model_path  # here, because it alone takes as long to import as all the rest
 
         options: dict[str, Any] = {
             "backend": backend,
@@ -88,8 +91,8 @@ class Engine:
             "max_tokens": max_tokens,
             "precision": precision,
         }
-        engine = cls(load_model(path), **options)
-        engine._reload = partial(cls.load, os.path.abspath(path), **options)
+        engine = cls(load_model(path, memory=memory), **options)
+        engine._reload = partial(cls.load, os.path.abspath(model_path(path)), **options, memory=memory)
         return engine
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:

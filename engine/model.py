@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,23 +64,43 @@ class Model:
         return asked
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
+def load_model(path: str | os.PathLike[str], *, memory: str = "map") -> Model:
     """Load an `.npz`, a Hugging Face folder or a sentence-transformers folder.
 
     Weights stay in the file, mapped read-only, unless they have to be converted to float32; matrices in bfloat16 and
-    float16 stay as they are. Raises `WeightsError`, with everything that is wrong with the weights in one
+    float16 stay as they are. memory="copy" reads the whole file into private memory instead, so that a change of the
+    file cannot hurt. Raises `WeightsError`, with everything that is wrong with the weights in one
     message, and `UnsupportedError` for a model that does not run here.
     """
-    path = Path(path)
-    if path.is_dir():
-        model = _read_folder(path)
-    elif path.is_file():
-        model = _read_file(path)
+    if memory not in ("map", "copy"):
+        raise InputError(f"memory must be 'map' or 'copy', not {shown(memory)}")
+    path = model_path(path)
+    if os.path.isdir(path):
+        model = _read_folder(path, memory)
+    elif os.path.isfile(path):
+        model = _read_file(path, memory)
     else:
-        raise WeightsError(f"{path}: no such file or folder; expected an .npz or the folder of a model")
+        raise WeightsError(_missing(path))
     model = _with_wide_vectors(model)
     check(model.config, model.weights, str(path))
     return model
+
+
+def model_path(path: str | os.PathLike[str]) -> Path:
+    """Return a caller's path with `~` replaced by the home folder; raises `InputError` for what is no path."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"the path of a model must be a str or a Path, not {shown(path)}")
+    return Path(os.path.expanduser(os.fsdecode(path)))
+
+
+def _missing(path: Path) -> str:
+    if os.path.lexists(path):
+        return f"{path}: expected an .npz or the folder of a model, and this is neither a file nor a folder"
+    found = f"{shown(str(path), 300)[1:-1]}: no such file or folder; expected an .npz or the folder of a model"
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(path)):
+        return found
+    return (f"{found}. The engine downloads nothing. For a model of the Hugging Face hub, get its folder with "
+            f"huggingface_hub.snapshot_download({str(path)!r}), and pass the folder")
 
 
 def _with_wide_vectors(model: Model) -> Model:
@@ -113,11 +134,11 @@ def _version(config: ModelConfig) -> int:
     return VERSION if config.to_json().keys() & set(NEW_IN_VERSION_2) else 1
 
 
-def _read_file(path: Path) -> Model:
+def _read_file(path: Path, memory: str) -> Model:
     if path.suffix == ".safetensors":
         raise WeightsError(f"{path}: a .safetensors file alone does not describe a model; load the folder that holds "
                            "it and its config.json")
-    arrays = read_npz(path, keep_float16=True)
+    arrays = read_npz(path, keep_float16=True, memory=memory)
     with naming(path, "see the README for what an .npz of weights holds"), within(path):
         if "config" not in arrays:
             raise FormatError(f"no array is called config; it holds {listed(sorted(arrays)) or 'nothing'}")
@@ -161,7 +182,7 @@ def _text_bytes(name: str, array: np.ndarray, limit: int) -> bytes:
                       f"{list(array.shape)}")
 
 
-def _read_folder(folder: Path) -> Model:
+def _read_folder(folder: Path, memory: str) -> Model:
     modules = find_modules(folder)
     home = modules.transformer
     if has_file(home / "adapter_config.json"):
@@ -172,14 +193,14 @@ def _read_folder(folder: Path) -> Model:
     with within(home / "config.json"):
         family = get_family(values)
         config = family.read_config(values)
-    weights = family.NAMES.split(_read_tensors(home, family), config)
+    weights = family.NAMES.split(_read_tensors(home, family, memory), config)
     return Model(config, weights, read_text(modules, config))
 
 
-def _read_tensors(folder: Path, family: Family) -> dict[str, np.ndarray]:
+def _read_tensors(folder: Path, family: Family, memory: str) -> dict[str, np.ndarray]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if has_file(single):
-        return read_safetensors(single, family.NAMES.rename, keep_float16=True)
+        return read_safetensors(single, family.NAMES.rename, keep_float16=True, memory=memory)
     if has_file(index):
-        return read_shards(index, family.NAMES.rename, keep_float16=True)
+        return read_shards(index, family.NAMES.rename, keep_float16=True, memory=memory)
     raise WeightsError(f"{folder}: {_NO_SAFETENSORS.format(folder=str(folder))}")

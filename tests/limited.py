@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import resource
 import signal
@@ -48,6 +49,7 @@ def _call(call: Callable[..., Any], arguments: tuple[Any, ...], memory: int, sec
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+    faulthandler.disable()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import __version__
 from engine.backends import get_backend
-from engine.weights.files import replacing
+from engine.weights.output import replacing
 
 from .libraries import LIBRARIES, tokenizer
 from .machine import cpu_info

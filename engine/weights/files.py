@@ -1,4 +1,4 @@
-"""Map, parse and replace files, for both weight formats and for the readers of model folders."""
+"""Map and parse files, for both weight formats and for the readers of model folders."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def has_file(path: Path) -> bool:
     return True
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file for reading; raises `FormatError` for what is no regular file, such as a FIFO, and never waits."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -72,16 +73,28 @@ def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def map_file(path: Path) -> mmap.mmap:
-    """Map a whole file read-only; arrays over the map keep it alive, and replacing the file leaves them unchanged.
+def map_file(path: Path, memory: str = "map") -> mmap.mmap:
+    """Map a whole file read-only, or with memory="copy" read it into private memory; arrays over it keep it alive.
 
-    If another process shortens the file in place while it is mapped, reading it kills this process with SIGBUS. No
-    check can prevent that: replace model files by renaming, as `replacing` does, and never overwrite them.
+    If another process shortens a mapped file in place, reading it kills this process with SIGBUS, and if it overwrites
+    the file, the numbers change. No check can prevent that: replace model files by renaming, as `replacing` does, or
+    read a copy, which nothing changes.
     """
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size == 0:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
             raise FormatError("the file is empty")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if memory == "map":
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        copy = _PrivateMemory(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with memoryview(copy) as view:
+            if file.readinto(view) != size or file.read(1):
+                raise FormatError("the file changed its length while it was read")
+        return copy
+
+
+class _PrivateMemory(mmap.mmap):
+    """Memory that no file stands behind: its pages cannot be released and read again."""
 
 
 def release_pages(arrays: Iterable[np.ndarray]) -> None:
@@ -98,21 +111,7 @@ def _map_behind(array: np.ndarray) -> mmap.mmap | None:
     while isinstance(owner, np.ndarray):
         owner = owner.base
     owner = owner.obj if isinstance(owner, memoryview) else owner
-    return owner if isinstance(owner, mmap.mmap) else None
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `path` if the block succeeds, and is deleted if it fails."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    return owner if isinstance(owner, mmap.mmap) and not isinstance(owner, _PrivateMemory) else None
 
 
 def parse_json(data: bytes, limit: int = MAX_JSON) -> Any:

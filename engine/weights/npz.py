@@ -21,7 +21,8 @@ import numpy as np
 
 from ..errors import WeightsError
 from .archive import STORED, Member, list_members
-from .files import FormatError, map_file, naming, replacing
+from .files import FormatError, map_file, naming
+from .output import replacing
 
 ALIGNMENT = 64
 """Alignment in bytes of an array's first byte in the file: one cache line, and the widest vector register."""
@@ -80,17 +81,19 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
         raise WeightsError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False) -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False,
+             memory: str = "map") -> dict[str, np.ndarray]:
     """Return all arrays of an `.npz`, read-only and C-contiguous.
 
     Floats are returned as float32, or float16 as it is with keep_float16; int8, uint8, uint16 and str keep their dtype.
-    Little-endian arrays that keep their dtype and are stored uncompressed are views of one memory map. Every byte is
+    Little-endian arrays that keep their dtype and are stored uncompressed are views of one memory map, or with
+    memory="copy" of one block of private memory. Every byte is
     checked against the archive's checksums. A file that is damaged, hostile or of another kind raises `WeightsError`.
     Nothing is ever unpickled, and the memory allocated is limited to a fixed multiple of the file's size.
     """
     path = Path(path)
     with naming(path, _ADVICE):
-        data = map_file(path)
+        data = map_file(path, memory)
         members = list_members(data)
         unpacked = sum(member.size for member in members if member.method != STORED)
         if unpacked > max(_FREE_INFLATION, _MAX_INFLATION * len(data)):

@@ -42,17 +42,18 @@ class _Tensor:
 
 
 def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
-                     keep_float16: bool = False) -> dict[str, np.ndarray]:
+                     keep_float16: bool = False, memory: str = "map") -> dict[str, np.ndarray]:
     """Return the tensors of a file as read-only arrays, under the names that `rename` returns for them.
 
     A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 tensors, and F16
-    tensors with keep_float16, are views of one memory map; a BF16 tensor is returned as its bits in uint16. F16 is
-    otherwise converted to float32 exactly, and F64 is rounded to float32. Raises `WeightsError` for a file that breaks
+    tensors with keep_float16, are views of one memory map, or with memory="copy" of private
+    memory; a BF16 tensor is returned as its bits in uint16. F16 is otherwise converted to float32 exactly, and F64 is
+    rounded to float32. Raises `WeightsError` for a file that breaks
     the format, for any other dtype, and for two tensors with the same new name.
     """
     path = Path(path)
     with naming(path, _ADVICE):
-        data = map_file(path)
+        data = map_file(path, memory)
         tensors, start = _read_header(data)
         arrays: dict[str, np.ndarray] = {}
         for tensor in tensors:
@@ -65,7 +66,7 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
 
 
 def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
-                keep_float16: bool = False) -> dict[str, np.ndarray]:
+                keep_float16: bool = False, memory: str = "map") -> dict[str, np.ndarray]:
     """Return the tensors of a model that is split into several files, as `read_safetensors` does for one file.
 
     `index` is the path of `model.safetensors.index.json`; the other files lie beside it.
@@ -80,7 +81,7 @@ def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | Non
                 raise FormatError(f"{shown(shard)} is not the name of a .safetensors file in the same folder")
     arrays: dict[str, np.ndarray] = {}
     for shard in sorted(set(shards.values())):
-        found = read_safetensors(index.with_name(shard), rename, keep_float16=keep_float16)
+        found = read_safetensors(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
         with naming(index, _ADVICE):
             if twice := sorted(arrays.keys() & found.keys()):
                 raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -22,7 +23,8 @@ def allocate(n: int) -> np.ndarray:
     """Return n zeroed floats, page-aligned, on huge pages where the system grants them, private to a forked child."""
     memory = mmap.mmap(-1, max(1, n) * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel can be built without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.float32, n)
 
 

@@ -1,0 +1,113 @@
+"""Write a file so that its path holds the old contents or the new ones, and never a part."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that replaces `path` if the block succeeds, and is deleted if it fails.
+
+    A symbolic link stays, and the file that it leads to is replaced. The new file keeps the permissions of the old
+    one. What is no regular file, such as a device or a FIFO, is never replaced: the block writes into it. An `OSError`
+    of the block names `path`.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        old = target.stat() if target.exists() else None
+        if old is not None and not stat.S_ISREG(old.st_mode):
+            with target.open("wb") as special:
+                yield cast(BinaryIO, _Output(special, seekable=False))
+            return
+        temporary, file = _open_temporary(target)
+        with file:  # which keeps its lock until the temporary file is renamed or deleted
+            try:
+                yield cast(BinaryIO, _Output(file, seekable=True))
+                file.flush()
+                if old is not None:
+                    _keep_owner_and_mode(file.fileno(), old)
+                os.fsync(file.fileno())
+                os.replace(temporary, target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
+
+
+def _open_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """Open a file beside `path` to write into; the file that a killed process left there is used again."""
+    start = f".{path.name[:40]}"
+    temporary = path.with_name(f"{start}.tmp")
+    with suppress(OSError):
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        if _is_ours(descriptor, temporary):
+            os.ftruncate(descriptor, 0)
+            return temporary, open(descriptor, "wb")
+        os.close(descriptor)
+    temporary = path.with_name(f"{start}.{os.urandom(6).hex()}.tmp")
+    return temporary, temporary.open("xb")
+
+
+def _is_ours(descriptor: int, path: Path) -> bool:
+    """Lock an open file; return False if another process writes it, or if it may be more than our own leftover."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found, named = os.fstat(descriptor), path.lstat()
+    except OSError:
+        return False
+    same = (found.st_dev, found.st_ino) == (named.st_dev, named.st_ino)
+    return same and stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
+
+
+def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
+    own = os.fstat(descriptor)
+    if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(OSError):  # only root may give a file away
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+class _Output(BufferedIOBase):
+    """A file that is written by `write` alone.
+
+    NumPy writes arrays into plain files with a function of C, which needs a file that can seek and does not report why
+    it fails.
+    """
+
+    def __init__(self, file: BinaryIO, seekable: bool):
+        self._file, self._seekable, self._written = file, seekable, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._seekable
+
+    def write(self, data: Any) -> int:
+        count = self._file.write(data)
+        self._written += count
+        return count
+
+    def tell(self) -> int:
+        return self._file.tell() if self._seekable else self._written
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if not self._seekable:
+            raise OSError(errno.ESPIPE, os.strerror(errno.ESPIPE))
+        return self._file.seek(offset, whence)
+
+    def flush(self) -> None:
+        if not self._file.closed:
+            self._file.flush()

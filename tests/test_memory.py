@@ -1,0 +1,116 @@
+"""The memory of a loaded model: mapped from the file or a private copy, and kernels that refuse advice."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Engine
+from engine.errors import InputError, WeightsError
+from engine.model import load_model, save_model
+from engine.weights import files
+from engine.weights.files import release_pages
+
+from .damage import owner
+from .limited import outcome
+from .test_model import same
+from .tiny_models import hf_folder, random_model
+
+
+def saved(folder: Path) -> tuple[Path, Path]:
+    save_model(random_model(), folder / "m.npz")
+    return folder / "m.npz", hf_folder(folder / "hf")
+
+
+def test_a_copy_is_the_same_model(tmp_path):
+    for path in saved(tmp_path):
+        copy = load_model(path, memory="copy")
+        assert same(copy, load_model(path))
+        word = copy.weights["embeddings.word"]
+        assert isinstance(owner(word), mmap.mmap)
+        assert not word.flags.writeable
+        assert word.ctypes.data % 64 == 0 or path.is_dir()
+
+
+def damaged_after_load(path: Path, memory: str) -> list[float]:
+    engine = Engine.load(path, threads=1, memory=memory)
+    before = engine.forward([[1, 2, 3]])[0]
+    file = path if path.is_file() else path / "model.safetensors"
+    os.truncate(file, 10)
+    assert np.array_equal(engine.forward([[1, 2, 3]])[0], before)
+    return []
+
+
+def test_a_copy_outlives_its_file(tmp_path):
+    for path in saved(tmp_path):
+        assert outcome(damaged_after_load, path, "copy") == "ok: []"
+    save_model(random_model(vocab_size=30_000), tmp_path / "large.npz")
+    assert outcome(damaged_after_load, tmp_path / "large.npz", "map") == "killed by SIGBUS"
+
+
+def test_a_copy_keeps_its_pages_when_pages_are_released(tmp_path):
+    path, _ = saved(tmp_path)
+    model = load_model(path, memory="copy")
+    release_pages(model.weights.values())
+    assert same(model, random_model())
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path, monkeypatch):
+    path, _ = saved(tmp_path)
+    fstat = os.fstat
+
+    def longer(descriptor):
+        result = list(fstat(descriptor))
+        result[6] += 100
+        return os.stat_result(result)
+
+    monkeypatch.setattr(files.os, "fstat", longer)
+    with pytest.raises(WeightsError, match="changed its length"):
+        load_model(path, memory="copy")
+
+
+def test_memory_is_an_option_that_is_pickled(tmp_path):
+    path, _ = saved(tmp_path)
+    engine = Engine.load(path, backend="reference", threads=1, memory="copy")
+    assert b"copy" in pickle.dumps(engine)
+    assert pickle.loads(pickle.dumps(engine)).forward([[1]])[0].shape == (1, 12)
+    for memory in ("mmap", None, 5):
+        with pytest.raises(InputError, match="memory must be 'map' or 'copy'"):
+            Engine.load(path, memory=memory)
+
+
+class _Stubborn(mmap.mmap):
+    def madvise(self, *_):
+        raise OSError(22, "Invalid argument")
+
+
+def test_advice_may_be_refused(tmp_path, monkeypatch):
+    path, _ = saved(tmp_path)
+    monkeypatch.setattr(files.mmap, "mmap", _Stubborn)
+    Engine.load(path, threads=1).forward([[1, 2]])
+
+
+@pytest.mark.parametrize("path", [None, 5, ["a"]])
+def test_what_is_no_path(path):
+    with pytest.raises(InputError, match="the path of a model must be a str or a Path"):
+        Engine.load(path)
+
+
+def test_the_home_folder(tmp_path, monkeypatch):
+    path, _ = saved(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    engine = Engine.load(f"~/{path.name}", backend="reference", threads=1)
+    assert pickle.loads(pickle.dumps(engine)).threads == 1
+
+
+def test_a_name_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WeightsError, match=r"snapshot_download\('org/name'\)"):
+        Engine.load("org/name")
+    with pytest.raises(WeightsError, match=r"no such file or folder; expected an \.npz or the folder of a model$"):
+        Engine.load("/a/b/c")
