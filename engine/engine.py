@@ -13,7 +13,7 @@ from .checks import explain_arguments, positive_int, positive_int_or_none
 from .config import RunConfig, TextConfig
 from .cpus import choose_threads
 from .encoding import TextEncoder, check_options, role_prompt
-from .errors import UnsupportedError
+from .errors import InputError, UnsupportedError, shown
 from .packing import pack
 from .parameters import expected_shapes
 from .pooling import cosine_similarity, pairwise_cosine_similarity
@@ -43,8 +43,13 @@ class Engine:
         max_tokens: int = 8192,
         precision: str | None = None,
     ):
-        """As `load`, for a model that is in memory already."""
-        from .weights.files import release_pages  # here, as `load_model` below: `import engine` shall stay light
+        """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
+        from .model import Model  # here, as `load_model` below: `import engine` shall stay light
+        from .weights.files import release_pages
+
+        if not isinstance(model, Model):
+            raise InputError(f"Engine takes a Model, not {shown(model)}; Engine.load takes the path of one")
+        model = model.checked()
 
         max_tokens = positive_int("max_tokens", max_tokens)
         run = RunConfig(choose_threads(threads), model.precision_for(precision), max_tokens)

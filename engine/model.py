@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,24 @@ class Model:
     """Arrays under the names, and in the shapes and dtypes, of `engine.parameters`."""
     text: TextConfig | None = None
     """How it reads sentences; None for a model that has no tokenizer with it and runs on token ids alone."""
+
+    _checked: bool = field(default=False, init=False, repr=False)
+    """Whether the numbers of the weights have been checked. `replace` returns a model that has not been checked."""
+
+    def checked(self, source: str = "the model") -> Model:
+        """Return the model with weights that fit the configuration and that kernels can read; raises `WeightsError`.
+
+        The numbers of each model are checked once. Names, shapes and dtypes are checked at every call, because the
+        weights may be a dictionary that somebody changes.
+        """
+        if type(self.config) is not ModelConfig or not isinstance(self.text, TextConfig | None):
+            raise WeightsError(f"{source}: config must be a ModelConfig, and text a TextConfig or None")
+        check(self.config, self.weights, source, numbers=not self._checked)
+        weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
+        same = all(weights[name] is array for name, array in self.weights.items())
+        model = self if same else replace(self, weights=weights)
+        object.__setattr__(model, "_checked", True)
+        return model
 
     @property
     def precision(self) -> str:
@@ -81,9 +99,7 @@ def load_model(path: str | os.PathLike[str], *, memory: str = "map") -> Model:
         model = _read_file(path, memory)
     else:
         raise WeightsError(_missing(path))
-    model = _with_wide_vectors(model)
-    check(model.config, model.weights, str(path))
-    return model
+    return _with_wide_vectors(model).checked(str(path))
 
 
 def model_path(path: str | os.PathLike[str]) -> Path:
