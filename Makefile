@@ -115,6 +115,7 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_ops_golden.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_modernbert.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_families.py
 
 # pdoc reads the Python source, so the kernels need not be compiled.
 docs:  ## Write the API reference into build/docs-site

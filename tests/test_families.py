@@ -50,9 +50,26 @@ MODERNBERT_NAMES = {
     "layers.0.mlp.Wi.weight": "layers.0.ffn.gate_up.weight",
     "layers.0.mlp.Wo.weight": "layers.0.ffn.down.weight",
 }
+NOMIC_BERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "emb_ln.bias": "embeddings.norm.bias",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "encoder.layers.11.attn.Wqkv.weight": "layers.11.attention.qkv.weight",
+    "encoder.layers.0.attn.out_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layers.0.norm1.bias": "layers.0.attention.norm.bias",
+    "encoder.layers.0.mlp.fc11.weight": "layers.0.ffn.up.weight",
+    "encoder.layers.0.mlp.fc12.weight": "layers.0.ffn.gate.weight",
+    "encoder.layers.0.mlp.fc2.weight": "layers.0.ffn.down.weight",
+    "encoder.layers.0.norm2.weight": "layers.0.ffn.norm.weight",
+    "layers.0.self_attn.q_proj.weight": "layers.0.attention.query.weight",
+    "layers.0.post_attention_layernorm.bias": "layers.0.attention.norm.bias",
+    "layers.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
+    "layers.0.post_mlp_layernorm.weight": "layers.0.ffn.norm.weight",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
          "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
-         "modernbert": ("model.", MODERNBERT_NAMES)}
+         "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

@@ -1,6 +1,6 @@
 """Families with rotary positions against transformers: the same weights, the vectors computed in float64.
 
-tests/golden/make_modernbert.py made the files. The tests run on each backend that this machine
+tests/golden/make_modernbert.py and make_families.py made the files. The tests run on each backend that this machine
 has, and on the weights both as they lie in the folder and after a round trip through the engine's own .npz.
 """
 
@@ -16,7 +16,7 @@ from engine.weights.bfloat16 import from_bfloat16
 
 from .golden_models import GOLDEN, SEQUENCES, Golden, assert_near, assert_same_bits, cosine, load
 
-MODELS = ("modernbert_new", "modernbert_old", "modernbert_biases")
+MODELS = ("modernbert_new", "modernbert_old", "modernbert_biases", "nomic_own", "nomic_new")
 GATED = MODELS
 
 LIMITS = {"bfloat16": (0.999, 0.999), "int8": (0.99, 0.97)}

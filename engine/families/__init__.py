@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..config import ModelConfig
-from ..errors import UnsupportedError, WeightsError, shown
-from . import bert, distilbert, modernbert, roberta
+from ..errors import UnsupportedError, WeightsError
+from . import bert, distilbert, modernbert, nomic_bert, roberta
 from .fields import Names
 
 
@@ -28,6 +28,7 @@ FAMILIES: dict[str, Family] = {
     "camembert": roberta,
     "distilbert": distilbert,
     "modernbert": modernbert,
+    "nomic_bert": nomic_bert,
     "roberta": roberta,
     "xlm-roberta": roberta,
 }

@@ -28,6 +28,9 @@ ACTIVATIONS = {
 All the tanh forms compute one formula; they differ only in rounding.
 """
 
+GATE_ACTIVATIONS = ACTIVATIONS | {"silu": "silu", "swish": "silu"}
+"""The same for the families whose feed-forward network has a gate."""
+
 
 def integer(values: dict[str, Any], key: str, default: int) -> int:
     """Return the integer under `key`, or transformers' own default if the config lacks the key."""
@@ -35,6 +38,11 @@ def integer(values: dict[str, Any], key: str, default: int) -> int:
     if type(value) is not int:
         raise WeightsError(f"{key} must be an integer, not {shown(value)}")
     return value
+
+
+def optional_integer(values: dict[str, Any], key: str, default: int) -> int:
+    """Return the integer under `key`, or `default` if the config lacks the key or has null under it."""
+    return default if values.get(key) is None else integer(values, key, default)
 
 
 def number(values: dict[str, Any], key: str, default: float) -> float:
@@ -56,37 +64,52 @@ def boolean(values: dict[str, Any], key: str, default: bool) -> bool:
     return value
 
 
-def rotary_theta(values: dict[str, Any], kind: str, key: str, default: float) -> float:
+def merge_dialects(values: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the config with each old key of `new_names` renamed to its new name.
+
+    Raises `WeightsError` where a config has both keys with different values.
+    """
+    merged = {key: value for key, value in values.items() if key not in new_names}
+    for old, new in new_names.items():
+        if old in values and merged.setdefault(new, values[old]) != values[old]:
+            raise WeightsError(f"{old} {str(values[old])[:80]} and {new} {str(merged[new])[:80]} disagree; remove the "
+                               "wrong one")
+    return merged
+
+
+def rotary_theta(values: dict[str, Any], kind: str | None, key: str, default: float) -> float:
     """Return the base of the rotary embedding of one kind of layer, from either dialect of config.json.
 
-    New configs have `rope_parameters[kind]["rope_theta"]`, old ones have it under `key`; an absent number is `default`.
+    New configs have `rope_parameters[kind]["rope_theta"]`, or `rope_parameters["rope_theta"]` where `kind` is None
+    because all layers are alike. Old configs have it under `key`. An absent number is `default`.
     Raises `UnsupportedError` for scaled positions, and `WeightsError` where the dialects disagree.
     """
     if values.get("rope_scaling") is not None:
         raise UnsupportedError(f"rope_scaling {shown(values['rope_scaling'])} is not supported; only null is")
     ropes = values.get("rope_parameters")
-    rope = ropes.get(kind) if isinstance(ropes, dict) else ropes
+    rope = ropes.get(kind) if isinstance(ropes, dict) and kind is not None else ropes
+    layers = kind or "all layers"
     if not isinstance(rope, dict | None):
-        raise WeightsError(f"rope_parameters must map {kind} to an object, not {shown(rope)}")
+        raise WeightsError(f"rope_parameters of {layers} must be an object, not {str(rope)[:80]}")
     rope = rope or {}
     if rope.get("rope_type", "default") != "default" or rope.keys() - {"rope_type", "rope_theta"}:
-        raise UnsupportedError(f"rope_parameters of {kind} are {shown(rope)}; only rope_type 'default' with a "
+        raise UnsupportedError(f"rope_parameters of {layers} are {str(rope)[:80]}; only rope_type 'default' with a "
                                "rope_theta is supported")
     theta = number(rope, "rope_theta", number(values, key, default))
     if values.get(key, theta) != theta:
-        raise WeightsError(f"{key} {shown(values[key])} and the rope_theta {theta} in rope_parameters of {kind} "
-                           "disagree")
+        raise WeightsError(f"{key} {values[key]} and the rope_theta {theta} in rope_parameters of {layers} disagree")
     if not theta > 0.0:
         raise WeightsError(f"{key} must be above 0, not {theta}")
     return theta
 
 
-def activation(values: dict[str, Any], key: str) -> str:
+def activation(values: dict[str, Any], key: str, default: str = "gelu",
+               supported: Mapping[str, str] = ACTIVATIONS) -> str:
     """Return the engine's name for the activation under `key`; raises `UnsupportedError` for an unknown activation."""
-    value = values.get(key, "gelu")
-    if not isinstance(value, str) or value not in ACTIVATIONS:
-        raise UnsupportedError(f"{key} {shown(value)} is not supported; supported are {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[value]
+    value = values.get(key, default)
+    if not isinstance(value, str) or value not in supported:
+        raise UnsupportedError(f"{key} {value!r} is not supported; supported are {', '.join(supported)}")
+    return supported[value]
 
 
 def head_width(hidden_size: int, num_heads: int) -> int:
@@ -96,10 +119,13 @@ def head_width(hidden_size: int, num_heads: int) -> int:
     return hidden_size // num_heads
 
 
-def refuse_variants(values: dict[str, Any]) -> None:
-    """Raise `UnsupportedError` for a setting that changes the computation in a way that the engine does not support."""
-    plain = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
-             "pruned_heads": {}, "quantization_config": None}
+def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None = None) -> None:
+    """Raise `UnsupportedError` for a setting that changes the computation in a way that the engine does not support.
+
+    supported: the only supported value of each further key of a family. An absent key and null are supported, too.
+    """
+    plain: dict[str, Any] = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
+                             "pruned_heads": {}, "quantization_config": None, **(supported or {})}
     for key, expected in plain.items():
         value = values.get(key, expected)
         if value != expected and value is not None:
@@ -110,12 +136,12 @@ def refuse_variants(values: dict[str, Any]) -> None:
 class Names:
     """The tensor names of a family and the canonical names they are converted to."""
 
-    prefix: str
-    """Prefix of the encoder's tensor names in a model that has a task head."""
+    prefix: str | tuple[str, ...]
+    """Prefix of the encoder's tensor names in a model that has a task head; several for several dialects."""
     embeddings: Mapping[str, str]
     """Canonical name of each embedding tensor, by its full name."""
-    layers: str
-    """The part of a tensor name before the layer's number."""
+    layers: str | tuple[str, ...]
+    """The part of a tensor name before the layer's number; several for several dialects."""
     layer: Mapping[str, str]
     """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
     left_out: tuple[str, ...]
@@ -142,15 +168,21 @@ class Names:
 
     def rename(self, name: str) -> str | None:
         """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged."""
-        bare = name.removeprefix(self.prefix)
-        if bare.startswith(self.left_out):
+        bare = next((name.removeprefix(prefix) for prefix in _each(self.prefix) if name.startswith(prefix)), name)
+        # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
+        if bare.startswith(self.left_out) or bare.endswith("rotary_emb.inv_freq"):
             return None
         # Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
         bare = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare)
         bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", bare)
         if bare in self.embeddings:
             return self.embeddings[bare]
-        match = re.fullmatch(re.escape(self.layers) + r"([0-9]+)\.(.+)\.(weight|bias)", bare)
+        before = "|".join(map(re.escape, _each(self.layers)))
+        match = re.fullmatch(rf"(?:{before})([0-9]+)\.(.+)\.(weight|bias)", bare)
         if match and match[2] in self.layer:
             return f"layers.{match[1]}.{self.layer[match[2]]}.{match[3]}"
         return name
+
+
+def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names

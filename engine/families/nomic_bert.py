@@ -1,0 +1,111 @@
+"""NomicBERT (Nussbaum et al. 2024, arXiv 2402.01613): BERT with rotary positions, a SwiGLU gate and no biases.
+
+A config.json is in the dialect of the model's own code, with GPT-2's keys (n_embd), or in that of transformers 5, or in
+both. A checkpoint has the names of one of the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
+from ..errors import UnsupportedError, WeightsError
+from . import fields
+from .fields import GATE_ACTIVATIONS, Names, activation, head_width, integer, number, optional_integer
+
+NAMES = Names(
+    prefix=("nomic_bert.", "bert."),
+    embeddings={
+        "embeddings.word_embeddings.weight": "embeddings.word",
+        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+        "emb_ln.weight": "embeddings.norm.weight",
+        "emb_ln.bias": "embeddings.norm.bias",
+        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    },
+    layers=("encoder.layers.", "layers."),
+    layer={
+        "attn.Wqkv": "attention.qkv",
+        "attn.out_proj": "attention.output",
+        "norm1": "attention.norm",
+        "mlp.fc11": "ffn.up",
+        "mlp.fc12": "ffn.gate",
+        "mlp.fc2": "ffn.down",
+        "norm2": "ffn.norm",
+        # transformers 5
+        "self_attn.q_proj": "attention.query",
+        "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value",
+        "self_attn.o_proj": "attention.output",
+        "post_attention_layernorm": "attention.norm",
+        "mlp.up_proj": "ffn.up",
+        "mlp.gate_proj": "ffn.gate",
+        "mlp.down_proj": "ffn.down",
+        "post_mlp_layernorm": "ffn.norm",
+    },
+    left_out=("pooler.", "classifier.", "cls.", "embeddings.position_ids", "embeddings.token_type_ids"),
+    joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},
+)
+
+NEW_KEYS = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
+            "n_layer": "num_hidden_layers", "layer_norm_epsilon": "layer_norm_eps"}
+"""The key of transformers 5 for each key of the model's own code that means the same."""
+
+SUPPORTED = {"prenorm": False, "parallel_block": False, "causal": False, "use_rms_norm": False,
+             "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "scale_attn_weights": True,
+             "scale_attn_by_inverse_layer_idx": False}
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes, in either dialect; the model's own code has own defaults.
+
+    Raises `WeightsError` or `UnsupportedError`.
+    """
+    fields.refuse_variants(values, SUPPORTED)
+    own = "n_embd" in values and "hidden_size" not in values
+    if number(values, "rotary_emb_fraction", 0.0 if own else 1.0) != 1.0:
+        raise UnsupportedError("rotary_emb_fraction must be 1; a head that is not rotated as a whole is not supported")
+    if optional_integer(values, "moe_every_n_layers", 0) > 0:
+        raise UnsupportedError(f"moe_every_n_layers {values['moe_every_n_layers']} is not supported; only 0 is")
+    theta = fields.rotary_theta(values, None, "rotary_emb_base", 10000.0 if own else 1000.0)
+    qkv, fc1, fc2 = (fields.boolean(values, f"{name}_bias", own) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
+    act, positions = _activation(values, own), _max_positions(values)
+    values = fields.merge_dialects(values, NEW_KEYS)
+    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    return ModelConfig(
+        family="nomic_bert",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=num_heads,
+        head_width=optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "intermediate_size", 3072),
+        vocab_size=integer(values, "vocab_size", 30528),
+        max_positions=positions,
+        position_table=False,
+        token_types=integer(values, "type_vocab_size", 2),
+        pad_token_id=optional_integer(values, "pad_token_id", 0),
+        norm_eps=number(values, "layer_norm_eps", 1e-12),
+        biases=(*LINEAR_MAPS[:4] * qkv, *("up", "gate") * fc1, *("down",) * fc2),
+        activation=act,
+        gated=True,
+        attention_kinds=(AttentionKind(None, theta),),
+    )
+
+
+def _activation(values: dict[str, Any], own: bool) -> str:
+    """Return the activation of the gate; in the model's own code, only an activation named ...glu has a gate."""
+    new = activation(values, "hidden_act", "silu", GATE_ACTIVATIONS)
+    if "activation_function" not in values and not own:
+        return new
+    found = activation(values, "activation_function", "gelu_new", {"swiglu": "silu", "geglu": "gelu"})
+    if "hidden_act" in values and new != found:
+        raise WeightsError(f"activation_function {values['activation_function']!r} and hidden_act "
+                           f"{values['hidden_act']!r} disagree; remove the wrong one")
+    return found
+
+
+def _max_positions(values: dict[str, Any]) -> int:
+    """Return the longest sequence. With rotary_scaling_factor, that is the longest whose frequencies are not scaled."""
+    new = integer(values, "max_position_embeddings", 2048)
+    longest, trained = integer(values, "n_positions", new), integer(values, "max_trained_positions", new)
+    return longest if values.get("rotary_scaling_factor") is None else min(longest, trained)

@@ -1,0 +1,328 @@
+"""Make the golden files of the families with rotary positions, beside ModernBERT: what they compute in float64.
+
+    python tests/golden/make_families.py [NAME ...]
+
+The script writes the folders that `MODELS` lists, or only those named, beside itself, each with config.json,
+model.safetensors and expected.npz.
+
+expected.npz holds, for sequence i of `LENGTHS`, ids_{i} [T], rows_{i} (some of 0..T-1) and hidden_{i} [rows, D] in
+float32. A model with two token types has types_{i} [T], too.
+
+The computation, for one sequence of T tokens. D, H, G, d, F as in engine/config.py; x @ W^T + b is written W(x):
+
+    x = word_embeddings[ids] + token_type_embeddings[types]                 a model without token types adds nothing
+    x = norm(x)                                                             post-norm only
+    for layer i = 0 .. L-1:
+        a = x, or norm(x) in a pre-norm model
+        q, k, v = q_proj(a), k_proj(a), v_proj(a) as [T, H or G, d]
+        q, k = q_norm(q), k_norm(k)                                         Qwen3 only: RMS norm of each head
+        for token t and pair c < d/2, with the angle m = t / scale * theta ** (-2c / d), in q and in k:
+            (q[a], q[b]) = (q[a] cos m - q[b] sin m,  q[b] cos m + q[a] sin m)
+                                                                            a, b = c, c + d/2, or 2c, 2c+1 interleaved
+        p = softmax over s of (q_t . k_s) / sqrt(d)                         causal: only s <= t
+        x = x + o_proj(heads of p v side by side)                           query head h reads key head h // (H/G)
+        x = norm(x)                                                         post-norm
+        a = x, or norm(x) in a pre-norm model
+        x = x + down_proj(act(gate_proj(a)) * up_proj(a))                   without a gate: x + fc2(act(fc1(a)))
+        x = norm(x)                                                         post-norm
+    hidden = x, or norm(x) in a pre-norm model
+
+transformers computes some steps in float32 whatever the model's dtype. `float64_throughout` replaces this float32 by
+float64 while transformers' own code runs. The script computes everything a second time in NumPy, and stops unless the
+two agree within 1e-10. It also stops unless each mistake of `mistakes` changes the stored rows of the sequence of 129
+tokens by at least 1e-2.
+"""
+
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoModel, PreTrainedModel
+
+HERE = Path(__file__).parent
+VOCAB = 120
+LENGTHS = (1, 2, 63, 64, 65, 66, 129, 300)
+
+Tensors = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What the NumPy computation needs beside the tensors, written out by hand rather than read by transformers."""
+
+    heads: int
+    theta: float
+    eps: float
+    key_heads: int = 0
+    """G, where it is not H."""
+    scale: float = 1.0
+    """Positions are divided by this number."""
+    activation: str = "silu"
+    rms: bool = False
+    pre: bool = False
+    interleaved: bool = False
+    causal: bool = False
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One golden model."""
+
+    kind: str
+    """The class of transformers, such as NomicBertModel."""
+    config: dict[str, Any]
+    """Arguments of the class's config."""
+    dtype: torch.dtype
+    plain: Plain
+    new_names: bool = False
+    """Whether the tensors have the names of transformers 5 rather than those of the checkpoints on the hub."""
+    own_config: dict[str, Any] = field(default_factory=dict)
+    """What config.json says in place of the config that transformers writes."""
+
+
+SIZES = {"vocab_size": VOCAB, "num_hidden_layers": 3, "max_position_embeddings": 320, "pad_token_id": 0,
+         "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
+
+NOMIC_OWN = {
+    "activation_function": "swiglu", "architectures": ["NomicBertModel"], "attn_pdrop": 0.0, "bos_token_id": None,
+    "causal": False, "dense_seq_output": True, "embd_pdrop": 0.0, "eos_token_id": None, "fused_bias_fc": True,
+    "fused_dropout_add_ln": True, "initializer_range": 0.02, "layer_norm_epsilon": 1e-12, "max_trained_positions": 310,
+    "mlp_fc1_bias": False, "mlp_fc2_bias": False, "model_type": "nomic_bert", "n_embd": 36, "n_head": 3, "n_inner": 29,
+    "n_layer": 2, "n_positions": 320, "pad_vocab_size_multiple": 8, "parallel_block": False,
+    "parallel_block_tied_norm": False, "prenorm": False, "qkv_proj_bias": False, "reorder_and_upcast_attn": False,
+    "resid_pdrop": 0.0, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "scale_attn_by_inverse_layer_idx": False,
+    "scale_attn_weights": True, "summary_type": "cls_index", "torch_dtype": "float32",
+    "transformers_version": "4.34.0", "type_vocab_size": 2, "use_cache": True, "use_flash_attn": True,
+    "use_rms_norm": False, "use_xentropy": True, "vocab_size": VOCAB,
+}  # fmt: skip
+
+MODELS = {
+    "nomic_own": Golden(
+        "NomicBertModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 29},
+        torch.float32, Plain(3, 1000.0, 1e-12), own_config=NOMIC_OWN),
+    "nomic_new": Golden(
+        "NomicBertForMaskedLM",
+        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 30, "layer_norm_eps": 0.01,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 70.0}},
+        torch.bfloat16, Plain(3, 70.0, 0.01), new_names=True),
+}  # fmt: skip
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or MODELS:
+        save_model(HERE / name, MODELS[name])
+        make_expected(HERE / name, MODELS[name])
+        if MODELS[name].own_config:
+            text = json.dumps(MODELS[name].own_config, indent=2) + "\n"
+            (HERE / name / "config.json").write_text(text, encoding="utf-8")
+
+
+def save_model(folder: Path, golden: Golden) -> None:
+    """Write a model of random numbers that are large enough for a mistake to show."""
+    kind = getattr(transformers, golden.kind)
+    model = kind(kind.config_class(**golden.config))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            one = name.endswith(("norm.weight", "LayerNorm.weight"))
+            parameter.normal_(1.0 if one else 0.0, 0.2)
+    model.to(golden.dtype).save_pretrained(folder)
+    if golden.new_names:
+        tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "lm_head.decoder.weight"}
+        tensors = {name: tensor for name, tensor in model.state_dict().items() if name not in tied}
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def make_expected(folder: Path, golden: Golden) -> None:
+    """Write expected.npz beside a model, from the weights as they are stored."""
+    rng = np.random.default_rng(0)
+    arrays: Tensors = {}
+    with float64_throughout(golden.kind):
+        model, loading = AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                                   output_loading_info=True)  # fmt: skip
+        if loading["missing_keys"] or loading["mismatched_keys"]:
+            raise SystemExit(f"{folder}: transformers does not load the model as a whole: {loading}")
+        tensors = {name: tensor.numpy() for name, tensor in model.eval().state_dict().items()}
+        for i, length in enumerate(LENGTHS):
+            ids = rng.integers(4, VOCAB, length)
+            types = rng.integers(0, golden.config.get("type_vocab_size", 2), length) if has_types(tensors) else None
+            rows = np.union1d(np.arange(0, length, 1 if length < 63 else 3 if length < 67 else 8), length - 1)
+            hidden = run(model, ids, types)
+            error = np.abs(hidden - numpy_forward(tensors, golden.plain, ids, types)).max()
+            print(f"{folder.name}, {length} tokens: NumPy differs by {error:.1e}")
+            if not error < 1e-10:
+                raise SystemExit("transformers and NumPy disagree")
+            if length == 129:
+                check_mistakes(tensors, golden.plain, ids, types, rows, hidden[rows])
+            arrays |= {f"ids_{i}": ids.astype(np.uint8), f"rows_{i}": rows.astype(np.uint16),
+                       f"hidden_{i}": hidden[rows].astype(np.float32)}  # fmt: skip
+            if types is not None:
+                arrays[f"types_{i}"] = types.astype(np.uint8)
+    np.savez_compressed(folder / "expected.npz", **arrays)
+
+
+def has_types(tensors: Tensors) -> bool:
+    return len(tensors.get("embeddings.token_type_embeddings.weight", ())) > 1
+
+
+def run(model: PreTrainedModel, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+    given = {} if types is None else {"token_type_ids": torch.from_numpy(types)[None]}
+    with torch.inference_mode():
+        hidden = model(torch.from_numpy(ids)[None], **given).last_hidden_state[0]
+    if hidden.dtype != torch.float64:
+        raise SystemExit(f"transformers computed in {hidden.dtype}")
+    return hidden.numpy()
+
+
+class Float64Torch:
+    """The module torch, with float64 under the names of float32."""
+
+    float = float32 = torch.float64
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+
+@contextmanager
+def float64_throughout(kind: str) -> Iterator[None]:
+    """Let transformers' own code of a model compute in float64 where it asks for float32."""
+    modeling = importlib.import_module(getattr(transformers, kind).__module__)
+    with ExitStack() as stack:
+        for module in (modeling, transformers.modeling_rope_utils):
+            stack.enter_context(patch.object(module, "torch", Float64Torch()))
+        stack.enter_context(patch.object(torch.Tensor, "float", torch.Tensor.double))
+        yield
+
+
+def numpy_forward(tensors: Tensors, plain: Plain, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+    """Compute what the docstring above says, in float64: hidden [T, D]. Tensors have the names of transformers 5."""
+
+    def linear(name: str, x: np.ndarray) -> np.ndarray:
+        return x @ tensors[f"{name}.weight"].T + tensors.get(f"{name}.bias", 0.0)
+
+    def norm(name: str, x: np.ndarray) -> np.ndarray:
+        if f"{name}.weight" not in tensors:
+            return x
+        centred = x if plain.rms else x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + plain.eps)
+        return scaled * tensors[f"{name}.weight"] + tensors.get(f"{name}.bias", 0.0)
+
+    def heads(name: str, x: np.ndarray, count: int) -> np.ndarray:
+        return linear(f"{name}_proj", x).reshape(len(x), count, -1).swapaxes(0, 1)
+
+    T, H, G = len(ids), plain.heads, plain.key_heads or plain.heads
+    act = {"silu": lambda x: x / (1.0 + np.exp(-x)), "gelu": gelu}[plain.activation]
+    words = tensors.get("embeddings.word_embeddings.weight", tensors.get("embed_tokens.weight"))
+    x = words[ids]
+    if "embeddings.token_type_embeddings.weight" in tensors:
+        x = x + tensors["embeddings.token_type_embeddings.weight"][np.zeros(T, int) if types is None else types]
+    x = norm("embeddings.LayerNorm", x)
+    for i in range(max(int(name.split(".")[1]) for name in tensors if name.startswith("layers.")) + 1):
+        layer = f"layers.{i}"
+        a = norm(f"{layer}.input_layernorm", x) if plain.pre else x
+        q, k, v = (heads(f"{layer}.self_attn.{part}", a, n) for part, n in (("q", H), ("k", G), ("v", G)))
+        q, k = (norm(f"{layer}.self_attn.{part}_norm", y) for part, y in (("q", q), ("k", k)))
+        q, k = (rotate(y, plain) for y in (q, k))
+        k, v = k.repeat(H // G, axis=0), v.repeat(H // G, axis=0)
+        scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[-1])
+        if plain.causal:
+            scores = np.where(np.tri(T, dtype=bool), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        x = x + linear(f"{layer}.self_attn.o_proj", (weights @ v).swapaxes(0, 1).reshape(T, -1))
+        a = norm(f"{layer}.post_attention_layernorm", x)
+        x = x if plain.pre else a
+        if f"{layer}.mlp.gate_proj.weight" in tensors:
+            x = x + linear(f"{layer}.mlp.down_proj", act(linear(f"{layer}.mlp.gate_proj", a))
+                           * linear(f"{layer}.mlp.up_proj", a))  # fmt: skip
+        else:
+            x = x + linear(f"{layer}.mlp.fc2", act(linear(f"{layer}.mlp.fc1", a)))
+        x = x if plain.pre else norm(f"{layer}.post_mlp_layernorm", x)
+    return norm("norm", x)
+
+
+def rotate(x: np.ndarray, plain: Plain) -> np.ndarray:
+    """Turn [H, T, d] by the angles of positions 0..T-1."""
+    T, d = x.shape[1:]
+    angles = np.outer(np.arange(T) / plain.scale, [plain.theta ** (-2 * c / d) for c in range(d // 2)])
+    first, second = (slice(0, d, 2), slice(1, d, 2)) if plain.interleaved else (slice(0, d // 2), slice(d // 2, d))
+    turned = np.empty_like(x)
+    turned[..., first] = x[..., first] * np.cos(angles) - x[..., second] * np.sin(angles)
+    turned[..., second] = x[..., second] * np.cos(angles) + x[..., first] * np.sin(angles)
+    return turned
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
+
+
+def mistakes(tensors: Tensors, plain: Plain) -> Iterator[tuple[str, Tensors, Plain]]:
+    """Yield (name, tensors, plain) of each mistake that an implementation could make."""
+
+    def changed(part: str, change: Callable[[np.ndarray], np.ndarray]) -> Tensors:
+        return {name: change(array) if part in name else array for name, array in tensors.items()}
+
+    def swapped(a: str, b: str) -> Tensors:
+        other = {a: b, b: a}
+        return {name: tensors[name.replace(part, other[part])] if (part := next((p for p in other if p in name), ""))
+                else array for name, array in tensors.items()}  # fmt: skip
+
+    def read_as_three_per_head() -> Tensors:
+        wrong = dict(tensors)
+        for name in [name for name in tensors if "q_proj" in name]:
+            names = [name.replace("q_proj", f"{part}_proj") for part in "qkv"]
+            rows = np.stack([tensors[n].reshape(plain.heads, -1, *tensors[n].shape[1:]) for n in names])
+            parts = rows.reshape(plain.heads, 3, *rows.shape[2:]).swapaxes(0, 1)
+            wrong |= {n: part.reshape(tensors[n].shape) for n, part in zip(names, parts, strict=True)}
+        return wrong
+
+    if any("gate_proj" in name for name in tensors):
+        yield "gate and up swapped", swapped("gate_proj", "up_proj"), plain
+    if not plain.key_heads:
+        yield "queries and keys swapped", swapped("q_proj", "k_proj"), plain
+        yield "joined rows read as [H][3][d]", read_as_three_per_head(), plain
+    yield "the other rotary layout", tensors, replace(plain, interleaved=not plain.interleaved)
+    yield "twice the theta", tensors, replace(plain, theta=2 * plain.theta)
+    yield "the other mask", tensors, replace(plain, causal=not plain.causal)
+    yield "the other activation", tensors, replace(plain, activation="gelu" if plain.activation == "silu" else "silu")
+    if plain.scale != 1.0:
+        yield "positions not scaled", tensors, replace(plain, scale=1.0)
+    if plain.eps >= 1e-3:
+        yield "another epsilon", tensors, replace(plain, eps=1e-5)
+    if any("q_norm" in name for name in tensors):
+        yield "the norms of queries and keys swapped", swapped("q_norm", "k_norm"), plain
+        yield "no norms of heads", changed("q_norm", np.ones_like), plain
+    for part in sorted({name.rpartition("layers.")[2].partition(".")[2] for name in tensors if name.endswith("bias")}):
+        if part and "k_proj" not in part:  # a bias of all keys moves all scores of a query alike, but for the rotation
+            yield f"no {part}", changed(part, np.zeros_like), plain
+
+
+def check_mistakes(tensors: Tensors, plain: Plain, ids: np.ndarray, types: np.ndarray | None, rows: np.ndarray,
+                   expected: np.ndarray) -> None:  # fmt: skip
+    """Stop unless every mistake changes `expected`, the given rows of a sequence, by at least 1e-2."""
+    wrong = [(name, numpy_forward(t, p, ids, types)) for name, t, p in mistakes(tensors, plain)]
+    if types is not None:
+        wrong.append(("no token types", numpy_forward(tensors, plain, ids, None)))
+    for name, hidden in wrong:
+        change = np.abs(hidden[rows] - expected).max()
+        print(f"    {name}: changes the result by {change:.3f}")
+        if not change >= 1e-2:
+            raise SystemExit("this mistake would not show")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The configs of the families with rotary positions beside ModernBERT: defaults, dialects, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from engine import UnsupportedError, WeightsError
+from engine.families import FAMILIES
+from engine.model import load_model
+
+from .golden_models import GOLDEN, assert_same_bits
+
+NOMIC_IN_NEW_KEYS = {"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 29, "num_hidden_layers": 2,
+                     "layer_norm_eps": 1e-12, "hidden_act": "silu", "max_position_embeddings": 320, "head_dim": None,
+                     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}
+
+SAME = [
+    # (golden model, keys removed from its config, keys added); all give the same vectors
+    ("nomic_own", (), NOMIC_IN_NEW_KEYS),
+    ("nomic_own", ("n_embd", "n_head", "n_inner", "n_layer", "layer_norm_epsilon", "activation_function",
+                   "rotary_emb_base", "rotary_emb_fraction", "n_positions", "max_trained_positions", "qkv_proj_bias",
+                   "mlp_fc1_bias", "mlp_fc2_bias", "type_vocab_size"), NOMIC_IN_NEW_KEYS),
+    ("nomic_own", (), {"rotary_scaling_factor": 2}),
+    ("nomic_own", (), {"moe_every_n_layers": 0, "use_flash_attn": False, "fused_bias_fc": False, "resid_pdrop": 0.5}),
+    ("nomic_new", ("hidden_act", "type_vocab_size", "head_dim", "pad_token_id"), {}),
+    ("nomic_new", ("rope_parameters",), {"rotary_emb_base": 70}),
+]
+
+REFUSED = [
+    # (golden model, the key that the message names, keys added)
+    ("nomic_own", "n_embd", {"hidden_size": 40}),
+    ("nomic_own", "layer_norm_epsilon", {"layer_norm_eps": 1e-5}),
+    ("nomic_own", "rotary_emb_base", {"rope_parameters": {"rope_theta": 10000.0}}),
+    ("nomic_own", "rotary_emb_base", {"rotary_emb_base": None}),
+    ("nomic_own", "rotary_emb_fraction", {"rotary_emb_fraction": 0.5}),
+    ("nomic_own", "rotary_emb_interleaved", {"rotary_emb_interleaved": True}),
+    ("nomic_own", "rotary_emb_scale_base", {"rotary_emb_scale_base": 512}),
+    ("nomic_own", "prenorm", {"prenorm": True}),
+    ("nomic_own", "parallel_block", {"parallel_block": True}),
+    ("nomic_own", "causal", {"causal": True}),
+    ("nomic_own", "use_rms_norm", {"use_rms_norm": True}),
+    ("nomic_own", "scale_attn_weights", {"scale_attn_weights": False}),
+    ("nomic_own", "moe_every_n_layers", {"moe_every_n_layers": 2}),
+    ("nomic_own", "activation_function", {"activation_function": "gelu"}),
+    ("nomic_own", "activation_function", {"activation_function": "glu"}),
+    ("nomic_own", "activation_function", {"hidden_act": "gelu"}),
+    ("nomic_own", r"query\.bias", {"qkv_proj_bias": True}),
+    ("nomic_own", r"gate\.bias", {"mlp_fc1_bias": True}),
+    ("nomic_own", r"down\.bias", {"mlp_fc2_bias": True}),
+    ("nomic_new", "dynamic", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 70.0, "factor": 2.0}}),
+    ("nomic_new", "hidden_act", {"hidden_act": "quick_gelu"}),
+    ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
+]
+
+
+@pytest.mark.parametrize(("name", "without", "changes"), SAME)
+def test_the_same_model_in_other_words(name, without, changes, run_changed, unchanged):
+    assert_same_bits(run_changed(name, without, **changes), unchanged(name))
+
+
+@pytest.mark.parametrize(("name", "named", "changes"), REFUSED)
+def test_a_config_that_the_engine_cannot_follow_is_refused_by_name(name, named, changes, run_changed):
+    with pytest.raises((UnsupportedError, WeightsError), match=named):
+        run_changed(name, **changes)
+
+
+@pytest.mark.parametrize("key", ["rotary_emb_fraction", "activation_function", "qkv_proj_bias"])
+def test_nomics_own_config_has_own_defaults(key, run_changed):
+    with pytest.raises((UnsupportedError, WeightsError), match=r"query\.bias" if key == "qkv_proj_bias" else key):
+        run_changed("nomic_own", (key,))
+
+
+@pytest.mark.parametrize(("changes", "longest"), [
+    ({}, 320), ({"max_position_embeddings": 300}, 320), ({"rotary_scaling_factor": 2}, 310),
+    ({"rotary_scaling_factor": 2, "max_position_embeddings": 300}, 310)])
+def test_nomic_ends_where_frequencies_would_be_scaled(changes, longest):
+    values = json.loads((GOLDEN / "nomic_own" / "config.json").read_text(encoding="utf-8"))
+    assert FAMILIES["nomic_bert"].read_config(values | changes).max_tokens == longest
+
+
+def test_rotary_frequencies_in_a_checkpoint_are_left_out(run_changed, unchanged):
+    extra = {"encoder.layers.0.attn.rotary_emb.inv_freq": np.ones(6, np.float32)}
+    assert_same_bits(run_changed("nomic_own", extra=extra), unchanged("nomic_own"))
+
+
+def test_head_of_a_language_model_is_left_out():
+    assert load_model(GOLDEN / "nomic_new").config.num_layers == 3
