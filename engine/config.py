@@ -27,6 +27,8 @@ class AttentionKind:
     """How many keys a token sees on each side, beside its own; None for the whole sequence."""
     rotary_theta: float | None = None
     """Base of the rotary embedding of queries and keys; None for no rotation."""
+    rotary_scale: float = 1.0
+    """The rotary embedding divides positions by this number."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class ModelConfig:
                 yield f"window must be None or an int from 0 to {_LARGEST:,}, not {shown(kind.window)}"
             theta = kind.rotary_theta
             if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
-                yield f"rotary_theta must be None or a float above 0, not {shown(theta)}"
+                yield f"rotary_theta must be None or a float above 0, not {theta!r}"
+            if not isinstance(kind.rotary_scale, float) or not 1e-6 < kind.rotary_scale < 1e6:
+                yield f"rotary_scale must be a float between 1e-6 and 1e6, not {kind.rotary_scale!r}"
             if theta is not None and (self.head_width % 2 or not 0 < self.max_positions <= _MOST_ROTARY_POSITIONS):
                 yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
                        f"{_MOST_ROTARY_POSITIONS:,}, not {self.head_width} and {self.max_positions}")
@@ -158,7 +162,7 @@ class ModelConfig:
 
         An option beyond BERT's is left out where it has its default, so that older engines can read the rest.
         """
-        values = asdict(self)
+        values = asdict(self) | {"attention_kinds": tuple(map(_without_defaults, self.attention_kinds))}
         return {f.name: values[f.name] for f in fields(self)
                 if f.name not in NEW_IN_VERSION_2 or getattr(self, f.name) != f.default}
 
@@ -180,11 +184,16 @@ class ModelConfig:
         return cls(**values)
 
 
+def _without_defaults(kind: AttentionKind) -> dict[str, Any]:
+    """Return the options of a kind of attention that do not have their defaults."""
+    return {f.name: getattr(kind, f.name) for f in fields(kind) if getattr(kind, f.name) != f.default}
+
+
 def _read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
     names = {f.name for f in fields(AttentionKind)}
     if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
-        raise WeightsError(f"attention_kinds must be a list of objects with {' and '.join(sorted(names))}, "
-                           f"not {shown(entries)}")
+        raise WeightsError(f"attention_kinds must be a list of objects with {', '.join(sorted(names))}, "
+                           f"not {str(entries)[:80]}")
     return tuple(AttentionKind(**entry) for entry in entries)
 
 

@@ -109,7 +109,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Rotary:
-    """A rotary embedding: pair i of a head's first `width` columns turns by position * theta^(-2i/width).
+    """A rotary embedding: pair i of a head's first `width` columns turns by position / scale * theta^(-2i/width).
 
     Su et al., "RoFormer" (arXiv 2104.09864), equation 34.
     """
@@ -120,6 +120,7 @@ class Rotary:
     """Positions are below this number."""
     interleaved: bool = False
     """Whether a pair is columns 2i and 2i+1; else it is columns i and i + width/2."""
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)

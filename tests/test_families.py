@@ -67,9 +67,25 @@ NOMIC_BERT_NAMES = {
     "layers.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
     "layers.0.post_mlp_layernorm.weight": "layers.0.ffn.norm.weight",
 }
+GTE_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "encoder.layer.11.attention.qkv_proj.bias": "layers.11.attention.qkv.bias",
+    "encoder.layer.0.attention.o_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layer.0.attn_ln.bias": "layers.0.attention.norm.bias",
+    "encoder.layer.0.mlp.up_gate_proj.weight": "layers.0.ffn.up_gate.weight",
+    "encoder.layer.0.mlp.down_proj.bias": "layers.0.ffn.down.bias",
+    "encoder.layer.0.mlp_ln.weight": "layers.0.ffn.norm.weight",
+    "layers.0.self_attn.v_proj.bias": "layers.0.attention.value.bias",
+    "layers.0.post_attention_layernorm.bias": "layers.0.attention.norm.bias",
+    "layers.0.mlp.up_proj.weight": "layers.0.ffn.up.weight",
+    "layers.0.post_mlp_layernorm.weight": "layers.0.ffn.norm.weight",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
          "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
-         "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES)}
+         "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES),
+         "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

@@ -15,6 +15,9 @@ NOMIC_IN_NEW_KEYS = {"hidden_size": 36, "num_attention_heads": 3, "intermediate_
                      "layer_norm_eps": 1e-12, "hidden_act": "silu", "max_position_embeddings": 320, "head_dim": None,
                      "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}
 
+GTE_IN_NEW_KEYS = {"model_type": "gte", "rope_parameters": {"rope_type": "linear", "rope_theta": 160000.0,
+                                                            "factor": 8.0 ** (2 / 22)}}
+
 SAME = [
     # (golden model, keys removed from its config, keys added); all give the same vectors
     ("nomic_own", (), NOMIC_IN_NEW_KEYS),
@@ -25,6 +28,11 @@ SAME = [
     ("nomic_own", (), {"moe_every_n_layers": 0, "use_flash_attn": False, "fused_bias_fc": False, "resid_pdrop": 0.5}),
     ("nomic_new", ("hidden_act", "type_vocab_size", "head_dim", "pad_token_id"), {}),
     ("nomic_new", ("rope_parameters",), {"rotary_emb_base": 70}),
+    ("gte_own", ("rope_theta", "rope_scaling", "position_embedding_type", "layer_norm_type"), GTE_IN_NEW_KEYS),
+    ("gte_own", ("hidden_act", "layer_norm_eps", "type_vocab_size", "pad_token_id", "logn_attention_scale"), {}),
+    ("gte_own", (), {"rope_scaling": {"rope_type": "ntk", "factor": 8}, "rope_parameters": None}),
+    ("gte_own", (), {"unpad_inputs": False, "use_memory_efficient_attention": False, "logn_attention_clip1": True}),
+    ("gte_new", ("rope_parameters",), {"rope_theta": 500, "rope_parameters": {"rope_type": "linear", "factor": 3}}),
 ]
 
 REFUSED = [
@@ -50,6 +58,18 @@ REFUSED = [
     ("nomic_own", r"down\.bias", {"mlp_fc2_bias": True}),
     ("nomic_new", "dynamic", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 70.0, "factor": 2.0}}),
     ("nomic_new", "hidden_act", {"hidden_act": "quick_gelu"}),
+    ("gte_own", "logn_attention_scale", {"logn_attention_scale": True}),
+    ("gte_own", "position_embedding_type", {"position_embedding_type": "absolute"}),
+    ("gte_own", "layer_norm_type", {"layer_norm_type": "rms_norm"}),
+    ("gte_own", "hidden_act", {"hidden_act": "quick_gelu"}),
+    ("gte_own", "mixed_b", {"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.5}}),
+    ("gte_own", "dynamic", {"rope_scaling": {"type": "dynamic", "factor": 8.0}}),
+    ("gte_own", "rope_scaling", {"rope_scaling": {"type": "ntk"}}),
+    ("gte_own", "factor", {"rope_scaling": {"type": "ntk", "factor": 0.0}}),
+    ("gte_own", "rope_theta", {"rope_parameters": {"rope_type": "default", "rope_theta": 160000.0}}),
+    ("gte_own", "factor", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 20000}}),
+    ("gte_own", "yarn", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 20000}}),
+    ("gte_own", "token_type", {"type_vocab_size": 0}),
     ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
 ]
 
@@ -82,6 +102,11 @@ def test_nomic_ends_where_frequencies_would_be_scaled(changes, longest):
 def test_rotary_frequencies_in_a_checkpoint_are_left_out(run_changed, unchanged):
     extra = {"encoder.layers.0.attn.rotary_emb.inv_freq": np.ones(6, np.float32)}
     assert_same_bits(run_changed("nomic_own", extra=extra), unchanged("nomic_own"))
+
+
+def test_gtes_own_prefix(run_changed, unchanged):
+    renamed = run_changed("gte_own", rename=lambda name: name.replace("gte.", "new."))
+    assert_same_bits(renamed, unchanged("gte_own"))
 
 
 def test_head_of_a_language_model_is_left_out():

@@ -66,7 +66,8 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) 
     yield Linear(x, tuple(part(config, layer, f"attention.{name}", buffer, heads * d, heads)
                           for name, buffer, heads in projections), layer=layer)
     if kind.rotary_theta is not None:
-        yield Heads(("q", "k"), Rotary(kind.rotary_theta, d, config.max_positions), layer=layer)
+        rotary = Rotary(kind.rotary_theta, d, config.max_positions, scale=kind.rotary_scale)
+        yield Heads(("q", "k"), rotary, layer=layer)
     yield Attend("q", "k", "v", "c", 1 / math.sqrt(d), (kind.window, kind.window), layer=layer)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)

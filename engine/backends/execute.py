@@ -80,7 +80,7 @@ class Execution:
     def _rotated(self, heads: np.ndarray, rotary: Rotary) -> np.ndarray:
         """Return heads [B,T,H,d] rotated by the positions of their tokens."""
         assert self.positions is not None
-        cos, sin = rotary_angles(self.positions, rotary.theta, rotary.width, heads.dtype)
+        cos, sin = rotary_angles(self.positions, rotary.theta, rotary.width, heads.dtype, rotary.scale)
         return self.ops.rotate(heads.transpose(0, 2, 1, 3), cos, sin, rotary.interleaved).transpose(0, 2, 1, 3)
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError
-from . import bert, distilbert, modernbert, nomic_bert, roberta
+from . import bert, distilbert, gte, modernbert, nomic_bert, roberta
 from .fields import Names
 
 
@@ -27,7 +27,9 @@ FAMILIES: dict[str, Family] = {
     "bert": bert,
     "camembert": roberta,
     "distilbert": distilbert,
+    "gte": gte,
     "modernbert": modernbert,
+    "new": gte,
     "nomic_bert": nomic_bert,
     "roberta": roberta,
     "xlm-roberta": roberta,

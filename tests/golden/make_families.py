@@ -108,6 +108,17 @@ NOMIC_OWN = {
     "use_rms_norm": False, "use_xentropy": True, "vocab_size": VOCAB,
 }  # fmt: skip
 
+GTE_OWN = {
+    "architectures": ["NewForMaskedLM"], "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0,
+    "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 44, "initializer_range": 0.02,
+    "intermediate_size": 27, "layer_norm_eps": 1e-12, "layer_norm_type": "layer_norm", "logn_attention_clip1": False,
+    "logn_attention_scale": False, "max_position_embeddings": 320, "model_type": "new", "num_attention_heads": 2,
+    "num_hidden_layers": 2, "pack_qkv": True, "pad_token_id": 1, "position_embedding_type": "rope",
+    "rope_scaling": {"factor": 8.0, "type": "ntk"}, "rope_theta": 20000, "torch_dtype": "float16",
+    "transformers_version": "4.39.1", "type_vocab_size": 1, "unpad_inputs": True,
+    "use_memory_efficient_attention": True, "vocab_size": VOCAB,
+}  # fmt: skip
+
 MODELS = {
     "nomic_own": Golden(
         "NomicBertModel",
@@ -118,6 +129,17 @@ MODELS = {
         SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 30, "layer_norm_eps": 0.01,
                  "rope_parameters": {"rope_type": "default", "rope_theta": 70.0}},
         torch.bfloat16, Plain(3, 70.0, 0.01), new_names=True),
+    "gte_own": Golden(
+        "GteForMaskedLM",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 44, "num_attention_heads": 2, "intermediate_size": 27,
+                 "type_vocab_size": 1, "rope_parameters": {"rope_type": "linear", "rope_theta": 20000.0 * 8,
+                                                           "factor": 8 ** (2 / 22)}},
+        torch.float16, Plain(2, 160000.0, 1e-12, scale=8 ** (1 / 11), activation="gelu"), own_config=GTE_OWN),
+    "gte_new": Golden(
+        "GteModel",
+        SIZES | {"hidden_size": 30, "num_attention_heads": 5, "intermediate_size": 34, "layer_norm_eps": 0.01,
+                 "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}},
+        torch.float32, Plain(5, 500.0, 0.01, scale=3.0, activation="gelu"), new_names=True),
 }  # fmt: skip
 
 

@@ -59,7 +59,8 @@ class Packer:
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
         """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it."""
         if rotary not in self._angles:
-            self._angles[rotary] = rotary_angles(np.arange(rotary.positions), rotary.theta, rotary.width)
+            positions = np.arange(rotary.positions)
+            self._angles[rotary] = rotary_angles(positions, rotary.theta, rotary.width, scale=rotary.scale)
         return self._angles[rotary]
 
     def linear(self, operation: Linear, x: Buffer) -> PackedLinear:
