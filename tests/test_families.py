@@ -82,10 +82,23 @@ GTE_NAMES = {
     "layers.0.mlp.up_proj.weight": "layers.0.ffn.up.weight",
     "layers.0.post_mlp_layernorm.weight": "layers.0.ffn.norm.weight",
 }
+EUROBERT_NAMES = {
+    "embed_tokens.weight": "embeddings.word",
+    "norm.weight": "final_norm.weight",
+    "layers.11.input_layernorm.weight": "layers.11.attention.norm.weight",
+    "layers.0.self_attn.q_proj.weight": "layers.0.attention.query.weight",
+    "layers.0.self_attn.k_proj.bias": "layers.0.attention.key.bias",
+    "layers.0.self_attn.v_proj.weight": "layers.0.attention.value.weight",
+    "layers.0.self_attn.o_proj.weight": "layers.0.attention.output.weight",
+    "layers.0.post_attention_layernorm.weight": "layers.0.ffn.norm.weight",
+    "layers.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
+    "layers.0.mlp.up_proj.bias": "layers.0.ffn.up.bias",
+    "layers.0.mlp.down_proj.weight": "layers.0.ffn.down.weight",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
          "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
          "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES),
-         "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES)}
+         "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES), "eurobert": ("model.", EUROBERT_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

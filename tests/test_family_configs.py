@@ -32,6 +32,11 @@ SAME = [
     ("gte_own", ("hidden_act", "layer_norm_eps", "type_vocab_size", "pad_token_id", "logn_attention_scale"), {}),
     ("gte_own", (), {"rope_scaling": {"rope_type": "ntk", "factor": 8}, "rope_parameters": None}),
     ("gte_own", (), {"unpad_inputs": False, "use_memory_efficient_attention": False, "logn_attention_clip1": True}),
+    ("eurobert_old", ("rope_theta", "rope_scaling"), {"rope_parameters": {"rope_theta": 250000.0}}),
+    ("eurobert_old", ("hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias", "num_key_value_heads", "head_dim"),
+     {}),
+    ("eurobert_old", (), {"classifier_pooling": "bos", "use_cache": True, "num_key_value_heads": None}),
+    ("eurobert_new", ("rope_parameters", "hidden_act"), {}),
     ("gte_new", ("rope_parameters",), {"rope_theta": 500, "rope_parameters": {"rope_type": "linear", "factor": 3}}),
 ]
 
@@ -70,6 +75,15 @@ REFUSED = [
     ("gte_own", "factor", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 20000}}),
     ("gte_own", "yarn", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 20000}}),
     ("gte_own", "token_type", {"type_vocab_size": 0}),
+    ("eurobert_old", "rope_scaling", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+    ("eurobert_old", "rope_theta", {"rope_parameters": {"rope_theta": 10000.0}}),
+    ("eurobert_old", "num_kv_heads", {"num_key_value_heads": 2}),
+    ("eurobert_old", r"query\.weight", {"head_dim": 12}),
+    ("eurobert_old", r"key\.weight", {"num_key_value_heads": 1}),
+    ("eurobert_old", r"output\.bias", {"attention_bias": True}),
+    ("eurobert_old", r"down\.bias", {"mlp_bias": True}),
+    ("eurobert_old", "hidden_act", {"hidden_act": "relu2"}),
+    ("eurobert_new", "is_decoder", {"is_decoder": True}),
     ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
 ]
 

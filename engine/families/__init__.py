@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError
-from . import bert, distilbert, gte, modernbert, nomic_bert, roberta
+from . import bert, distilbert, eurobert, gte, modernbert, nomic_bert, roberta
 from .fields import Names
 
 
@@ -27,6 +27,7 @@ FAMILIES: dict[str, Family] = {
     "bert": bert,
     "camembert": roberta,
     "distilbert": distilbert,
+    "eurobert": eurobert,
     "gte": gte,
     "modernbert": modernbert,
     "new": gte,

@@ -11,7 +11,7 @@ from typing import Any
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError
 from . import fields
-from .fields import GATE_ACTIVATIONS, Names, activation, head_width, integer, number, optional_integer
+from .fields import GATE_ACTIVATIONS, Names, activation, boolean, head_width, integer, number, optional_integer
 
 NAMES = Names(
     prefix=("nomic_bert.", "bert."),
@@ -68,7 +68,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     if optional_integer(values, "moe_every_n_layers", 0) > 0:
         raise UnsupportedError(f"moe_every_n_layers {values['moe_every_n_layers']} is not supported; only 0 is")
     theta = fields.rotary_theta(values, None, "rotary_emb_base", 10000.0 if own else 1000.0)
-    qkv, fc1, fc2 = (fields.boolean(values, f"{name}_bias", own) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
+    qkv, fc1, fc2 = (boolean(values, f"{name}_bias", own) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
     act, positions = _activation(values, own), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
     hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)

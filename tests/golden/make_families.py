@@ -119,6 +119,16 @@ GTE_OWN = {
     "use_memory_efficient_attention": True, "vocab_size": VOCAB,
 }  # fmt: skip
 
+EUROBERT_OLD = {
+    "architectures": ["EuroBertForMaskedLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 1,
+    "classifier_pooling": "late", "eos_token_id": 2, "head_dim": 14, "hidden_act": "silu", "hidden_dropout": 0.0,
+    "hidden_size": 42, "initializer_range": 0.02, "intermediate_size": 33, "mask_token_id": 3,
+    "max_position_embeddings": 320, "mlp_bias": False, "model_type": "eurobert", "num_attention_heads": 3,
+    "num_hidden_layers": 3, "num_key_value_heads": 3, "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": None, "rope_theta": 250000, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "transformers_version": "4.40.0.dev0", "use_cache": False, "vocab_size": VOCAB,
+}  # fmt: skip
+
 MODELS = {
     "nomic_own": Golden(
         "NomicBertModel",
@@ -140,6 +150,17 @@ MODELS = {
         SIZES | {"hidden_size": 30, "num_attention_heads": 5, "intermediate_size": 34, "layer_norm_eps": 0.01,
                  "type_vocab_size": 0, "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}},
         torch.float32, Plain(5, 500.0, 0.01, scale=3.0, activation="gelu"), new_names=True),
+    "eurobert_old": Golden(
+        "EuroBertForMaskedLM",
+        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 33, "rope_theta": 250000.0,
+                 "mask_token_id": 3},
+        torch.bfloat16, Plain(3, 250000.0, 1e-5, rms=True, pre=True), own_config=EUROBERT_OLD),
+    "eurobert_new": Golden(
+        "EuroBertModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "head_dim": 10, "intermediate_size": 31, "rms_norm_eps": 0.01, "attention_bias": True,
+                 "mlp_bias": True, "mask_token_id": 3},
+        torch.float32, Plain(4, 10000.0, 0.01, key_heads=2, rms=True, pre=True)),
 }  # fmt: skip
 
 

@@ -1,0 +1,55 @@
+"""EuroBERT (Boizard et al. 2025, arXiv 2503.05500): the layers of Llama, and attention in both directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
+from . import fields
+from .fields import GATE_ACTIVATIONS, Names, activation, boolean, head_width, integer, number, optional_integer
+
+NAMES = Names(
+    prefix="model.",
+    embeddings={"embed_tokens.weight": "embeddings.word", "norm.weight": "final_norm.weight"},
+    layers="layers.",
+    layer={
+        "input_layernorm": "attention.norm",
+        "self_attn.q_proj": "attention.query",
+        "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value",
+        "self_attn.o_proj": "attention.output",
+        "post_attention_layernorm": "ffn.norm",
+        "mlp.gate_proj": "ffn.gate",
+        "mlp.up_proj": "ffn.up",
+        "mlp.down_proj": "ffn.down",
+    },
+    left_out=("lm_head.", "dense.", "classifier."),
+)
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    fields.refuse_variants(values)
+    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    attention_bias, mlp_bias = boolean(values, "attention_bias", False), boolean(values, "mlp_bias", False)
+    return ModelConfig(
+        family="eurobert",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=num_heads,
+        num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
+        head_width=optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "intermediate_size", 3072),
+        vocab_size=integer(values, "vocab_size", 128256),
+        max_positions=integer(values, "max_position_embeddings", 8192),
+        position_table=False,
+        embedding_norm=False,
+        pad_token_id=optional_integer(values, "pad_token_id", 128001),
+        norm="rms",
+        norm_place="pre",
+        norm_eps=number(values, "rms_norm_eps", 1e-5),
+        biases=(*LINEAR_MAPS[:4] * attention_bias, *LINEAR_MAPS[4:] * mlp_bias),
+        activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
+        gated=True,
+        attention_kinds=(AttentionKind(None, fields.rotary_theta(values, None, "rope_theta", 10000.0)),),
+    )
