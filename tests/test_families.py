@@ -95,10 +95,24 @@ EUROBERT_NAMES = {
     "layers.0.mlp.up_proj.bias": "layers.0.ffn.up.bias",
     "layers.0.mlp.down_proj.weight": "layers.0.ffn.down.weight",
 }
+JINA_V3_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "emb_ln.weight": "embeddings.norm.weight",
+    "encoder.layers.23.mixer.Wqkv.bias": "layers.23.attention.qkv.bias",
+    "encoder.layers.0.mixer.out_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layers.0.norm1.bias": "layers.0.attention.norm.bias",
+    "encoder.layers.0.mlp.fc1.weight": "layers.0.ffn.up.weight",
+    "encoder.layers.0.mlp.fc2.bias": "layers.0.ffn.down.bias",
+    "encoder.layers.0.norm2.weight": "layers.0.ffn.norm.weight",
+    "layers.0.self_attn.k_proj.weight": "layers.0.attention.key.weight",
+    "layers.0.post_mlp_layernorm.bias": "layers.0.ffn.norm.bias",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
          "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
          "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES),
-         "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES), "eurobert": ("model.", EUROBERT_NAMES)}
+         "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES), "eurobert": ("model.", EUROBERT_NAMES),
+         "jina_embeddings_v3": ("roberta.", JINA_V3_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

@@ -37,6 +37,7 @@ SAME = [
      {}),
     ("eurobert_old", (), {"classifier_pooling": "bos", "use_cache": True, "num_key_value_heads": None}),
     ("eurobert_new", ("rope_parameters", "hidden_act"), {}),
+    ("jina_v3", ("rope_parameters", "hidden_act", "type_vocab_size"), {"rope_theta": 20000, "lora_adaptations": None}),
     ("gte_new", ("rope_parameters",), {"rope_theta": 500, "rope_parameters": {"rope_type": "linear", "factor": 3}}),
 ]
 
@@ -84,6 +85,10 @@ REFUSED = [
     ("eurobert_old", r"down\.bias", {"mlp_bias": True}),
     ("eurobert_old", "hidden_act", {"hidden_act": "relu2"}),
     ("eurobert_new", "is_decoder", {"is_decoder": True}),
+    ("jina_v3", "lora_adaptations", {"lora_adaptations": ["retrieval.query", "text-matching"]}),
+    ("jina_v3", "position_embedding_type", {"position_embedding_type": "absolute"}),
+    ("jina_v3", "linear", {"rope_parameters": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 2.0}}),
+    ("jina_v3", "hidden_act", {"hidden_act": "silu"}),
     ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
 ]
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError
-from . import bert, distilbert, eurobert, gte, modernbert, nomic_bert, roberta
+from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, nomic_bert, roberta
 from .fields import Names
 
 
@@ -29,6 +29,7 @@ FAMILIES: dict[str, Family] = {
     "distilbert": distilbert,
     "eurobert": eurobert,
     "gte": gte,
+    "jina_embeddings_v3": jina_embeddings_v3,
     "modernbert": modernbert,
     "new": gte,
     "nomic_bert": nomic_bert,
