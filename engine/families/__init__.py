@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..config import ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, nomic_bert, roberta
 from .fields import Names
 

@@ -90,10 +90,10 @@ def rotary_theta(values: dict[str, Any], kind: str | None, key: str, default: fl
     rope = ropes.get(kind) if isinstance(ropes, dict) and kind is not None else ropes
     layers = kind or "all layers"
     if not isinstance(rope, dict | None):
-        raise WeightsError(f"rope_parameters of {layers} must be an object, not {str(rope)[:80]}")
+        raise WeightsError(f"rope_parameters of {layers} must be an object, not {shown(rope)}")
     rope = rope or {}
     if rope.get("rope_type", "default") != "default" or rope.keys() - {"rope_type", "rope_theta"}:
-        raise UnsupportedError(f"rope_parameters of {layers} are {str(rope)[:80]}; only rope_type 'default' with a "
+        raise UnsupportedError(f"rope_parameters of {layers} are {shown(rope)}; only rope_type 'default' with a "
                                "rope_theta is supported")
     theta = number(rope, "rope_theta", number(values, key, default))
     if values.get(key, theta) != theta:
@@ -108,7 +108,7 @@ def activation(values: dict[str, Any], key: str, default: str = "gelu",
     """Return the engine's name for the activation under `key`; raises `UnsupportedError` for an unknown activation."""
     value = values.get(key, default)
     if not isinstance(value, str) or value not in supported:
-        raise UnsupportedError(f"{key} {value!r} is not supported; supported are {', '.join(supported)}")
+        raise UnsupportedError(f"{key} {shown(value)} is not supported; supported are {', '.join(supported)}")
     return supported[value]
 
 
