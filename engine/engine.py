@@ -137,8 +137,9 @@ class Engine:
         Padding costs nothing.
 
         A list of sequences of any lengths gives a list: input_ids, and token_type_ids and position_ids if given, are
-        lists of [T_i], or inputs_embeds is a list of [T_i,D]; attention_mask is None; returns a list of float32
-        [T_i,D], views of one array.
+        lists of [T_i], or inputs_embeds is a list of [T_i,D]; so is attention_mask, if some of the tokens are padding;
+        returns a list of float32 [T_i,D], views of one array. The lists of a transformers tokenizer can be passed as
+        `forward(**tokenizer(texts))`.
 
         Raises `InputError` for a wrong shape, type or range.
         """

@@ -41,21 +41,23 @@ class Layout:
     def unpack(self, tokens: np.ndarray) -> np.ndarray | list[np.ndarray]:
         """Return token vectors [N, D] in the caller's form.
 
-        An array has the shape [B, T, D], with zeros for padding; a list holds views [T_i, D].
+        An array has the shape [B, T, D], and a list holds views [T_i, D]; both have zeros for padding.
         """
-        if self.shape is None:
-            bounds = self.starts.tolist()
-            return [tokens[start:end] for start, end in pairwise(bounds)]
         if self.real is not None:
-            padded = np.zeros((len(self.real), tokens.shape[1]), tokens.dtype)
+            padded = np.zeros((len(self.real), *tokens.shape[1:]), tokens.dtype)
             padded[self.real] = tokens
             tokens = padded
+        if self.shape is None:
+            return [tokens[start:end] for start, end in pairwise(self.starts.tolist())]
         return tokens.reshape(*self.shape, tokens.shape[1])
 
     def place(self, token: int) -> tuple[int, int]:
         """Return (sequence, position in the sequence) of a token, both counted from 0."""
         sequence = int(np.searchsorted(self.starts, token, side="right")) - 1
         return sequence, token - int(self.starts[sequence])
+
+
+_MASK_VALUES = "1 or True for a real token and 0 or False for padding"
 
 
 def pack(
@@ -138,6 +140,11 @@ def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
 
 
 def _as_array(name: str, value: Any, expected: str) -> np.ndarray:
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(
+            f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass a plain array, "
+            f"for example {name}.filled(0)"
+        )
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -145,20 +152,36 @@ def _as_array(name: str, value: Any, expected: str) -> np.ndarray:
 
 
 def _with_mask(layout: Layout, attention_mask: Any) -> Layout:
+    """Return the layout with the tokens that the mask, of the same form as the tokens, marks as real."""
     if layout.shape is None:
-        raise InputError("a list of sequences has no padding to mask; leave attention_mask out, or pass an array [B,T]")
-    expected = "an array [B,T] with 1 or True for a real token and 0 or False for padding"
-    mask = _as_array("attention_mask", attention_mask, expected)
-    if mask.shape != layout.shape:
-        raise InputError(
-            f"attention_mask must have the shape of the tokens, {list(layout.shape)}, not {list(mask.shape)}"
-        )
-    # Float masks are refused: some libraries add float masks to the scores, where 0 marks a real token.
+        mask = _read_list_mask(layout, attention_mask)
+    else:
+        mask = _as_array("attention_mask", attention_mask, f"an array [B,T] with {_MASK_VALUES}")
+        if mask.shape != layout.shape:
+            raise InputError(
+                f"attention_mask must have the shape of the tokens, {list(layout.shape)}, not {list(mask.shape)}"
+            )
     if mask.size and mask.dtype.kind not in "biu":
-        raise InputError(f"attention_mask must be {expected}, not {mask.dtype}")
+        raise InputError(
+            f"attention_mask must be integers or bool, {_MASK_VALUES}, not {mask.dtype}: a float mask may hold numbers "
+            "to add to the scores, where 0 marks a real token. For a 0/1 mask, pass mask.astype(bool)"
+        )
     if mask.size and (mask.min() < 0 or mask.max() > 1):
-        raise InputError(f"attention_mask must be {expected}; it has values from {mask.min()} to {mask.max()}")
+        raise InputError(f"attention_mask must have {_MASK_VALUES}; it has values from {mask.min()} to {mask.max()}")
     return layout if mask.all() else Layout(layout.starts, layout.shape, mask.reshape(-1).astype(bool))
+
+
+def _read_list_mask(layout: Layout, attention_mask: Any) -> np.ndarray:
+    """Return the mask of a list of sequences as one array [tokens], after checking the lengths of the rows."""
+    expected = "a list of sequences, as the tokens are"
+    if not isinstance(attention_mask, (list, tuple)):
+        raise InputError(f"attention_mask must be {expected}, not {type(attention_mask).__name__}")
+    rows = [_as_array(f"attention_mask[{b}]", row, f"[T] with {_MASK_VALUES}") for b, row in enumerate(attention_mask)]
+    if any(row.ndim != 1 for row in rows) or [len(row) for row in rows] != np.diff(layout.starts).tolist():
+        shapes = ", ".join(str(list(row.shape)) for row in rows[:8])
+        raise InputError(f"attention_mask must be {expected}: {_lengths(layout)}; its rows have the shapes {shapes}")
+    # An empty list is a float array to NumPy.
+    return np.concatenate([np.zeros(0, bool), *(row for row in rows if row.size)])
 
 
 def _read_companion(name: str, value: Any, layout: Layout) -> np.ndarray:

@@ -33,6 +33,21 @@ def test_array_without_mask():
     np.testing.assert_array_equal(layout.unpack(tokens), tokens.reshape(2, 3, 2))
 
 
+def test_the_lists_of_a_tokenizer():
+    """Lists with masks, as transformers' tokenizers return them, with and without padding."""
+    ids, mask = [[5, 6, 7], [8, 9, 0]], [[1, 1, 1], [1, 1, 0]]
+    batch, layout = pack(BERT, ids, mask, [[0, 1, 1], [0, 0, 0]])
+    expected, _ = pack(BERT, np.array(ids), np.array(mask), np.array([[0, 1, 1], [0, 0, 0]]))
+    assert batch.input_ids.tolist() == expected.input_ids.tolist() == [5, 6, 7, 8, 9]
+    assert batch.cu_seqlens.tolist() == expected.cu_seqlens.tolist()
+    rows = layout.unpack(batch.input_ids[:, None])
+    assert [row[:, 0].tolist() for row in rows] == ids
+    ragged, layout = pack(BERT, [[5, 6, 7], [8, 9], []], [[1, 1, 1], (1, 1), []])
+    assert ragged.input_ids.tolist() == [5, 6, 7, 8, 9]
+    assert [len(row) for row in layout.unpack(ragged.input_ids[:, None])] == [3, 2, 0]
+    assert pack(BERT, [[5, 6]], [np.array([False, True])])[0].input_ids.tolist() == [6]
+
+
 def test_masked_array():
     mask = [[0, 1, 1], [1, 0, 1], [0, 0, 0]]
     batch, layout = pack(
@@ -161,8 +176,14 @@ ONE = np.array([[5, 6, 7]])
         ),
         (BERT, {"input_ids": ONE, "attention_mask": np.array([[1, 0, 2]])}, "values from 0 to 2"),
         (BERT, {"input_ids": ONE, "attention_mask": np.array([[-1, 0, 1]])}, "values from -1 to 1"),
-        (BERT, {"input_ids": ONE, "attention_mask": np.zeros((1, 3))}, "not float64"),
-        (BERT, {"input_ids": [[5]], "attention_mask": [[1]]}, "leave attention_mask out"),
+        (BERT, {"input_ids": ONE, "attention_mask": np.zeros((1, 3))}, r"not float64: a float.*astype\(bool\)"),
+        (BERT, {"input_ids": [[5]], "attention_mask": [[1.0]]}, "not float64"),
+        (BERT, {"input_ids": [[5], [6, 7]], "attention_mask": [[1], [1]]}, r"of 1, 2; .*shapes \[1\], \[1\]"),
+        (BERT, {"input_ids": [[5]], "attention_mask": [[[1]]]}, r"its rows have the shapes \[1, 1\]"),
+        (BERT, {"input_ids": [[5]], "attention_mask": [[2]]}, "values from 2 to 2"),
+        (BERT, {"input_ids": [[5]], "attention_mask": np.ones((1, 1), int)}, "a list of sequences.*not ndarray"),
+        (BERT, {"input_ids": ONE, "attention_mask": np.ma.ones((1, 3), int)}, r"MaskedArray.*filled\(0\)"),
+        (BERT, {"input_ids": np.ma.ones((1, 3), int)}, "input_ids must be .*not a MaskedArray"),
         (BERT, {"input_ids": ONE, "token_type_ids": np.array([[0, 1, 2]])}, "token 2 of sequence 0 has token type 2"),
         (
             BARE,
