@@ -32,6 +32,10 @@ class Arguments:
 
     def floats(self, name: str, value: Any) -> np.ndarray:
         """Check a float array of any shape; it must have the dtype of the arrays before it."""
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(
+                f"{name} must be a plain array, not a MaskedArray, because its own mask would be lost; pass {name}.data"
+            )
         if not isinstance(value, np.ndarray):
             raise InputError(
                 f"{name} must be a NumPy array, not {type(value).__name__}; convert it with "

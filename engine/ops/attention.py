@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 
 from ..backends.functional import UNBOUNDED, AttentionCall
+from ..checks import explain_arguments
 from ..errors import InputError
 from .arguments import Arguments, integer, integers, number
 
 _FARTHEST = 2**31
 
 
+@explain_arguments(
+    is_causal="it is called causal",
+    attn_mask="it is called mask if it is bool, and bias if it is added to the scores",
+    dropout_p="there is no dropout",
+    enable_gqa="grouped-query attention needs no switch: k and v may have fewer heads than q",
+)
 def attention(
     q: np.ndarray,
     k: np.ndarray,
@@ -118,9 +125,10 @@ def _check_window(window: Any) -> tuple[int | None, int | None]:
 
 
 def _check_mask(mask: Any) -> np.ndarray:
-    if isinstance(mask, np.ndarray) and mask.dtype == bool:
+    plain = isinstance(mask, np.ndarray) and not isinstance(mask, np.ma.MaskedArray)
+    if plain and mask.dtype == bool:
         return np.asarray(mask)
-    what = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
+    what = mask.dtype if plain else type(mask).__name__
     raise InputError(
         f"mask must be a bool array, True where a query may look at a key, not {what}; convert it with "
         "np.asarray(mask, bool), or, if its numbers are to be added to the scores, pass it as bias"

@@ -64,7 +64,9 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
         attention(q, k, v, score_mod=functools.partial(alibi, slopes=alibi_slopes(H)))
 
     If H is a power of two, the slopes are 2^(-8/H), 2^(-16/H) ... 2^-8. Otherwise they are the slopes of the next lower
-    power of two, followed by every second slope of the next higher one. Raises `InputError` for H below 1.
+    power of two, followed by every second slope of the next higher one, as in the authors' code and in BLOOM. MPT has
+    other slopes when H is not a power of two: it takes the slopes of the next higher power of two in another order.
+    Raises `InputError` for H below 1.
     """
     H = integer("num_heads", num_heads, least=1)
     lower = 2 ** (H.bit_length() - 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import explain_arguments
 from ..errors import InputError
 from .arguments import Arguments, number
 
@@ -52,16 +53,25 @@ def rms_norm(
     return ops.rms_norm(_rows(x), weight, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
-def softmax(x: np.ndarray, *, backend: str | None = None, threads: int | None = None) -> np.ndarray:
-    """Return exp(x) / sum(exp(x)) over the last axis of x [...,N]: the same shape.
+@explain_arguments(dim="it is called axis")
+def softmax(
+    x: np.ndarray, *, axis: int = -1, backend: str | None = None, threads: int | None = None
+) -> np.ndarray:
+    """Return exp(x) / sum(exp(x)) over one axis of x, by default the last one: the same shape.
 
     An input of -inf gives 0, and a row that has only -inf gives zeros. A row that holds NaN becomes NaN. Raises
     `InputError`.
     """
     arguments = Arguments()
     x = arguments.array("x", x, "... N")
+    try:
+        moved = np.moveaxis(x, axis, -1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"axis must be an int from {-x.ndim} to {x.ndim - 1}, not {axis!r}") from error
     ops = arguments.ops(backend, threads)
-    return ops.softmax(_rows(x)).reshape(x.shape) if x.size else np.empty_like(x)
+    if x.size == 0:
+        return np.empty_like(x)
+    return np.ascontiguousarray(np.moveaxis(ops.softmax(_rows(moved)).reshape(moved.shape), -1, axis))
 
 
 def gelu(

@@ -144,6 +144,16 @@ def test_softmax(backend, data):
     check(backend, ops.softmax, x)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3, np.int64(1)])
+def test_softmax_over_an_axis(backend, axis):
+    x = np.random.default_rng(0).standard_normal((3, 4, 5), np.float32)
+    out = ops.softmax(x, axis=axis, backend=backend)
+    weights = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(out, weights / weights.sum(axis=axis, keepdims=True), rtol=2e-6)
+    assert out.flags.c_contiguous
+    assert ops.softmax(x[:0], axis=axis, backend=backend).shape == (0, 4, 5)
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_activations(backend, data):
