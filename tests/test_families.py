@@ -171,6 +171,29 @@ def test_roberta_counts_positions_from_after_the_padding_id():
     assert FAMILIES["roberta"].read_config(CONFIGS["roberta"] | {"pad_token_id": 5}).position_offset == 6
 
 
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("value", [None, -1])
+def test_a_model_may_have_no_padding_token(family, value):
+    assert FAMILIES[family].read_config({"model_type": family, "pad_token_id": value}).pad_token_id == 0
+
+
+def test_roberta_without_a_padding_token():
+    config = FAMILIES["roberta"].read_config(CONFIGS["roberta"] | {"pad_token_id": -1})
+    assert (config.pad_token_id, config.position_offset, config.longest_sequence) == (0, 0, 16)
+    with pytest.raises(WeightsError, match="pad_token_id must be an integer, not None"):
+        FAMILIES["roberta"].read_config(CONFIGS["roberta"] | {"pad_token_id": None})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_remote_code_is_refused_by_name(family):
+    code = "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"
+    values = {"model_type": family, "auto_map": {"AutoConfig": "configuration_bert.JinaBertConfig", "AutoModel": code}}
+    with pytest.raises(UnsupportedError, match=f"auto_map names remote code, '{code}'.*plain '{family}' model"):
+        get_family(values)
+    assert get_family(values | {"auto_map": {"AutoModelForSequenceClassification": code}}) is FAMILIES[family]
+    assert get_family(values | {"auto_map": None}) is FAMILIES[family]
+
+
 def test_distilbert_has_no_token_types_and_a_fixed_epsilon():
     config = FAMILIES["distilbert"].read_config(CONFIGS["distilbert"] | {"layer_norm_eps": 1e-3})
     assert (config.token_types, config.norm_eps, config.ffn_size) == (0, 1e-12, 20)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
 from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, nomic_bert, roberta
-from .fields import Names
+from .fields import Names, refuse_remote_code
 
 
 class Family(Protocol):
@@ -40,10 +40,11 @@ FAMILIES: dict[str, Family] = {
 
 
 def get_family(values: dict[str, Any]) -> Family:
-    """Return the family of the model that a config.json describes; raises `UnsupportedError` for an unknown family."""
+    """Return the family of the model that a config.json describes; raises `UnsupportedError` for an unknown one."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str):
         raise WeightsError(f"model_type must name a model family ({', '.join(FAMILIES)}), not {shown(model_type)}")
     if model_type not in FAMILIES:
         raise UnsupportedError(f"model_type {shown(model_type)} is not supported; supported are {', '.join(FAMILIES)}")
+    refuse_remote_code(values)
     return FAMILIES[model_type]

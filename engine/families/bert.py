@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import ModelConfig
-from .fields import Names, activation, head_width, integer, number, refuse_variants
+from .fields import Names, activation, head_width, integer, number, padding_id, refuse_variants
 
 NAMES = Names(
     prefix="bert.",
@@ -47,7 +47,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         vocab_size=integer(values, "vocab_size", 30522),
         max_positions=integer(values, "max_position_embeddings", 512),
         token_types=integer(values, "type_vocab_size", 2),
-        pad_token_id=integer(values, "pad_token_id", 0),
+        pad_token_id=padding_id(values, 0),
         norm_eps=number(values, "layer_norm_eps", 1e-12),
         activation=activation(values, "hidden_act"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import ModelConfig
-from .fields import Names, activation, head_width, integer, refuse_variants
+from .fields import Names, activation, head_width, integer, padding_id, refuse_variants
 
 NAMES = Names(
     prefix="distilbert.",
@@ -48,7 +48,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         ffn_size=integer(values, "hidden_dim", 3072),
         vocab_size=integer(values, "vocab_size", 30522),
         max_positions=integer(values, "max_position_embeddings", 512),
-        pad_token_id=integer(values, "pad_token_id", 0),
+        pad_token_id=padding_id(values, 0),
         norm_eps=1e-12,
         activation=activation(values, "activation"),
     )

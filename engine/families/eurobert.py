@@ -6,7 +6,17 @@ from typing import Any
 
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from . import fields
-from .fields import GATE_ACTIVATIONS, Names, activation, boolean, head_width, integer, number, optional_integer
+from .fields import (
+    GATE_ACTIVATIONS,
+    Names,
+    activation,
+    boolean,
+    head_width,
+    integer,
+    number,
+    optional_integer,
+    padding_id,
+)
 
 NAMES = Names(
     prefix="model.",
@@ -44,7 +54,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         max_positions=integer(values, "max_position_embeddings", 8192),
         position_table=False,
         embedding_norm=False,
-        pad_token_id=optional_integer(values, "pad_token_id", 128001),
+        pad_token_id=padding_id(values, 128001),
         norm="rms",
         norm_place="pre",
         norm_eps=number(values, "rms_norm_eps", 1e-5),

@@ -45,6 +45,14 @@ def optional_integer(values: dict[str, Any], key: str, default: int) -> int:
     return default if values.get(key) is None else integer(values, key, default)
 
 
+def padding_id(values: dict[str, Any], default: int) -> int:
+    """Return the padding token's id, and 0 if the config states with null or -1 that the model has none.
+
+    The id changes no result, because padding is removed, except where a family counts positions from it.
+    """
+    return 0 if values.get("pad_token_id", default) in (None, -1) else integer(values, "pad_token_id", default)
+
+
 def number(values: dict[str, Any], key: str, default: float) -> float:
     """Return the number under `key` as a float, or transformers' own default if the config lacks the key."""
     value = values.get(key, default)
@@ -130,6 +138,18 @@ def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None 
         value = values.get(key, expected)
         if value != expected and value is not None:
             raise UnsupportedError(f"{key} = {shown(value)} is not supported; only {expected!r} is")
+
+
+def refuse_remote_code(values: dict[str, Any]) -> None:
+    """Raise `UnsupportedError` for a model whose encoder is code in the model's folder, whatever its model_type is."""
+    remote = values.get("auto_map")
+    code = remote.get("AutoModel") if isinstance(remote, dict) else None
+    if code is not None:
+        raise UnsupportedError(
+            f"auto_map names remote code, {shown(code)}, as the model. The engine runs no code from a folder, "
+            f"and this code may compute something else than a plain {shown(values.get('model_type'))} model does. If "
+            "it computes the same, remove auto_map from config.json"
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..config import AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError
 from ..positions import static_ntk
 from . import fields
-from .fields import GATE_ACTIVATIONS, Names, activation, head_width, integer, number, optional_integer
+from .fields import GATE_ACTIVATIONS, Names, activation, head_width, integer, number, padding_id
 
 NAMES = Names(
     prefix=("gte.", "new."),
@@ -66,7 +66,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         max_positions=integer(values, "max_position_embeddings", 8192),
         position_table=False,
         token_types=integer(values, "type_vocab_size", 1),
-        pad_token_id=optional_integer(values, "pad_token_id", 1),
+        pad_token_id=padding_id(values, 1),
         norm_eps=number(values, "layer_norm_eps", 1e-12),
         biases=("query", "key", "value", "output", "down"),
         activation=activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config import AttentionKind, ModelConfig
 from . import fields
-from .fields import Names, activation, head_width, integer, number, optional_integer
+from .fields import Names, activation, head_width, integer, number, padding_id
 
 NAMES = Names(
     prefix="roberta.",
@@ -55,7 +55,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         max_positions=integer(values, "max_position_embeddings", 8194),
         position_table=False,
         token_types=integer(values, "type_vocab_size", 1),
-        pad_token_id=optional_integer(values, "pad_token_id", 1),
+        pad_token_id=padding_id(values, 1),
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act"),
         attention_kinds=(AttentionKind(None, fields.rotary_theta(values, None, "rope_theta", 20000.0)),),

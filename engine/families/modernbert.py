@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
-from .fields import Names, activation, boolean, head_width, integer, number, refuse_variants, rotary_theta
+from .fields import Names, activation, boolean, head_width, integer, number, padding_id, refuse_variants, rotary_theta
 
 NAMES = Names(
     prefix="model.",
@@ -59,7 +59,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         vocab_size=integer(values, "vocab_size", 50368),
         max_positions=integer(values, "max_position_embeddings", 8192),
         position_table=False,
-        pad_token_id=integer(values, "pad_token_id", 50283),
+        pad_token_id=padding_id(values, 50283),
         norm_eps=number(values, "norm_eps", 1e-5),
         norm_place="pre",
         norm_bias=boolean(values, "norm_bias", False),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config import ModelConfig
 from . import bert
+from .fields import integer
 
 NAMES = replace(
     bert.NAMES,
@@ -20,4 +21,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     defaults = {"pad_token_id": 1, "vocab_size": 50265 if values.get("model_type") == "roberta" else 30522}
     config = bert.read_config(defaults | values)
-    return replace(config, family="roberta", position_offset=config.pad_token_id + 1)
+    padding = integer(values, "pad_token_id", 1)  # null is an error here, because positions count from this id
+    return replace(config, family="roberta", position_offset=padding + 1)
