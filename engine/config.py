@@ -238,10 +238,12 @@ class TextConfig:
     """Whether text is lower-cased before it is tokenized (sentence-transformers' do_lower_case)."""
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
+    feeds_token_types: bool = True
+    """Whether the model gets the tokenizer's token types, which tell the two texts of a pair apart; if not, zeros."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
-                 "lower_case": bool, "prompts": dict}
+                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
                     for name, expected in types.items() if type(getattr(self, name)) is not expected]
         if problems:
@@ -260,8 +262,12 @@ class TextConfig:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
 
     def to_json(self) -> dict[str, Any]:
-        """All but the tokenizer as a plain dictionary, which `from_json` turns back into an equal config."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"}
+        """Return all but the tokenizer as a plain dictionary, which `from_json` turns back into an equal config.
+
+        A field that version 1 of the .npz does not know is left out where it has its default.
+        """
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
+                and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
 
     @classmethod
     def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
@@ -275,6 +281,10 @@ class TextConfig:
         if isinstance(values.get("pooling"), list):
             values = values | {"pooling": tuple(values["pooling"])}
         return cls(tokenizer_json, **values)
+
+
+TEXT_NEW_IN_VERSION_2 = ("feeds_token_types",)
+"""Fields of the text configuration that version 1 of the .npz does not know."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class TextEncoder:
 
     @property
     def _uses_token_types(self) -> bool:
-        return self._config.token_types > 1
+        return self._config.token_types > 1 and self._text.feeds_token_types
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

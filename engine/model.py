@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .config import NEW_IN_VERSION_2, ModelConfig, TextConfig
+from .config import NEW_IN_VERSION_2, TEXT_NEW_IN_VERSION_2, ModelConfig, TextConfig
 from .errors import InputError, UnsupportedError, WeightsError, listed, shown
 from .families import Family, get_family
 from .families.sentence_transformers import MAX_TOKENIZER, find_modules, read_text
@@ -136,7 +136,7 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     """
     check(model.config, model.weights, "the model to save")
     weights = {name: model.weights[name] for name in expected_shapes(model.config, model.weights)}
-    document: dict[str, Any] = {"format": FORMAT, "version": _version(model.config), "model": model.config.to_json()}
+    document: dict[str, Any] = {"format": FORMAT, "version": _version(model), "model": model.config.to_json()}
     arrays = {}
     if model.text is not None:
         document["text"] = model.text.to_json()
@@ -145,9 +145,12 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     write_npz(path, arrays | weights)
 
 
-def _version(config: ModelConfig) -> int:
-    """Return the lowest version of the `.npz` that can hold a model of this configuration."""
-    return VERSION if config.to_json().keys() & set(NEW_IN_VERSION_2) else 1
+def _version(model: Model) -> int:
+    """Return the lowest version of the `.npz` that can hold this model."""
+    new = model.config.to_json().keys() & set(NEW_IN_VERSION_2)
+    if model.text is not None:
+        new |= model.text.to_json().keys() & set(TEXT_NEW_IN_VERSION_2)
+    return VERSION if new else 1
 
 
 def _read_file(path: Path, memory: str) -> Model:

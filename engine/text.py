@@ -52,16 +52,12 @@ class Tokenizer:
         self._threads = threads
         self._tokenizer = _load(text)
         limits = [limit for limit in (text.max_seq_length, max_tokens) if limit is not None]
-        special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
-        if limits and min(limits) < special:
-            raise WeightsError(
-                f"the model's length limit of {min(limits)} tokens is below the {special} special tokens of a pair "
-                "of texts; correct max_seq_length in the model folder"
-            )
+        self._limit = min(limits, default=None)
+        self._check_room(is_pair=False)
         direction = (self._tokenizer.truncation or {}).get("direction", "right")
         self._tokenizer.no_padding()
-        if limits:
-            self._tokenizer.enable_truncation(min(limits), direction=direction)
+        if self._limit is not None:
+            self._tokenizer.enable_truncation(self._limit, direction=direction)
         else:
             self._tokenizer.no_truncation()
 
@@ -79,7 +75,19 @@ class Tokenizer:
         ids = encoding.ids
         return len(ids) - 1 if ids and ids[-1] in special else len(ids)
 
+    def _check_room(self, is_pair: bool) -> None:
+        """Raise `WeightsError` if the length limit is below the number of special tokens."""
+        special = self._tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+        if self._limit is not None and self._limit < special:
+            what = "a pair of texts" if is_pair else "a text"
+            raise WeightsError(
+                f"the model's length limit of {self._limit} tokens is below the {special} special tokens of {what}; "
+                "correct max_seq_length in the model folder"
+            )
+
     def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
+        if not all(isinstance(sentence, str) for sentence in sentences):
+            self._check_room(is_pair=True)
         if self._threads > 1 and len(sentences) > 1:
             return list(self._tokenizer.encode_batch_fast(sentences))
         return [self._tokenizer.encode(*((s,) if isinstance(s, str) else s)) for s in sentences]

@@ -175,6 +175,15 @@ def test_tokenize_gives_the_arguments_of_forward(engine):
     assert list(make(tiny_text(), token_types=0).tokenize("dog")) == ["input_ids", "attention_mask"]
 
 
+def test_a_tokenizer_without_token_types():
+    engine = make(tiny_text(feeds_token_types=False))
+    words = ids("[CLS] dog [SEP] cat [SEP]")
+    np.testing.assert_array_equal(engine.encode([("dog", "cat")], output_value="token_embeddings")[0],
+                                  engine.forward([words])[0])  # fmt: skip
+    assert list(engine.tokenize([("dog", "cat")])) == ["input_ids", "attention_mask"]
+    assert "token_type_ids" not in engine.encode(("dog",), output_value=None)[0]
+
+
 def test_padding_of_a_tokenized_text_is_the_models():
     engine = make(tiny_text(), pad_token_id=7, position_offset=8)
     assert engine.tokenize(["the cat sat", "dog"])["input_ids"][1].tolist() == [*ids("[CLS] dog [SEP]"), 7, 7]

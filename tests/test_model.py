@@ -423,6 +423,24 @@ def test_a_folder_of_version_6(tmp_path):
                                          default_prompt_name="query")
 
 
+@pytest.mark.parametrize(("settings", "expected"), [
+    ({"model_input_names": ["input_ids", "attention_mask"]}, False),
+    ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, True),
+    ({}, True),
+])  # fmt: skip
+def test_the_inputs_that_the_tokenizer_names(tmp_path, settings, expected):
+    plain = hf_folder(tmp_path / "plain")
+    (plain / "tokenizer.json").write_bytes(TOKENIZER)
+    write_json(plain / "tokenizer_config.json", settings)
+    folder = st_folder(tmp_path / "st", "Transformer", "Pooling", files={"tokenizer_config.json": settings})
+    for source in (plain, folder):
+        assert text_of(source).feeds_token_types is expected
+        save_model(load_model(source), tmp_path / "model.npz")
+        assert load_model(tmp_path / "model.npz").text == load_model(source).text
+        document = json.loads(np.load(tmp_path / "model.npz")["config"].tobytes())
+        assert document["version"] == (1 if expected else 2)
+
+
 @pytest.mark.parametrize(("config", "expected"), [
     ({"pooling_mode": "max"}, ("max",)),
     ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
@@ -481,6 +499,7 @@ def test_other_modules_are_refused_by_name(tmp_path, kinds, types, words):
     ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, UnsupportedError, "'SparseEncoder'"),
     ("config_sentence_transformers.json", {"truncate_dim": 8}, UnsupportedError, "truncate_dim = 8"),
     ("config_sentence_transformers.json", {"prompts": ["q"]}, WeightsError, "prompts must map names to texts"),
+    ("tokenizer_config.json", {"model_input_names": "input_ids"}, WeightsError, "model_input_names must be a list"),
     ("config_sentence_transformers.json", {"default_prompt_name": "x"}, WeightsError, "'x' is not one of the prompts"),
 ])
 def test_what_cannot_be_followed_is_refused(tmp_path, file, value, error, words):

@@ -57,8 +57,16 @@ def test_pairs_lose_the_end_of_the_longer_text():
 
 
 def test_a_limit_without_room():
-    with pytest.raises(WeightsError, match="limit of 2 tokens is below the 3 special tokens"):
-        Tokenizer(tiny_text(max_seq_length=2), 64, 1)
+    with pytest.raises(WeightsError, match="limit of 1 tokens is below the 2 special tokens of a text"):
+        Tokenizer(tiny_text(max_seq_length=1), 64, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_limit_without_room_for_pairs(threads):
+    tokenizer = Tokenizer(tiny_text(max_seq_length=2), 64, threads)
+    assert [i.tolist() for i in tokenizer(["the cat", "dog"]).input_ids] == [ids("[CLS] [SEP]")] * 2
+    with pytest.raises(WeightsError, match="limit of 2 tokens is below the 3 special tokens of a pair of texts"):
+        tokenizer(["the cat", ("dog", "ran")])
 
 
 def test_lower_case():

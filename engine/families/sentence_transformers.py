@@ -79,8 +79,10 @@ def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
         return None
     with naming(path, "copy the model's folder again from its source"):
         tokenizer = read_bytes(path, MAX_TOKENIZER)
+    token_types = _feeds_token_types(modules.transformer / "tokenizer_config.json")
     if modules.pooling is None:
-        return TextConfig(tokenizer, _max_seq_length(modules.transformer, {}, config))
+        limit = _max_seq_length(modules.transformer, {}, config)
+        return TextConfig(tokenizer, limit, feeds_token_types=token_types)
     settings = _transformer_settings(modules.transformer)
     max_seq_length = _max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = _pooling(modules.pooling / "config.json")
@@ -95,6 +97,7 @@ def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
             lower_case=settings.get("do_lower_case") or False,
             prompts=prompts,
             default_prompt_name=default_prompt_name,
+            feeds_token_types=token_types,
         )
 
 
@@ -146,6 +149,16 @@ def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig)
     if limit > _NO_LIMIT:
         return config.longest_sequence
     return int(min(limit, config.longest_sequence or limit))
+
+
+def _feeds_token_types(path: Path) -> bool:
+    """Return False if the tokenizer's settings list the inputs of the model, and the token types are not among them."""
+    names = (read_object(path) if has_file(path) else {}).get("model_input_names")
+    if names is None:
+        return True
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise WeightsError(f"{path}: model_input_names must be a list of names, not {shown(names)}")
+    return "token_type_ids" in names
 
 
 def _pooling(path: Path) -> tuple[tuple[str, ...], bool]:
