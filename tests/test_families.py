@@ -6,7 +6,7 @@ import pytest
 
 from engine.config import ModelConfig
 from engine.errors import UnsupportedError, WeightsError
-from engine.families import FAMILIES, get_family
+from engine.families import FAMILIES, REMOTE_CODE, get_family
 from engine.parameters import expected_shapes
 
 from .tiny_models import CONFIGS, hf_tensors
@@ -192,6 +192,22 @@ def test_remote_code_is_refused_by_name(family):
         get_family(values)
     assert get_family(values | {"auto_map": {"AutoModelForSequenceClassification": code}}) is FAMILIES[family]
     assert get_family(values | {"auto_map": None}) is FAMILIES[family]
+
+
+@pytest.mark.parametrize(("model_type", "code"), [
+    ("new", "Alibaba-NLP/new-impl--modeling.NewModel"),
+    ("nomic_bert", "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"),
+    ("eurobert", "modeling_eurobert.EuroBertModel"),
+])  # fmt: skip
+def test_families_that_were_published_as_remote_code(model_type, code):
+    assert get_family({"model_type": model_type, "auto_map": {"AutoModel": code}}) is FAMILIES[model_type]
+
+
+def test_remote_code_that_a_family_implements(monkeypatch):
+    monkeypatch.setitem(REMOTE_CODE, "bert", ("OwnModel",))
+    assert get_family({"model_type": "bert", "auto_map": {"AutoModel": "somebody/impl--modeling.OwnModel"}})
+    with pytest.raises(UnsupportedError, match="NotOwnModel"):
+        get_family({"model_type": "bert", "auto_map": {"AutoModel": "modeling.NotOwnModel"}})
 
 
 def test_distilbert_has_no_token_types_and_a_fixed_epsilon():

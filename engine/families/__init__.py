@@ -39,6 +39,18 @@ FAMILIES: dict[str, Family] = {
 """The module of each model_type of config.json."""
 
 
+REMOTE_CODE = {
+    "eurobert": ("EuroBertModel",),
+    "gte": ("GteModel",),
+    "new": ("NewModel",),
+    "nomic_bert": ("NomicBertModel",),
+}
+"""By model_type, the classes of remote code that compute what the family here does, as auto_map names them.
+
+Folders of these families were published with their code, before transformers had it.
+"""
+
+
 def get_family(values: dict[str, Any]) -> Family:
     """Return the family of the model that a config.json describes; raises `UnsupportedError` for an unknown one."""
     model_type = values.get("model_type")
@@ -46,5 +58,5 @@ def get_family(values: dict[str, Any]) -> Family:
         raise WeightsError(f"model_type must name a model family ({', '.join(FAMILIES)}), not {shown(model_type)}")
     if model_type not in FAMILIES:
         raise UnsupportedError(f"model_type {shown(model_type)} is not supported; supported are {', '.join(FAMILIES)}")
-    refuse_remote_code(values)
+    refuse_remote_code(values, REMOTE_CODE.get(model_type, ()))
     return FAMILIES[model_type]

@@ -140,11 +140,11 @@ def refuse_variants(values: dict[str, Any], supported: Mapping[str, Any] | None 
             raise UnsupportedError(f"{key} = {shown(value)} is not supported; only {expected!r} is")
 
 
-def refuse_remote_code(values: dict[str, Any]) -> None:
-    """Raise `UnsupportedError` for a model whose encoder is code in the model's folder, whatever its model_type is."""
+def refuse_remote_code(values: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Raise `UnsupportedError` for a model whose encoder is remote code, unless its class is one of the known ones."""
     remote = values.get("auto_map")
     code = remote.get("AutoModel") if isinstance(remote, dict) else None
-    if code is not None:
+    if code is not None and str(code).rpartition(".")[2] not in known:
         raise UnsupportedError(
             f"auto_map names remote code, {shown(code)}, as the model. The engine runs no code from a folder, "
             f"and this code may compute something else than a plain {shown(values.get('model_type'))} model does. If "
