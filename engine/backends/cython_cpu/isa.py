@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ...errors import BackendUnavailable
+from ...installation import install_command
 from .native import Kernels, supports
 
 INSTRUCTION_SETS = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "portable", "wide")
@@ -48,5 +49,5 @@ def chosen() -> Kernels:
     if name is None:
         built = [isa for isa in INSTRUCTION_SETS if find_spec(f"{__package__}.kernels_{isa}")]
         raise BackendUnavailable(f"this CPU can run none of the kernels that were built ({', '.join(built) or 'none'});"
-                                 " build the others with `pip install .`")
+                                 f" to build the others, {install_command()}")
     return load(name)
