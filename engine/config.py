@@ -29,6 +29,8 @@ class AttentionKind:
     """Base of the rotary embedding of queries and keys; None for no rotation."""
     rotary_scale: float = 1.0
     """The rotary embedding divides positions by this number."""
+    rotary_interleaved: bool = False
+    """Whether the rotary embedding turns columns 2i and 2i+1 of a head together; else columns i and i + d/2."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ class ModelConfig:
                 yield f"rotary_theta must be None or a float above 0, not {theta!r}"
             if not isinstance(kind.rotary_scale, float) or not 1e-6 < kind.rotary_scale < 1e6:
                 yield f"rotary_scale must be a float between 1e-6 and 1e6, not {kind.rotary_scale!r}"
+            for name in _KIND_BOOLS:
+                if type(getattr(kind, name)) is not bool:
+                    yield f"{name} must be a bool, not {getattr(kind, name)!r}"
             if theta is not None and (self.head_width % 2 or not 0 < self.max_positions <= _MOST_ROTARY_POSITIONS):
                 yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
                        f"{_MOST_ROTARY_POSITIONS:,}, not {self.head_width} and {self.max_positions}")
@@ -206,6 +211,7 @@ _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_o
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
           "layer_kinds": tuple}
+_KIND_BOOLS = ("rotary_interleaved",)
 _LARGEST = 2**24
 _MOST_ROTARY_POSITIONS = 2**17
 _MAX_LAYERS = 10_000

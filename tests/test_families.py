@@ -108,11 +108,21 @@ JINA_V3_NAMES = {
     "layers.0.self_attn.k_proj.weight": "layers.0.attention.key.weight",
     "layers.0.post_mlp_layernorm.bias": "layers.0.ffn.norm.bias",
 }
+NEOBERT_NAMES = {
+    "encoder.weight": "embeddings.word",
+    "layer_norm.weight": "final_norm.weight",
+    "transformer_encoder.27.attention_norm.weight": "layers.27.attention.norm.weight",
+    "transformer_encoder.0.qkv.weight": "layers.0.attention.qkv.weight",
+    "transformer_encoder.0.wo.weight": "layers.0.attention.output.weight",
+    "transformer_encoder.0.ffn_norm.weight": "layers.0.ffn.norm.weight",
+    "transformer_encoder.0.ffn.w12.weight": "layers.0.ffn.gate_up.weight",
+    "transformer_encoder.0.ffn.w3.weight": "layers.0.ffn.down.weight",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
          "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
          "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES),
          "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES), "eurobert": ("model.", EUROBERT_NAMES),
-         "jina_embeddings_v3": ("roberta.", JINA_V3_NAMES)}
+         "jina_embeddings_v3": ("roberta.", JINA_V3_NAMES), "neobert": ("model.", NEOBERT_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

@@ -38,6 +38,7 @@ SAME = [
     ("eurobert_old", (), {"classifier_pooling": "bos", "use_cache": True, "num_key_value_heads": None}),
     ("eurobert_new", ("rope_parameters", "hidden_act"), {}),
     ("jina_v3", ("rope_parameters", "hidden_act", "type_vocab_size"), {"rope_theta": 20000, "lora_adaptations": None}),
+    ("neobert_own", ("dim_head", "pad_token_id"), {"rope": True, "rms_norm": True, "hidden_act": "swiglu"}),
     ("gte_new", ("rope_parameters",), {"rope_theta": 500, "rope_parameters": {"rope_type": "linear", "factor": 3}}),
 ]
 
@@ -89,6 +90,12 @@ REFUSED = [
     ("jina_v3", "position_embedding_type", {"position_embedding_type": "absolute"}),
     ("jina_v3", "linear", {"rope_parameters": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 2.0}}),
     ("jina_v3", "hidden_act", {"hidden_act": "silu"}),
+    ("neobert_own", "rope", {"rope": False}),
+    ("neobert_own", "rms_norm", {"rms_norm": False}),
+    ("neobert_own", "ngpt", {"ngpt": True}),
+    ("neobert_own", "hidden_act", {"hidden_act": "gelu"}),
+    ("neobert_own", "dim_head", {"dim_head": 16}),
+    ("neobert_own", r"gate\.weight", {"intermediate_size": 42 + 8}),
     ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
 ]
 

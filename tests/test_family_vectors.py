@@ -17,7 +17,7 @@ from engine.weights.bfloat16 import from_bfloat16
 from .golden_models import GOLDEN, SEQUENCES, Golden, assert_near, assert_same_bits, cosine, load
 
 MODELS = ("modernbert_new", "modernbert_old", "modernbert_biases", "nomic_own", "nomic_new", "gte_own", "gte_new",
-          "eurobert_old", "eurobert_new", "jina_v3", "jina_v3_new")
+          "eurobert_old", "eurobert_new", "jina_v3", "jina_v3_new", "neobert_own", "neobert_short")
 GATED = [name for name in MODELS if not name.startswith("jina")]
 
 LIMITS = {"bfloat16": (0.999, 0.999), "int8": (0.99, 0.97)}
@@ -141,3 +141,24 @@ def test_a_swap_of_gate_and_up_shows(name, backend):
                 weights[gate], weights[up] = weights[up], weights[gate]
     assert "layers.0.ffn.gate.weight" in weights
     assert_wrong(load(replace(model, weights=weights), backend), Golden(name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_other_rotary_layout_shows(name, backend):
+    model = load_model(GOLDEN / name)
+    kinds = tuple(replace(kind, rotary_interleaved=not kind.rotary_interleaved)
+                  for kind in model.config.attention_kinds)
+    config = replace(model.config, attention_kinds=kinds)
+    assert_wrong(load(replace(model, config=config), backend), Golden(name))
+
+
+@pytest.mark.parametrize("name", ["neobert_own", "neobert_short"])
+def test_joined_rows_in_the_other_order_show(name):
+    model = load_model(GOLDEN / name)
+    weights, H = dict(model.weights), model.config.num_heads
+    for i in range(model.config.num_layers):
+        names = [f"layers.{i}.attention.{part}.weight" for part in ("query", "key", "value")]
+        parts = [weights[n] for n in names]
+        stored = np.stack([part.reshape(H, -1, part.shape[1]) for part in parts], axis=1).reshape(-1, parts[0].shape[1])
+        weights |= dict(zip(names, np.split(stored, 3), strict=True))
+    assert_wrong(load(replace(model, weights=weights), "reference"), Golden(name))

@@ -31,6 +31,7 @@ def config(*kinds):
     (AttentionKind(), {}),
     (AttentionKind(3, 1e4), {"window": 3, "rotary_theta": 1e4}),
     (AttentionKind(None, 500.0, 2.5), {"rotary_theta": 500.0, "rotary_scale": 2.5}),
+    (AttentionKind(None, 500.0, rotary_interleaved=True), {"rotary_theta": 500.0, "rotary_interleaved": True}),
 ])
 def test_only_options_without_their_default_are_written(kind, written):
     values = config(kind, AttentionKind(1)).to_json()
@@ -38,8 +39,8 @@ def test_only_options_without_their_default_are_written(kind, written):
     assert ModelConfig.from_json(values) == config(kind, AttentionKind(1))
 
 
-@pytest.mark.parametrize("options", [{"rotary_scale": 0.0}, {"rotary_scale": 1}, {"rotary_scale": float("inf")}],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize("options", [{"rotary_scale": 0.0}, {"rotary_scale": 1}, {"rotary_scale": float("inf")},
+                                     {"rotary_interleaved": 1}], ids=str)  # fmt: skip
 def test_impossible_options_are_refused_by_name(options):
     with pytest.raises(WeightsError, match="|".join(options)):
         config(AttentionKind(None, 1e4, **options))

@@ -26,7 +26,7 @@ def configs(draw, most_layers=3):
     rotates = draw(st.booleans())
     theta = st.sampled_from([None, 10000.0, 500.0]) if rotates else st.none()
     kinds = draw(st.lists(st.builds(AttentionKind, window=st.sampled_from([None, 0, 1, 7, 64]), rotary_theta=theta,
-                                    rotary_scale=st.sampled_from([1.0, 3.5])),
+                                    rotary_scale=st.sampled_from([1.0, 3.5]), rotary_interleaved=st.booleans()),
                           min_size=1, max_size=3))
     return ModelConfig(
         family="random", hidden_size=draw(st.integers(1, 70)), num_layers=layers, num_heads=heads,

@@ -66,7 +66,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) 
     yield Linear(x, tuple(part(config, layer, f"attention.{name}", buffer, heads * d, heads)
                           for name, buffer, heads in projections), layer=layer)
     if kind.rotary_theta is not None:
-        rotary = Rotary(kind.rotary_theta, d, config.max_positions, scale=kind.rotary_scale)
+        rotary = Rotary(kind.rotary_theta, d, config.max_positions, kind.rotary_interleaved, kind.rotary_scale)
         yield Heads(("q", "k"), rotary, layer=layer)
     yield Attend("q", "k", "v", "c", 1 / math.sqrt(d), (kind.window, kind.window), layer=layer)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
-from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, nomic_bert, roberta
+from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, neobert, nomic_bert, roberta
 from .fields import Names, refuse_remote_code
 
 
@@ -31,6 +31,7 @@ FAMILIES: dict[str, Family] = {
     "gte": gte,
     "jina_embeddings_v3": jina_embeddings_v3,
     "modernbert": modernbert,
+    "neobert": neobert,
     "new": gte,
     "nomic_bert": nomic_bert,
     "roberta": roberta,

@@ -168,9 +168,11 @@ class Names:
     """Prefixes of the names of task heads and buffers, which the encoder does not use."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Linear maps whose rows lie in one tensor, in this order, by the name that `layer` gives to the tensor."""
+    joined_by_head: tuple[str, ...] = ()
+    """The joined tensors that hold the rows of each head for all maps, [heads][maps][d], not all heads of each map."""
 
     def split(self, weights: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
-        """Return renamed tensors with the joined ones cut into their linear maps, as views.
+        """Return renamed tensors with the joined ones cut into their linear maps, as views where rows are in order.
 
         A tensor whose rows are not those of its maps stays whole, and is then reported as unexpected.
         """
@@ -182,6 +184,9 @@ class Names:
             rows = [shapes.get(part, (0,))[0] for part in maps]
             if not maps or sum(rows) != len(array):
                 split[name] = array
+            elif layer.removeprefix(prefix) in self.joined_by_head:
+                by_head = array.reshape(config.num_heads, len(maps), -1, *array.shape[1:])
+                split |= {part: by_head[:, i].reshape(-1, *array.shape[1:]) for i, part in enumerate(maps)}
             else:
                 split.update(zip(maps, np.split(array, np.cumsum(rows)[:-1]), strict=True))
         return split

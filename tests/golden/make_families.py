@@ -30,7 +30,7 @@ The computation, for one sequence of T tokens. D, H, G, d, F as in engine/config
 transformers computes some steps in float32 whatever the model's dtype. `float64_throughout` replaces this float32 by
 float64 while transformers' own code runs. The script computes everything a second time in NumPy, and stops unless the
 two agree within 1e-10. It also stops unless each mistake of `mistakes` changes the stored rows of the sequence of 129
-tokens by at least 1e-2.
+tokens by at least 1e-2. NeoBERT is not in transformers: `open_neobert` computes what its own code does.
 """
 
 import importlib
@@ -41,14 +41,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
-from transformers import AutoModel, PreTrainedModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
 HERE = Path(__file__).parent
 VOCAB = 120
@@ -80,7 +81,7 @@ class Golden:
     """One golden model."""
 
     kind: str
-    """The class of transformers, such as NomicBertModel."""
+    """The class of transformers, such as NomicBertModel; or NeoBERT, which is not in transformers."""
     config: dict[str, Any]
     """Arguments of the class's config."""
     dtype: torch.dtype
@@ -129,6 +130,19 @@ EUROBERT_OLD = {
     "transformers_version": "4.40.0.dev0", "use_cache": False, "vocab_size": VOCAB,
 }  # fmt: skip
 
+NEOBERT_OWN = {
+    "architectures": ["NeoBERTLMHead"], "classifier_init_range": 0.02, "decoder_init_range": 0.02, "dim_head": 14,
+    "embedding_init_range": 0.02, "hidden_size": 42, "intermediate_size": 43, "kwargs": {"trust_remote_code": True},
+    "max_length": 320, "model_type": "neobert", "norm_eps": 1e-05, "num_attention_heads": 3, "num_hidden_layers": 3,
+    "pad_token_id": 0, "torch_dtype": "float32", "transformers_version": "4.48.2", "trust_remote_code": True,
+    "vocab_size": VOCAB,
+}  # fmt: skip
+NEOBERT_SHORT = {
+    "model_type": "neobert", "hidden_size": 36, "intermediate_size": 60, "max_length": 320, "norm_eps": 0.01,
+    "num_attention_heads": 6, "num_hidden_layers": 2, "vocab_size": VOCAB, "rope": True, "rms_norm": True,
+    "hidden_act": "SwiGLU",
+}  # fmt: skip
+
 MODELS = {
     "nomic_own": Golden(
         "NomicBertModel",
@@ -171,6 +185,12 @@ MODELS = {
         SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 6, "intermediate_size": 47,
                  "type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}},
         torch.bfloat16, Plain(6, 300.0, 1e-5, activation="gelu"), new_names=True),
+    "neobert_own": Golden(
+        "NeoBERT", {}, torch.bfloat16, Plain(3, 10000.0, 1e-5, rms=True, pre=True, interleaved=True),
+        own_config=NEOBERT_OWN),
+    "neobert_short": Golden(
+        "NeoBERT", {}, torch.float16, Plain(6, 10000.0, 0.01, rms=True, pre=True, interleaved=True),
+        own_config=NEOBERT_SHORT),
 }  # fmt: skip
 
 
@@ -186,6 +206,10 @@ def main() -> None:
 
 def save_model(folder: Path, golden: Golden) -> None:
     """Write a model of random numbers that are large enough for a mistake to show."""
+    if golden.kind == "NeoBERT":
+        folder.mkdir(exist_ok=True)
+        save_file(neobert_tensors(golden), folder / "model.safetensors", {"format": "pt"})
+        return
     kind = getattr(transformers, golden.kind)
     model = kind(kind.config_class(**golden.config))
     torch.manual_seed(0)
@@ -206,12 +230,7 @@ def make_expected(folder: Path, golden: Golden) -> None:
     rng = np.random.default_rng(0)
     arrays: Tensors = {}
     with float64_throughout(golden.kind):
-        model, loading = AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
-                                                   output_loading_info=True)  # fmt: skip
-        missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
-        if missing or loading["mismatched_keys"]:
-            raise SystemExit(f"{folder}: transformers does not load the model as a whole: {loading}")
-        tensors = {name: tensor.numpy() for name, tensor in model.eval().state_dict().items()}
+        model, tensors = open_neobert(folder, golden) if golden.kind == "NeoBERT" else open_model(folder)
         for i, length in enumerate(LENGTHS):
             ids = rng.integers(4, VOCAB, length)
             types = rng.integers(0, golden.config.get("type_vocab_size", 2), length) if has_types(tensors) else None
@@ -230,11 +249,84 @@ def make_expected(folder: Path, golden: Golden) -> None:
     np.savez_compressed(folder / "expected.npz", **arrays)
 
 
+Model = Callable[..., Any]
+"""Takes ids and perhaps token types, and returns an object with last_hidden_state."""
+
+
+def open_model(folder: Path) -> tuple[Model, Tensors]:
+    """Return a model in float64 and its tensors under the names of transformers 5."""
+    model, loading = AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                               output_loading_info=True)  # fmt: skip
+    missing = [name for name in loading["missing_keys"] if not name.startswith("pooler.")]
+    if missing or loading["mismatched_keys"]:
+        raise SystemExit(f"{folder}: transformers does not load the model as a whole: {loading}")
+    return model, {name: tensor.numpy() for name, tensor in model.eval().state_dict().items()}
+
+
+def neobert_tensors(golden: Golden) -> dict[str, torch.Tensor]:
+    """Return random tensors under NeoBERT's own names."""
+    config, generator = golden.own_config, torch.Generator().manual_seed(0)
+    D, hidden = config["hidden_size"], (2 * config["intermediate_size"] // 3 + 7) // 8 * 8
+    shapes: dict[str, tuple[int, ...]] = {"model.encoder.weight": (VOCAB, D), "model.layer_norm.weight": (D,),
+                                          "decoder.bias": (VOCAB,)}  # fmt: skip
+    for i in range(config["num_hidden_layers"]):
+        shapes |= {f"model.transformer_encoder.{i}.{name}.weight": shape for name, shape in {
+            "qkv": (3 * D, D), "wo": (D, D), "ffn.w12": (2 * hidden, D), "ffn.w3": (D, hidden),
+            "attention_norm": (D,), "ffn_norm": (D,)}.items()}  # fmt: skip
+    return {name: (torch.randn(shape, generator=generator) * 0.2 + name.endswith("norm.weight")).to(golden.dtype)
+            for name, shape in shapes.items()}  # fmt: skip
+
+
+def open_neobert(folder: Path, golden: Golden) -> tuple[Model, Tensors]:
+    """Return NeoBERT in float64, and its tensors under the names that numpy_forward knows."""
+    stored = {name.removeprefix("model."): tensor.double()
+              for name, tensor in load_file(folder / "model.safetensors").items()}  # fmt: skip
+    H, layers = golden.plain.heads, golden.own_config["num_hidden_layers"]
+
+    def forward(ids: torch.Tensor) -> SimpleNamespace:
+        def norm(name: str, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.rms_norm(x, x.shape[-1:], stored[f"{name}.weight"], golden.plain.eps)
+
+        x = stored["encoder.weight"][ids]
+        B, T, D = x.shape
+        frequencies = 10000.0 ** -(torch.arange(0, D // H, 2, dtype=torch.float64) / (D // H))
+        turns = torch.polar(torch.ones(T, D // H // 2, dtype=torch.float64),
+                            torch.arange(T, dtype=torch.float64)[:, None] * frequencies)  # fmt: skip
+
+        def turn(y: torch.Tensor) -> torch.Tensor:
+            pairs = torch.view_as_complex(y.reshape(B, T, H, -1, 2))
+            return torch.view_as_real(pairs * turns[:, None]).flatten(3)
+
+        for i in range(layers):
+            layer = f"transformer_encoder.{i}"
+            qkv = norm(f"{layer}.attention_norm", x) @ stored[f"{layer}.qkv.weight"].T
+            q, k, v = qkv.view(B, T, H, -1).chunk(3, dim=-1)
+            q, k, v = (y.transpose(1, 2) for y in (turn(q), turn(k), v))
+            context = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            x = x + context.transpose(1, 2).reshape(B, T, D) @ stored[f"{layer}.wo.weight"].T
+            gate, up = (norm(f"{layer}.ffn_norm", x) @ stored[f"{layer}.ffn.w12.weight"].T).chunk(2, dim=-1)
+            x = x + torch.nn.functional.silu(gate) * up @ stored[f"{layer}.ffn.w3.weight"].T
+        return SimpleNamespace(last_hidden_state=norm("layer_norm", x))
+
+    tensors = {"embed_tokens.weight": stored["encoder.weight"], "norm.weight": stored["layer_norm.weight"]}
+    for i in range(layers):
+        here, there = f"transformer_encoder.{i}", f"layers.{i}"
+        by_head = stored[f"{here}.qkv.weight"].view(H, 3, -1, stored["encoder.weight"].shape[1])
+        for j, part in enumerate("qkv"):
+            tensors[f"{there}.self_attn.{part}_proj.weight"] = by_head[:, j].flatten(0, 1)
+        gate, up = stored[f"{here}.ffn.w12.weight"].chunk(2)
+        tensors |= {f"{there}.mlp.gate_proj.weight": gate, f"{there}.mlp.up_proj.weight": up}
+        names = {"wo": "self_attn.o_proj", "ffn.w3": "mlp.down_proj", "attention_norm": "input_layernorm",
+                 "ffn_norm": "post_attention_layernorm"}  # fmt: skip
+        tensors |= {f"{there}.{new}.weight": stored[f"{here}.{own}.weight"] for own, new in names.items()}
+    return forward, {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
 def has_types(tensors: Tensors) -> bool:
     return len(tensors.get("embeddings.token_type_embeddings.weight", ())) > 1
 
 
-def run(model: PreTrainedModel, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+def run(model: Model, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
     given = {} if types is None else {"token_type_ids": torch.from_numpy(types)[None]}
     with torch.inference_mode():
         hidden = model(torch.from_numpy(ids)[None], **given).last_hidden_state[0]
@@ -255,6 +347,9 @@ class Float64Torch:
 @contextmanager
 def float64_throughout(kind: str) -> Iterator[None]:
     """Let transformers' own code of a model compute in float64 where it asks for float32."""
+    if kind == "NeoBERT":
+        yield
+        return
     modeling = importlib.import_module(getattr(transformers, kind).__module__)
     with ExitStack() as stack:
         for module in (modeling, transformers.modeling_rope_utils):

@@ -1,0 +1,64 @@
+"""NeoBERT (Le Breton et al. 2025, arXiv 2502.19587): pre-norm with RMSNorm, rotated neighbours, a SwiGLU gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import AttentionKind, ModelConfig
+from ..errors import UnsupportedError, WeightsError
+from . import fields
+from .fields import Names, head_width, integer, number, optional_integer
+
+NAMES = Names(
+    prefix="model.",
+    embeddings={"encoder.weight": "embeddings.word", "layer_norm.weight": "final_norm.weight"},
+    layers="transformer_encoder.",
+    layer={
+        "attention_norm": "attention.norm",
+        "qkv": "attention.qkv",
+        "wo": "attention.output",
+        "ffn_norm": "ffn.norm",
+        "ffn.w12": "ffn.gate_up",
+        "ffn.w3": "ffn.down",
+    },
+    left_out=("decoder.", "dense.", "classifier."),
+    joined={
+        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+        "ffn.gate_up": ("ffn.gate", "ffn.up"),
+    },
+    joined_by_head=("attention.qkv",),
+)
+
+SUPPORTED = {"rope": True, "rms_norm": True, "ngpt": False}
+"""Options of the code that trained the model; no published model has another value."""
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    fields.refuse_variants(values, SUPPORTED)
+    if str(values.get("hidden_act", "swiglu")).lower() != "swiglu":
+        raise UnsupportedError(f"hidden_act {values['hidden_act']!r} is not supported; only 'swiglu' is")
+    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    width, intermediate_size = head_width(hidden_size, num_heads), integer(values, "intermediate_size", 3072)
+    if optional_integer(values, "dim_head", width) != width:
+        raise WeightsError(f"dim_head {values['dim_head']} and hidden_size / num_attention_heads = {width} disagree")
+    return ModelConfig(
+        family="neobert",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 28),
+        num_heads=num_heads,
+        head_width=width,
+        ffn_size=-(-int(2 * intermediate_size / 3) // 8) * 8,
+        vocab_size=integer(values, "vocab_size", 30522),
+        max_positions=integer(values, "max_length", 1024),
+        position_table=False,
+        embedding_norm=False,
+        pad_token_id=optional_integer(values, "pad_token_id", 0),
+        norm="rms",
+        norm_place="pre",
+        norm_eps=number(values, "norm_eps", 1e-6),
+        biases=(),
+        activation="silu",
+        gated=True,
+        attention_kinds=(AttentionKind(rotary_theta=10000.0, rotary_interleaved=True),),
+    )
