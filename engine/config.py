@@ -31,6 +31,8 @@ class AttentionKind:
     """The rotary embedding divides positions by this number."""
     rotary_interleaved: bool = False
     """Whether the rotary embedding turns columns 2i and 2i+1 of a head together; else columns i and i + d/2."""
+    causal: bool = False
+    """Whether a token sees no key on its right."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class ModelConfig:
     attention_kinds: tuple[AttentionKind, ...] = (AttentionKind(),)
     layer_kinds: tuple[int, ...] = ()
     """For each layer, the index of its kind in `attention_kinds`; empty when all layers are of the first kind."""
+    head_norm: bool = False
+    """Whether an RMSNorm of each head of queries and keys comes before their rotation."""
 
     def __post_init__(self) -> None:
         problems = [f"{name} must be an int, not {shown(getattr(self, name))}" for name in _INTS
@@ -203,15 +207,15 @@ def _read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
 
 
 NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm",
-                    "biases", "gated", "attention_kinds", "layer_kinds")
+                    "biases", "gated", "attention_kinds", "layer_kinds", "head_norm")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads")
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
-          "layer_kinds": tuple}
-_KIND_BOOLS = ("rotary_interleaved",)
+          "layer_kinds": tuple, "head_norm": bool}
+_KIND_BOOLS = ("rotary_interleaved", "causal")
 _LARGEST = 2**24
 _MOST_ROTARY_POSITIONS = 2**17
 _MAX_LAYERS = 10_000

@@ -5,7 +5,7 @@ A buffer is a matrix with one row for each token. There are six kinds of operati
     Embed    out = word rows + position rows + token type rows, or the caller's embeddings in place of word rows
     Norm     out = layer_norm(x) or rms_norm(x)
     Linear   several linear maps of one input; then an activation, a gate, or a residual
-    Heads    rotates queries and keys by their positions
+    Heads    norms each head of queries and keys, and rotates it by its position
     Attend   out = softmax(q k^T * scale) v, for each head of each sequence, inside a band of keys
     Store    hands x to the caller
 
@@ -125,11 +125,14 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Heads:
-    """Rotates each head of each of these buffers, in place."""
+    """Computes the RMSNorm of each head of each of these buffers, then rotates it, in place; either may be absent."""
 
     buffers: tuple[str, ...]
-    rotary: Rotary
+    rotary: Rotary | None = None
     layer: int | None = None
+    norms: tuple[str, ...] = ()
+    """The weight of the norm of each buffer; empty for no norm."""
+    eps: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -244,11 +247,12 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
             require(all(part.width % (part.heads or 1) == 0 for part in parts), "a width is no multiple of its heads")
             return {part.out: Buffer(part.width, part.heads) for part in parts}
         case Heads():
-            rotary = operation.rotary
+            width = 0 if operation.rotary is None else operation.rotary.width
             for name in operation.buffers:
                 heads = shapes[name].heads
-                require(heads is not None and rotary.width % 2 == 0 and 0 < rotary.width <= shapes[name].width // heads,
-                        f"a head of {name} cannot be rotated in {rotary.width} columns")
+                require(heads is not None and width % 2 == 0 and width <= shapes[name].width // heads,
+                        f"a head of {name} cannot be rotated in {width} columns")
+            require(len(operation.norms) in (0, len(operation.buffers)), "norms must be as many as buffers, or none")
             return {}
         case Attend():
             q, k, v = (shapes[name] for name in (operation.q, operation.k, operation.v))
@@ -279,3 +283,6 @@ def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tup
                 yield part.weight, Parameter((part.width, x.width), "linear", x.heads or 1)
                 if part.bias is not None:
                     yield part.bias, Parameter((part.width,), "small")
+        case Heads():
+            for weight, name in zip(operation.norms, operation.buffers, strict=bool(operation.norms)):
+                yield weight, Parameter((shapes[name].width // (shapes[name].heads or 1),), "small")

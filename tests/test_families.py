@@ -118,11 +118,16 @@ NEOBERT_NAMES = {
     "transformer_encoder.0.ffn.w12.weight": "layers.0.ffn.gate_up.weight",
     "transformer_encoder.0.ffn.w3.weight": "layers.0.ffn.down.weight",
 }
+QWEN3_NAMES = EUROBERT_NAMES | {
+    "layers.0.self_attn.q_norm.weight": "layers.0.attention.query_norm.weight",
+    "layers.35.self_attn.k_norm.weight": "layers.35.attention.key_norm.weight",
+}
 NAMES = {"bert": ("bert.", BERT_NAMES), "roberta": ("roberta.", BERT_NAMES), "xlm-roberta": ("roberta.", BERT_NAMES),
          "camembert": ("roberta.", BERT_NAMES), "distilbert": ("distilbert.", DISTILBERT_NAMES),
          "modernbert": ("model.", MODERNBERT_NAMES), "nomic_bert": ("nomic_bert.", NOMIC_BERT_NAMES),
          "gte": ("gte.", GTE_NAMES), "new": ("new.", GTE_NAMES), "eurobert": ("model.", EUROBERT_NAMES),
-         "jina_embeddings_v3": ("roberta.", JINA_V3_NAMES), "neobert": ("model.", NEOBERT_NAMES)}
+         "jina_embeddings_v3": ("roberta.", JINA_V3_NAMES), "neobert": ("model.", NEOBERT_NAMES),
+         "qwen3": ("model.", QWEN3_NAMES)}
 LEFT_OUT = {
     "bert": ["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",

@@ -39,6 +39,9 @@ SAME = [
     ("eurobert_new", ("rope_parameters", "hidden_act"), {}),
     ("jina_v3", ("rope_parameters", "hidden_act", "type_vocab_size"), {"rope_theta": 20000, "lora_adaptations": None}),
     ("neobert_own", ("dim_head", "pad_token_id"), {"rope": True, "rms_norm": True, "hidden_act": "swiglu"}),
+    ("qwen3_old", ("rope_theta", "rope_scaling"), {"rope_parameters": {"rope_theta": 1000000.0}}),
+    ("qwen3_old", ("hidden_act", "rms_norm_eps", "attention_bias", "use_sliding_window"),
+     {"layer_types": ["full_attention"] * 3, "sliding_window": 4096, "pad_token_id": None}),
     ("gte_new", ("rope_parameters",), {"rope_theta": 500, "rope_parameters": {"rope_type": "linear", "factor": 3}}),
 ]
 
@@ -96,6 +99,13 @@ REFUSED = [
     ("neobert_own", "hidden_act", {"hidden_act": "gelu"}),
     ("neobert_own", "dim_head", {"dim_head": 16}),
     ("neobert_own", r"gate\.weight", {"intermediate_size": 42 + 8}),
+    ("qwen3_old", "use_sliding_window", {"use_sliding_window": True}),
+    ("qwen3_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+    ("qwen3_old", "is_causal", {"is_causal": False}),
+    ("qwen3_old", "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+    ("qwen3_old", "yarn", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}),
+    ("qwen3_old", r"key\.weight", {"num_key_value_heads": None}),
+    ("qwen3_old", r"output\.bias", {"attention_bias": True}),
     ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
 ]
 

@@ -17,7 +17,8 @@ from engine.weights.bfloat16 import from_bfloat16
 from .golden_models import GOLDEN, SEQUENCES, Golden, assert_near, assert_same_bits, cosine, load
 
 MODELS = ("modernbert_new", "modernbert_old", "modernbert_biases", "nomic_own", "nomic_new", "gte_own", "gte_new",
-          "eurobert_old", "eurobert_new", "jina_v3", "jina_v3_new", "neobert_own", "neobert_short")
+          "eurobert_old", "eurobert_new", "jina_v3", "jina_v3_new", "neobert_own", "neobert_short",
+          "qwen3_old", "qwen3_new")
 GATED = [name for name in MODELS if not name.startswith("jina")]
 
 LIMITS = {"bfloat16": (0.999, 0.999), "int8": (0.99, 0.97)}
@@ -162,3 +163,23 @@ def test_joined_rows_in_the_other_order_show(name):
         stored = np.stack([part.reshape(H, -1, part.shape[1]) for part in parts], axis=1).reshape(-1, parts[0].shape[1])
         weights |= dict(zip(names, np.split(stored, 3), strict=True))
     assert_wrong(load(replace(model, weights=weights), "reference"), Golden(name))
+
+
+@pytest.mark.parametrize("name", ["qwen3_old", "qwen3_new"])
+def test_a_token_is_computed_from_those_before_it(name, backend):
+    engine, golden = load(GOLDEN / name, backend), Golden(name)
+    ids = golden.ids[-1].copy()
+    before = engine.forward(ids[None])[0]
+    ids[200:] = ids[200:][::-1]
+    after = engine.forward(ids[None])[0]
+    assert np.abs(after[:200] - before[:200]).max() <= 3e-5
+    assert np.abs(after[200:] - before[200:]).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["qwen3_old", "qwen3_new"])
+def test_attention_in_both_directions_and_absent_norms_show(name, backend):
+    model, golden = load_model(GOLDEN / name), Golden(name)
+    kinds = tuple(replace(kind, causal=False) for kind in model.config.attention_kinds)
+    assert_wrong(load(replace(model, config=replace(model.config, attention_kinds=kinds)), backend), golden)
+    weights = {key: array for key, array in model.weights.items() if "y_norm" not in key}
+    assert_wrong(load(replace(model, config=replace(model.config, head_norm=False), weights=weights), backend), golden)

@@ -32,6 +32,7 @@ def config(*kinds):
     (AttentionKind(3, 1e4), {"window": 3, "rotary_theta": 1e4}),
     (AttentionKind(None, 500.0, 2.5), {"rotary_theta": 500.0, "rotary_scale": 2.5}),
     (AttentionKind(None, 500.0, rotary_interleaved=True), {"rotary_theta": 500.0, "rotary_interleaved": True}),
+    (AttentionKind(causal=True), {"causal": True}),
 ])
 def test_only_options_without_their_default_are_written(kind, written):
     values = config(kind, AttentionKind(1)).to_json()
@@ -40,7 +41,7 @@ def test_only_options_without_their_default_are_written(kind, written):
 
 
 @pytest.mark.parametrize("options", [{"rotary_scale": 0.0}, {"rotary_scale": 1}, {"rotary_scale": float("inf")},
-                                     {"rotary_interleaved": 1}], ids=str)  # fmt: skip
+                                     {"rotary_interleaved": 1}, {"causal": None}], ids=str)  # fmt: skip
 def test_impossible_options_are_refused_by_name(options):
     with pytest.raises(WeightsError, match="|".join(options)):
         config(AttentionKind(None, 1e4, **options))

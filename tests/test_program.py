@@ -25,7 +25,7 @@ def test_the_set_of_operations_is_closed():
         "Embed": ["out", "width", "word", "position", "token_type", "layer"],
         "Norm": ["x", "out", "weight", "bias", "eps", "kind", "layer"],
         "Linear": ["x", "parts", "activation", "gate", "residual", "layer"],
-        "Heads": ["buffers", "rotary", "layer"],
+        "Heads": ["buffers", "rotary", "layer", "norms", "eps"],
         "Attend": ["q", "k", "v", "out", "scale", "window", "layer"],
         "Store": ["x", "layer"],
     }
@@ -43,6 +43,7 @@ def test_the_set_of_operations_is_closed():
     ([replace(PLAIN, parts=PLAIN.parts * 2)], "two parts write one buffer"),
     ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 3),))], "no multiple of its heads"),
     ([PLAIN, p.Heads(("y",), p.Rotary(1e4, 8, 9))], "cannot be rotated"),
+    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)), p.Heads(("y",), norms=("a", "b"))], "as many as buffers"),
     ([PLAIN, p.Attend("y", "y", "y", "c", 1.0)], "must be heads"),
 ], ids=str)  # fmt: skip
 def test_a_program_that_cannot_run_is_refused(operations, problem):
@@ -63,6 +64,16 @@ def test_parameters_of_a_modernbert():
     assert shapes["layers.1.ffn.gate.weight"] == shapes["layers.1.ffn.up.weight"] == (40, 24)
     assert shapes["final_norm.weight"] == (24,)
     assert program_of(MODERN).parameters["layers.0.attention.output.weight"].heads == 3
+
+
+def test_heads_of_queries_and_keys_may_have_norms():
+    plain = replace(BERT, num_kv_heads=1, head_norm=True)
+    shapes = {name: parameter.shape for name, parameter in program_of(plain).parameters.items()}
+    assert shapes["layers.1.attention.query_norm.weight"] == shapes["layers.1.attention.key_norm.weight"] == (8,)
+    heads = [operation for operation in program_of(plain).operations if isinstance(operation, p.Heads)]
+    assert [operation.rotary for operation in heads] == [None, None]
+    both = program_of(replace(MODERN, head_norm=True)).operations
+    assert [len(operation.norms) for operation in both if isinstance(operation, p.Heads)] == [2, 2]
 
 
 def test_flops_and_bytes():
@@ -118,7 +129,7 @@ class Recorder:
 @pytest.mark.parametrize(("config", "precision", "layer", "meetings"), [
     (BERT, "float32", "|multiply |attend |multiply |norm |multiply |multiply |norm", 7),
     (BERT, "int8", "convert |multiply |attend |convert |multiply |norm convert |multiply |convert |multiply |norm", 9),
-    (MODERN, "float32", "norm |multiply |rotate rotate |attend |multiply |norm |multiply |multiply |norm", 8),
+    (MODERN, "float32", "norm |multiply |heads heads |attend |multiply |norm |multiply |multiply |norm", 8),
 ], ids=["BERT", "BERT in int8", "ModernBERT"])  # fmt: skip
 def test_threads_meet_where_one_reads_what_another_wrote(config, precision, layer, meetings, monkeypatch):
     monkeypatch.setattr(lowering, "Executor", Recorder)

@@ -26,7 +26,8 @@ def configs(draw, most_layers=3):
     rotates = draw(st.booleans())
     theta = st.sampled_from([None, 10000.0, 500.0]) if rotates else st.none()
     kinds = draw(st.lists(st.builds(AttentionKind, window=st.sampled_from([None, 0, 1, 7, 64]), rotary_theta=theta,
-                                    rotary_scale=st.sampled_from([1.0, 3.5]), rotary_interleaved=st.booleans()),
+                                    rotary_scale=st.sampled_from([1.0, 3.5]), rotary_interleaved=st.booleans(),
+                                    causal=st.booleans()),
                           min_size=1, max_size=3))
     return ModelConfig(
         family="random", hidden_size=draw(st.integers(1, 70)), num_layers=layers, num_heads=heads,
@@ -38,6 +39,7 @@ def configs(draw, most_layers=3):
         norm=draw(st.sampled_from(["layer", "rms"])), norm_place=draw(st.sampled_from(["post", "pre"])),
         norm_bias=draw(st.booleans()), first_attention_norm=draw(st.booleans()), gated=draw(st.booleans()),
         biases=tuple(draw(st.lists(st.sampled_from(LINEAR_MAPS), unique=True))), attention_kinds=tuple(kinds),
+        head_norm=draw(st.booleans()),
         layer_kinds=tuple(draw(st.lists(st.integers(0, len(kinds) - 1), min_size=layers, max_size=layers))))
 
 

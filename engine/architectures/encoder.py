@@ -65,10 +65,14 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) 
     projections = (("query", "q", H), ("key", "k", G), ("value", "v", G))
     yield Linear(x, tuple(part(config, layer, f"attention.{name}", buffer, heads * d, heads)
                           for name, buffer, heads in projections), layer=layer)
+    rotary = None
     if kind.rotary_theta is not None:
         rotary = Rotary(kind.rotary_theta, d, config.max_positions, kind.rotary_interleaved, kind.rotary_scale)
-        yield Heads(("q", "k"), rotary, layer=layer)
-    yield Attend("q", "k", "v", "c", 1 / math.sqrt(d), (kind.window, kind.window), layer=layer)
+    norms = tuple(f"layers.{layer}.attention.{name}_norm.weight" for name in ("query", "key"))
+    if rotary is not None or config.head_norm:
+        yield Heads(("q", "k"), rotary, layer, norms if config.head_norm else (), config.norm_eps)
+    window = (kind.window, 0 if kind.causal else kind.window)
+    yield Attend("q", "k", "v", "c", 1 / math.sqrt(d), window, layer=layer)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
                  layer=layer)
 

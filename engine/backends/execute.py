@@ -6,6 +6,7 @@ The reference backend runs models this way, and `engine.ops.encoder_layer` runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import zip_longest
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class Execution:
                 case Linear():
                     self.linear(operation, buffers)
                 case Heads():
-                    buffers.update({name: self._rotated(buffers[name], operation.rotary) for name in operation.buffers})
+                    self.heads(operation, buffers)
                 case Attend():
                     q, k, v = (buffers[name].transpose(0, 2, 1, 3) for name in (operation.q, operation.k, operation.v))
                     context = self.attend(q, k, v, operation).transpose(0, 2, 1, 3)
@@ -76,6 +77,16 @@ class Execution:
 
     def _bias(self, name: str | None) -> np.ndarray | None:
         return None if name is None else self.weights.get(name)
+
+    def heads(self, operation: Heads, buffers: dict[str, np.ndarray]) -> None:
+        """Norm and rotate each head of each buffer."""
+        for name, weight in zip_longest(operation.buffers, operation.norms):
+            if weight is not None:
+                rows = buffers[name].reshape(-1, buffers[name].shape[-1])
+                normed = self.ops.rms_norm(rows, self.weights[weight], operation.eps)
+                buffers[name] = normed.reshape(buffers[name].shape)
+            if operation.rotary is not None:
+                buffers[name] = self._rotated(buffers[name], operation.rotary)
 
     def _rotated(self, heads: np.ndarray, rotary: Rotary) -> np.ndarray:
         """Return heads [B,T,H,d] rotated by the positions of their tokens."""

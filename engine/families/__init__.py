@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
-from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, neobert, nomic_bert, roberta
+from . import bert, distilbert, eurobert, gte, jina_embeddings_v3, modernbert, neobert, nomic_bert, qwen3, roberta
 from .fields import Names, refuse_remote_code
 
 
@@ -34,6 +34,7 @@ FAMILIES: dict[str, Family] = {
     "neobert": neobert,
     "new": gte,
     "nomic_bert": nomic_bert,
+    "qwen3": qwen3,
     "roberta": roberta,
     "xlm-roberta": roberta,
 }

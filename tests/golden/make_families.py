@@ -143,6 +143,16 @@ NEOBERT_SHORT = {
     "hidden_act": "SwiGLU",
 }  # fmt: skip
 
+QWEN3_OLD = {
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 1,
+    "eos_token_id": 2, "head_dim": 12, "hidden_act": "silu", "hidden_size": 34, "initializer_range": 0.02,
+    "intermediate_size": 29, "max_position_embeddings": 320, "max_window_layers": 28, "model_type": "qwen3",
+    "num_attention_heads": 4, "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+    "rope_scaling": None, "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16", "transformers_version": "4.51.3", "use_cache": True, "use_sliding_window": False,
+    "vocab_size": VOCAB,
+}  # fmt: skip
+
 MODELS = {
     "nomic_own": Golden(
         "NomicBertModel",
@@ -191,6 +201,17 @@ MODELS = {
     "neobert_short": Golden(
         "NeoBERT", {}, torch.float16, Plain(6, 10000.0, 0.01, rms=True, pre=True, interleaved=True),
         own_config=NEOBERT_SHORT),
+    "qwen3_old": Golden(
+        "Qwen3Model",
+        SIZES | {"hidden_size": 34, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
+                 "intermediate_size": 29, "rope_theta": 1000000.0},
+        torch.bfloat16, Plain(4, 1000000.0, 1e-6, key_heads=2, rms=True, pre=True, causal=True), own_config=QWEN3_OLD),
+    "qwen3_new": Golden(
+        "Qwen3ForCausalLM",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 33, "num_attention_heads": 3, "num_key_value_heads": 1,
+                 "head_dim": 14, "intermediate_size": 31, "rms_norm_eps": 0.01, "attention_bias": True,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
+        torch.float32, Plain(3, 700.0, 0.01, key_heads=1, rms=True, pre=True, causal=True)),
 }  # fmt: skip
 
 

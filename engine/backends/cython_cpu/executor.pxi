@@ -98,12 +98,15 @@ cdef class Executor:
             self.machine.gated = True
             op.activation, op.linear.activation = map.y.activation, IDENTITY
 
-    def rotate(self, int x, const float[:, ::1] cos, const float[:, ::1] sin, Py_ssize_t d, bint interleaved, *,
-               bint meets):
-        """Rotate each head of x by its positions, in place; cos, sin [positions, width/2]."""
-        cdef Instruction* op = self.append(ROTATE, meets, x, x, (cos, sin))
-        op.rotary.cos, op.rotary.sin, op.rotary.stride = &cos[0, 0], &sin[0, 0], cos.shape[1]
-        op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
+    def heads(self, int x, NormWeights norm, const float[:, ::1] cos, const float[:, ::1] sin, Py_ssize_t d,
+              bint interleaved, *, bint meets):
+        """Norm each head of x and rotate it by its position, in place; cos, sin [positions, width/2]; None for neither."""
+        cdef Instruction* op = self.append(HEADS, meets, x, x, (norm, cos, sin))
+        if norm is not None:
+            op.norm = norm.norm
+        if cos is not None:
+            op.rotary.cos, op.rotary.sin, op.rotary.stride = &cos[0, 0], &sin[0, 0], cos.shape[1]
+            op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
 
     def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high, *,
                bint meets):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -148,18 +148,21 @@ class _Emitter:
                 self._executor.embed(at[operation.out], operation.width, *tables,
                                      meets=meets({}, {operation.out: "rows"}))
             case Norm():
+                norm = self._packer.norm(operation.weight, operation.bias, operation.eps, shapes[operation.x].width)
                 self._executor.norm(
-                    at[operation.x], at[operation.out], self._packer.norm(operation, shapes[operation.x].width),
+                    at[operation.x], at[operation.out], norm,
                     rms=operation.kind == "rms", stored=stored,
                     meets=meets({operation.x: "rows"}, {} if stored else {operation.out: "rows"}))
             case Linear():
                 self._linear(operation, shapes[operation.x], at)
             case Heads():
-                cos, sin = self._packer.angles(operation.rotary)
-                for name in operation.buffers:
-                    shape = shapes[name]
-                    self._executor.rotate(at[name], cos, sin, shape.width // (shape.heads or 1),
-                                          operation.rotary.interleaved, meets=meets({name: "heads"}, {name: "heads"}))
+                rotary = operation.rotary
+                cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
+                for name, weight in zip_longest(operation.buffers, operation.norms):
+                    width = shapes[name].width // (shapes[name].heads or 1)
+                    own = None if weight is None else self._packer.norm(weight, None, operation.eps, width)
+                    self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
+                                         meets=meets({name: "heads"}, {name: "heads"}))
             case Attend():
                 q, operands = shapes[operation.q], (operation.q, operation.k, operation.v)
                 self._executor.attend(

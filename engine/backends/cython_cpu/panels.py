@@ -10,7 +10,7 @@ import numpy as np
 
 from ...positions import rotary_angles
 from ...precision import COMPUTED, STORED
-from ...program import Buffer, Linear, Norm, Rotary, Table
+from ...program import Buffer, Linear, Rotary, Table
 from ...quantize import quantize_linear, widen
 from ...weights.bfloat16 import to_bfloat16
 from .native import NormWeights, PackedLinear, Product, TableWeights
@@ -41,10 +41,10 @@ class Packer:
         each, VL = width // (heads or 1), self._product.kernels.VL
         return (heads or 1) * -(-each // VL) * VL
 
-    def norm(self, operation: Norm, width: int) -> NormWeights:
+    def norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
         """Return weight, bias and epsilon of a norm; an absent bias is zeros."""
-        bias = np.zeros(width, np.float32) if operation.bias is None else self._weights[operation.bias]
-        return NormWeights(self._weights[operation.weight], bias, operation.eps)
+        shift = np.zeros(width, np.float32) if bias is None else self._weights[bias]
+        return NormWeights(self._weights[weight], shift, eps)
 
     def table(self, table: Table | None) -> TableWeights | None:
         """Return a table of the embeddings as it is stored, without a copy; a float16 table is widened."""

@@ -16,7 +16,7 @@ cdef enum Kind:
     NORM
     CONVERT                     # rows of x to the operands of the MULTIPLY that follows
     MULTIPLY
-    ROTATE
+    HEADS
     ATTEND
     STORE
 
@@ -35,13 +35,13 @@ cdef struct Instruction:
     int residual
     Embedding embedding         # EMBED: the tables; ids belong to a call
     Py_ssize_t width            # EMBED, STORE: columns
-    Norm norm                   # NORM
+    Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
     bint rms
     bint stored                 # NORM: out is the caller's array
     Linear linear               # CONVERT, MULTIPLY
     bint gated                  # each panel holds columns of the gate, then the same columns that they multiply
     int activation              # of the gate
-    Rotary rotary               # ROTATE: the angles of position 0
+    Rotary rotary               # HEADS: the angles of position 0; cos is NULL for no rotation
     int k                       # ATTEND: q is x
     int v
     Py_ssize_t d
@@ -258,9 +258,20 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
                        width)
 
 
+cdef void norm_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last, int rank,
+                     int size) noexcept nogil:
+    # The norms of this thread's share of the heads, for rows [first, last).
+    cdef const Buffer* b = &job.machine.buffers[op.x]
+    cdef Py_ssize_t h
+    cdef float* x
+    for h in range(b.heads * rank // size, b.heads * (rank + 1) // size):
+        x = row_at(job.machine, at, op.x, first) + h * at.group.N * b.stride
+        job.machine.kernels.rms_norm(&op.norm, x, b.stride, x, b.stride, last - first)
+
+
 cdef void rotate_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last, int rank,
                        int size) noexcept nogil:
-    # This thread's share of the heads, for rows [first, last), in runs of successive positions.
+    # Rotate this thread's share of the heads, for rows [first, last), in runs of successive positions.
     cdef const Buffer* b = &job.machine.buffers[op.x]
     cdef const Sequence* sequence
     cdef const int* positions

@@ -20,8 +20,11 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
         convert_rows(job.machine, op, at, first, last)
     elif op.kind == MULTIPLY:
         multiply_panels(job.machine, op, at, first, last, own.panel, rank, size)
-    elif op.kind == ROTATE:
-        rotate_heads(job, op, at, first, last, rank, size)
+    elif op.kind == HEADS:
+        if op.norm.weight != NULL:
+            norm_heads(job, op, at, first, last, rank, size)
+        if op.rotary.cos != NULL:
+            rotate_heads(job, op, at, first, last, rank, size)
     elif op.kind == STORE:
         store_rows(job, op, at, first, last)
 
@@ -92,7 +95,7 @@ cdef void run_by_columns(Job* job, const Group* g, const Private* own, const Tea
             continue
         if op.kind == ATTEND:
             attend(job, op, g, own, team.rank, team.size)
-        elif op.kind == MULTIPLY or op.kind == ROTATE:
+        elif op.kind == MULTIPLY or op.kind == HEADS:
             run(job, op, &at, own, 0, g.N, team.rank, team.size)
         elif first < last:
             run(job, op, &at, own, first, last, 0, 1)
