@@ -51,10 +51,14 @@ def formula(operation: Operation) -> str:
                 return f"{outs} = {operation.activation}({maps[0]})"
             return f"{outs} = {'' if operation.residual is None else operation.residual + ' + '}{', '.join(maps)}"
         case Heads():
-            return f"rotate {', '.join(operation.buffers)} (theta {operation.rotary.theta:g})"
+            names, rotary = ", ".join(operation.buffers), operation.rotary
+            parts = [f"rms_norm each head of {names}"] * bool(operation.norms)
+            parts += [] if rotary is None else [f"rotate {names} (theta {rotary.theta:g})"]
+            return "; ".join(parts)
         case Attend():
             left, right = operation.window
-            window = "" if left is right is None else f", keys {left} to the left and {right} to the right"
+            sides = [f"{side} on the {name}" for side, name in ((left, "left"), (right, "right")) if side is not None]
+            window = f", {' and '.join(sides)} keys seen" if sides else ""
             return f"{operation.out} = attend({operation.q}, {operation.k}, {operation.v}{window})"
     return f"store {operation.x}"
 

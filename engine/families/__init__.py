@@ -44,6 +44,7 @@ FAMILIES: dict[str, Family] = {
 REMOTE_CODE = {
     "eurobert": ("EuroBertModel",),
     "gte": ("GteModel",),
+    "neobert": ("NeoBERT",),
     "new": ("NewModel",),
     "nomic_bert": ("NomicBertModel",),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 from . import fields
 from .fields import Names, head_width, integer, number, optional_integer
 
@@ -37,11 +37,12 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     if str(values.get("hidden_act", "swiglu")).lower() != "swiglu":
-        raise UnsupportedError(f"hidden_act {values['hidden_act']!r} is not supported; only 'swiglu' is")
+        raise UnsupportedError(f"hidden_act {shown(values['hidden_act'])} is not supported; only 'swiglu' is")
     hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
     width, intermediate_size = head_width(hidden_size, num_heads), integer(values, "intermediate_size", 3072)
     if optional_integer(values, "dim_head", width) != width:
-        raise WeightsError(f"dim_head {values['dim_head']} and hidden_size / num_attention_heads = {width} disagree")
+        raise WeightsError(f"dim_head {shown(values['dim_head'])} and hidden_size / num_attention_heads = {width} "
+                           "disagree")
     return ModelConfig(
         family="neobert",
         hidden_size=hidden_size,
