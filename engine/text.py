@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .config import TextConfig
-from .errors import InputError, UnsupportedError, WeightsError
+from .errors import InputError, UnsupportedError, WeightsError, shown
 from .installation import install_command
 
 LOG = logging.getLogger("engine")
@@ -30,6 +31,10 @@ They bound the memory: a result of `tokenizers` takes about 100 bytes per token.
 """
 
 
+_NO_LIMIT = 2**31 - 1
+"""A number of tokens that is no limit, and the largest token id."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """The tokens of some sentences."""
@@ -38,6 +43,28 @@ class Tokens:
     """One int32 [T_i] for each sentence, special tokens included."""
     token_type_ids: list[np.ndarray]
     """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
+
+
+START_CHARACTERS = 8
+"""How many characters of a long text are tokenized first, for each token that is kept."""
+MAX_CHARACTERS = 2**18
+"""Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
+
+
+_CUT_MARGIN = 64
+"""How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The start of a text, or its end where the tokenizer keeps the end, and how much is known of its tokens."""
+
+    text: str
+    tokens: int
+    """Number of its tokens."""
+    certain: int
+    """Number of its first tokens that the whole text has too. The last two words may go on after the cut."""
+    whole: bool
 
 
 class Tokenizer:
@@ -49,14 +76,21 @@ class Tokenizer:
         A limit that is None is ignored. With threads=1 the caller's thread does all the work; otherwise `tokenizers`
         chooses the number of threads.
         """
+        from .growth import check_tokenizer  # here, because `import engine` shall stay light
+
         self._threads = threads
+        self._margin = _CUT_MARGIN + check_tokenizer(text.tokenizer_json)
         self._tokenizer = _load(text)
-        limits = [limit for limit in (text.max_seq_length, max_tokens) if limit is not None]
-        self._limit = min(limits, default=None)
+        limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
+        self._limit = min(limits, default=_NO_LIMIT)
         self._check_room(is_pair=False)
+        with _failures("counts its special tokens"):
+            special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
         direction = (self._tokenizer.truncation or {}).get("direction", "right")
+        self._from_right = direction == "left"
+        self._even = (self._limit - special) % 2 == 0
         self._tokenizer.no_padding()
-        if self._limit is not None:
+        if limits:
             self._tokenizer.enable_truncation(self._limit, direction=direction)
         else:
             self._tokenizer.no_truncation()
@@ -64,9 +98,7 @@ class Tokenizer:
     def __call__(self, sentences: Sequence[Sentence]) -> Tokens:
         """Tokenize sentences that `check_sentences` has returned."""
         encodings = self._encode(sentences)
-        return Tokens(
-            [np.array(e.ids, np.int32) for e in encodings], [np.array(e.type_ids, np.int32) for e in encodings]
-        )
+        return Tokens([_int32(e.ids) for e in encodings], [_int32(e.type_ids) for e in encodings])
 
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
@@ -77,8 +109,9 @@ class Tokenizer:
 
     def _check_room(self, is_pair: bool) -> None:
         """Raise `WeightsError` if the length limit is below the number of special tokens."""
-        special = self._tokenizer.num_special_tokens_to_add(is_pair=is_pair)
-        if self._limit is not None and self._limit < special:
+        with _failures("counts its special tokens"):
+            special = self._tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+        if self._limit < special:
             what = "a pair of texts" if is_pair else "a text"
             raise WeightsError(
                 f"the model's length limit of {self._limit} tokens is below the {special} special tokens of {what}; "
@@ -88,23 +121,114 @@ class Tokenizer:
     def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
         if not all(isinstance(sentence, str) for sentence in sentences):
             self._check_room(is_pair=True)
-        if self._threads > 1 and len(sentences) > 1:
-            return list(self._tokenizer.encode_batch_fast(sentences))
-        return [self._tokenizer.encode(*((s,) if isinstance(s, str) else s)) for s in sentences]
+        sentences = [self._cut(sentence) for sentence in sentences]
+        with _failures("reads a text"):
+            if self._threads > 1 and len(sentences) > 1:
+                return list(self._tokenizer.encode_batch_fast(sentences))
+            return [self._tokenizer.encode(*((s,) if isinstance(s, str) else s)) for s in sentences]
+
+    def _cut(self, sentence: Sentence) -> Sentence:
+        """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
+
+        `tokenizers` reads the whole of a text before it truncates. Raises `InputError` for a text with too few tokens
+        in its first `MAX_CHARACTERS`, and for a pair if its first characters do not show which text has more tokens.
+        """
+        start = START_CHARACTERS * self._limit
+        texts = (sentence,) if isinstance(sentence, str) else sentence
+        if max(map(len, texts)) <= start:
+            return sentence
+        parts: list[list[_Part]] = [[] for _ in texts]
+        size = start
+        while not self._suffice([found[-1] for found in parts if found]):
+            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
+                longest = max(texts, key=len)
+                fault = "has too few tokens"
+                if all(self._enough(found[-1]) for found in parts):
+                    fault = "and the other text of its pair do not show which of them has more tokens"
+                raise InputError(f"a text of {len(longest):,} characters, {shown(longest[:100])}, {fault} in "
+                                 f"{size // 2:,} characters, which is the limit; shorten it")
+            for found, text in zip(parts, texts, strict=True):
+                if not (found and found[-1].whole):
+                    found.append(self._part(text, size))
+            size *= 2
+        if len(texts) == 1:
+            return parts[0][-1].text
+        longer = parts[0][-1].tokens > parts[1][-1].tokens
+        pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
+        first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
+                             and (pair[0].tokens > pair[1].tokens) == longer)
+        return first.text, second.text
+
+    def _suffice(self, parts: list[_Part]) -> bool:
+        """Return whether these parts of all texts of a sentence give the tokens that the whole texts give."""
+        if not parts or not all(self._enough(part) for part in parts):
+            return False
+        if len(parts) == 1 or self._even or all(part.whole for part in parts):
+            return True
+        # Of an odd number of tokens, the text that has more tokens gets one more: which has more must be certain.
+        one, other = parts
+        return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
+
+    def _enough(self, part: _Part) -> bool:
+        return part.whole or part.certain >= self._limit
+
+    def _part(self, text: str, size: int) -> _Part:
+        """Tokenize `size` characters of a text, from the side that truncation keeps."""
+        part = text[-size:] if self._from_right else text[:size]
+        with _failures("reads a text"):
+            encoding = self._tokenizer.encode(part, add_special_tokens=False)
+        encodings = (encoding, *encoding.overflowing)
+        words = np.array([-1 if word is None else word for one in encodings for word in one.word_ids], np.int64)
+        places = np.array([place for one in encodings for place in one.offsets], np.int64).reshape(-1, 2)
+        if self._from_right:
+            certain = (words >= 2) & (places[:, 0] >= self._margin)
+        else:
+            certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)
+        return _Part(part, len(words), int(certain.sum()), len(part) == len(text))
 
 
 def _load(text: TextConfig) -> Any:
     tokenizers = require("tokenizers")
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
-    except Exception as error:  # `tokenizers` documents no narrower class
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
         raise WeightsError(
-            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {error}"
+            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {_cut_message(error)}"
         ) from error
     if text.lower_case:
         steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
     return tokenizer
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error comes from `tokenizers`, which documents none: a panic of Rust is a BaseException."""
+    return type(error) in (Exception, ValueError, TypeError, OverflowError) or type(error).__name__ == "PanicException"
+
+
+def _cut_message(error: BaseException) -> str:
+    text = str(error)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+@contextmanager
+def _failures(when: str) -> Iterator[None]:
+    """Convert what `tokenizers` raises to a `WeightsError`."""
+    try:
+        yield
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        raise WeightsError(f"the model's tokenizer fails when it {when}: {_cut_message(error)}") from error
+
+
+def _int32(numbers: list[int]) -> np.ndarray:
+    array = np.array(numbers, np.int64)
+    if array.size and array.max() > _NO_LIMIT:
+        raise WeightsError(f"the model's tokenizer gives the token id {array.max()}, which no vocabulary reaches")
+    return array.astype(np.int32)
 
 
 def require(module: str) -> ModuleType:
@@ -148,7 +272,8 @@ def _check_unicode(what: str, text: str) -> str:
     Strings from file names and from JSON may hold one.
     """
     try:
-        text.encode()
+        for start in range(0, len(text), SLICE_CHARACTERS):
+            text[start : start + SLICE_CHARACTERS].encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{what} is not valid Unicode: {error}") from error
     return text

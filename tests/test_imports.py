@@ -20,7 +20,7 @@ LEVELS = [
     {"parameters"},
     {"packing"},
     {"weights"},
-    {"families"},
+    {"families", "growth"},
     {"model"},
     {"quantize"},
     {"backends", "outline"},
