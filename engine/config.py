@@ -232,14 +232,14 @@ POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weighted
 
 @dataclass(frozen=True)
 class TextConfig:
-    """What stands between sentences and a vector for each: tokenizer, length limit, prompts, pooling, normalisation."""
+    """How a model turns a sentence into one vector: tokenizer, length limit, prompts, pooling, normalisation."""
 
     tokenizer_json: bytes
     """The whole tokenizer.json of Hugging Face `tokenizers`."""
     max_seq_length: int | None = None
-    """Longest sequence in tokens, the special ones included; None leaves the model's own limit."""
+    """Largest number of tokens of a sequence, special tokens included; None for no limit but the model's own."""
     pooling: tuple[str, ...] = ("mean",)
-    """One of `POOLINGS`, or several, whose results are concatenated."""
+    """One or more of `POOLINGS`; the results of several are concatenated."""
     normalize: bool = False
     """Whether the model ends in a module that scales vectors to unit length."""
     include_prompt: bool = True
@@ -281,7 +281,7 @@ class TextConfig:
 
     @classmethod
     def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
-        """Rebuild from `to_json`'s dictionary and the tokenizer; unknown names raise `WeightsError`."""
+        """Rebuild a config from `to_json`'s dictionary and the tokenizer; raises `WeightsError` for unknown names."""
         if not isinstance(values, dict):
             raise WeightsError(f"text configuration must be a JSON object, not {type(values).__name__}")
         known = {f.name for f in fields(cls)} - {"tokenizer_json"}
@@ -299,12 +299,13 @@ TEXT_NEW_IN_VERSION_2 = ("feeds_token_types",)
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a backend shall run a model."""
+    """The settings with which a backend runs a model."""
 
     threads: int = 1
-    """Threads of one forward pass, the calling one included."""
+    """Number of threads of one forward pass, including the calling thread."""
     precision: str = "float32"
-    """Of linear weights and what is multiplied with them: "float32", "bfloat16" or "int8"; a backend refuses what it
-    lacks. All else is float32."""
+    """Precision of linear weights and of the operands that they multiply: "float32", "bfloat16" or "int8". Everything
+    else is float32. A backend refuses a precision that it lacks."""
     max_tokens: int = 8192
-    """Most tokens worked on at a time; bounds the workspace, never what a call may pass."""
+    """Largest number of tokens that are computed together. It bounds the workspace but not the size of a batch, because
+    a larger batch runs as several groups of sequences."""

@@ -1,4 +1,4 @@
-"""A model in memory, and the two forms it has on disk: the engine's `.npz`, and a folder as exported by others."""
+"""A model in memory, and its two forms on disk: the engine's `.npz`, and a folder that other tools exported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from .weights.safetensors import read_safetensors, read_shards
 
 FORMAT = "encoder-engine"
 VERSION = 2
-"""The newest version of the `.npz`. A file states the lowest version that can hold its model, for older engines."""
+"""The newest version of the `.npz`. A file states the lowest version that can hold its model, so that older engines
+read the file if they can."""
 
 _NO_SAFETENSORS = """no model.safetensors. A pytorch_model.bin is a pickle, which can run code when it is read, and is \
 therefore never read here. Convert it once, where torch is installed:
@@ -39,9 +40,9 @@ class Model:
 
     config: ModelConfig
     weights: Mapping[str, np.ndarray]
-    """Arrays under the names, and in the shapes and dtypes, of `engine.parameters`."""
+    """Arrays by name; `engine.parameters` states their names, shapes and dtypes."""
     text: TextConfig | None = None
-    """How it reads sentences; None for a model that has no tokenizer with it and runs on token ids alone."""
+    """How the model reads sentences; None for a model without a tokenizer, which runs on token ids alone."""
 
     _checked: bool = field(default=False, init=False, repr=False)
     """Whether the numbers of the weights have been checked. `replace` returns a model that has not been checked."""
@@ -63,7 +64,7 @@ class Model:
 
     @property
     def precision(self) -> str:
-        """What its linear weights can be computed in: "int8" where they are, else "float32"."""
+        """Return "int8" if any linear weight is int8, otherwise "float32" (bfloat16 weights count as float32)."""
         return precision_of(self.config, self.weights)
 
     def precision_for(self, asked: str | None) -> str:
@@ -130,9 +131,10 @@ def _with_wide_vectors(model: Model) -> Model:
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write a model as one `.npz` that `load_model` reads back bit for bit; an older file is replaced when done.
+    """Write a model as one `.npz`, which `load_model` reads back bit for bit.
 
-    Raises `WeightsError` when the weights do not fit the configuration or the file cannot be written.
+    An existing file is replaced when the new one is complete. Raises `WeightsError` when the weights do not fit the
+    configuration or the file cannot be written.
     """
     check(model.config, model.weights, "the model to save")
     weights = {name: model.weights[name] for name in expected_shapes(model.config, model.weights)}

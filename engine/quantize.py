@@ -1,10 +1,10 @@
-"""Matrices in fewer bits: bfloat16, or int8, symmetric, with one scale for each row.
+"""Convert matrices to fewer bits: bfloat16, float16, or symmetric int8 with one quantization scale for each row.
 
-In int8, w ~ weight * scale[:, None], where weight = w / scale is rounded half to even. The affine map is that of Jacob
-et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (equation 1 of
-arXiv 1712.05877, without a zero point); a scale for each row of a transformer's weights, beside one for each token's
-activations, is the scheme of ZeroQuant (arXiv 2206.01861). A row is an output channel of a linear map, or a token of a
-table. Weights of linear maps keep to the bound of `engine.groups`.
+In int8, w is approximately weight * scale[:, None], where weight is w / scale rounded half to even. The affine map is
+equation 1 of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference" (arXiv 1712.05877), without a zero point. ZeroQuant (arXiv 2206.01861) has one scale for each row of a
+transformer's weights, and one for each token's activations. A row is an output channel of a linear map, or a token of a
+table. The weights of linear maps respect the bound of `engine.groups`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8 [N, K] in -127..127 and float32 scale [N] of a finite float32 matrix w [N, K]: for a table.
+    """Quantize a table w [N, K], finite and float32: return int8 [N, K] in -127..127 and float32 scales [N].
 
-    The scale is the largest |w| of a row over 127; a row with nothing above 1e-30 becomes zeros with the scale 1.
+    A row's scale is its largest |w| / 127. A row whose |w| are all at most 1e-30 becomes zeros with the scale 1.
     Raises `InputError` for anything but a finite float32 matrix.
     """
     weight, scale = _empty(w)
@@ -40,10 +40,11 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """The same for the weight of a linear map, within the bound of `engine.groups`, which often makes the scale larger.
+    """Quantize the weight of a linear map as `quantize_rows` does, but within the bound of `engine.groups`.
 
-    heads: how many heads the K inputs come from, see `engine.parameters.input_heads`. Where rounding would take a group
-    beyond the bound, its weights are rounded towards zero.
+    The bound often makes the scale larger. If rounding to nearest would take an int8 group beyond the bound, its
+    weights are rounded towards zero. heads: the number of heads that the K inputs come from, see
+    `engine.parameters.input_heads`.
     """
     weight, scale = _empty(w)
     for rows in row_slabs(w):
@@ -65,7 +66,7 @@ def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _largest(block: np.ndarray) -> np.ndarray:
-    """The largest |w| of each row."""
+    """Return the largest |w| of each row; raises `InputError` for NaN and infinity."""
     largest = np.maximum(block.max(axis=1), -block.min(axis=1))
     if not np.isfinite(largest).all():
         raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
@@ -73,12 +74,13 @@ def _largest(block: np.ndarray) -> np.ndarray:
 
 
 def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
-    # Far from subnormal numbers, with their few digits, ratios are within an ulp of 127.
+    # The threshold keeps scales far from subnormal numbers, which have few digits. Without it, the largest ratio of a
+    # row could be more than an ulp away from 127.
     return np.where(largest > 1e-30, np.maximum(largest / np.float32(127), least), 1)
 
 
 def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Return the float32 numbers that the matrix of this name stands for: itself, or a copy if it has fewer bits."""
+    """Return the matrix of this name in float32: the stored array, or a widened copy if it has fewer bits."""
     array = weights[name]
     if array.dtype == np.int8:
         return array * weights[f"{name}_scale"][:, None]
@@ -86,7 +88,7 @@ def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def convert_model(model: Model, precision: str) -> Model:
-    """Return the model with all its matrices, linear weights and tables, in this precision; the rest stays as it is.
+    """Return the model with all matrices (linear weights and tables) in this precision, and the rest unchanged.
 
     precision: a name of `engine.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix that
     has the precision already is not copied. Raises `UnsupportedError` for linear weights in int8 that are to become
@@ -106,7 +108,7 @@ def convert_model(model: Model, precision: str) -> Model:
 
 
 def _narrow(wide: np.ndarray, precision: str, parameter: Parameter) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a float32 matrix in a precision, and the scale of each row in int8."""
+    """Return a float32 matrix in a precision, and for int8 the scale of each row, otherwise None."""
     match precision:
         case "int8":
             return quantize_rows(wide) if parameter.kind == "table" else quantize_linear(wide, parameter.heads)
