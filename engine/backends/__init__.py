@@ -1,4 +1,4 @@
-"""The backends, and how one is chosen.
+"""Define what a backend is, list the backends, and choose one.
 
 A backend turns a configuration and weights into a `Plan`; a plan turns a packed `Batch` into token vectors.
 """
@@ -18,20 +18,24 @@ from .functional import Ops
 
 
 class Plan(Protocol):
-    """A model made ready to run: weights laid out for the kernels, workspace sized. Safe to call from many threads."""
+    """A model that is ready to run: it holds the weights, laid out for the kernels, and a workspace.
+
+    Any thread may call it.
+    """
 
     def forward(self, batch: Batch) -> np.ndarray:
-        """Token vectors, float32 [N, D], of a batch's N real tokens."""
+        """Return the token vectors, float32 [N, D], of the N real tokens of a batch."""
 
 
 @runtime_checkable
 class PoolingPlan(Plan, Protocol):
-    """A plan that also pools where its token vectors are, so that these need not be copied. `Engine.encode` lets it."""
+    """A plan that also pools token vectors on its device, so that `Engine.encode` need not copy them from there."""
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-        """One vector for each sequence, float32 [B, len(modes)*D], as `engine.pooling.pool` makes them.
+        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.pooling.pool` does.
 
-        modes: any of `engine.config.POOLINGS`, results side by side; skip: tokens at the start that take no part.
+        modes: any of `engine.config.POOLINGS`; their results lie side by side. skip: number of tokens at the start of
+        each sequence that are not pooled.
         """
 
 
@@ -41,19 +45,19 @@ class Backend(Protocol):
     name: str
 
     def unavailable(self) -> str | None:
-        """Why this backend cannot run here, in words for the user; None when it can."""
+        """Return the reason, in words for the user, why this backend cannot run here; None when it can."""
 
     def tuned(self) -> bool:
-        """Whether its kernels are made for this CPU, rather than for any; asked only where it can run."""
+        """Return whether its kernels are made for this CPU, rather than for any CPU; called only where it can run."""
 
     def describe(self) -> str:
-        """What it would run on, for `engine info`: instruction set, device, versions."""
+        """Describe what it would run on, for `engine info`: instruction set, device, versions."""
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
-        """Lay the weights out and return a plan; raises `UnsupportedError` for what the backend cannot run."""
+        """Lay the weights out and return a plan; raises `UnsupportedError` if the backend cannot run the model."""
 
     def ops(self, threads: int) -> Ops:
-        """Its single operations, on up to so many threads."""
+        """Return the single operations of this backend, which run on up to `threads` threads."""
 
 
 BACKENDS = {
@@ -62,18 +66,18 @@ BACKENDS = {
     "cuda": "engine.backends.numba_cuda",
     "reference": "engine.backends.reference",
 }
-"""Name -> module whose `BACKEND` it is."""
+"""The name of each backend, and the module that defines it as `BACKEND`."""
 
 AUTO = ("cython", "numba")
-"""What `auto` tries: it takes the first that is tuned to this CPU, else the first that runs here.
+"""The backends that `auto` tries: it picks the first that is tuned to this CPU, else the first that runs here.
 
-Never the reference: being slow without a word would be a silent fallback. Nor cuda: a GPU is fast in bfloat16 only, is
-often there for somebody else, and taking its memory, like changing the bits of results, shall be asked for by name.
+`auto` never picks the reference backend, because it is slow and the user would not be told. It never picks cuda either:
+a GPU is fast in bfloat16 only, is often reserved for other work, and gives other bits. The user has to name cuda.
 """
 
 
 def get_backend(name: str) -> Backend:
-    """The backend of that name, or with "auto" the one that AUTO says.
+    """Return the backend of this name, or for "auto" the backend that `AUTO` describes.
 
     Raises `BackendUnavailable`, with the reasons, and `InputError` for anything but a string.
     """

@@ -15,11 +15,11 @@ from ..program import Attend, Heads, Linear, Norm, Operation, Part, Rotary
 from .functional import UNBOUNDED, AttentionCall, Ops
 
 Attention = Callable[[np.ndarray, np.ndarray, np.ndarray, Attend], np.ndarray]
-"""Computes attention from q [B,H,T,d], k [B,G,S,d] and v [B,G,S,e]: [B,H,T,e]."""
+"""A function that computes attention from q [B,H,T,d], k [B,G,S,d] and v [B,G,S,e]: [B,H,T,e]."""
 
 
 class Execution:
-    """Runs every kind of operation except Embed and Store, whose data the caller holds."""
+    """Runs operations of every kind except Embed and Store, because the caller holds their data."""
 
     def __init__(self, ops: Ops, weights: Mapping[str, np.ndarray], positions: np.ndarray | None = None,
                  attend: Attention | None = None):
@@ -49,7 +49,7 @@ class Execution:
                     raise ValueError(f"{type(operation).__name__} is not an operation on arrays")
 
     def norm(self, operation: Norm, x: np.ndarray) -> np.ndarray:
-        """The norm of each row of x [B,T,width]."""
+        """Return the norm of each row of x [B,T,width]."""
         rows, weight = x.reshape(-1, x.shape[-1]), self.weights[operation.weight]
         if operation.kind == "rms":
             return self.ops.rms_norm(rows, weight, operation.eps).reshape(x.shape)
@@ -102,6 +102,6 @@ class Execution:
 
 
 def band(operation: Attend) -> tuple[int, int]:
-    """The band (low, high) of a window: query t sees the keys t + low <= s < t + high."""
+    """Return the band (low, high) of a window: query t sees the keys t + low <= s < t + high."""
     left, right = operation.window
     return -UNBOUNDED if left is None else -left, UNBOUNDED if right is None else right + 1

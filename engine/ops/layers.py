@@ -1,4 +1,4 @@
-"""Attention with its projections, and a whole encoder layer, of weights by name."""
+"""Compute attention with its projections, or a whole encoder layer, from a mapping of names to weights."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ def multi_head_attention(
     threads: int | None = None,
     **options: Any,
 ) -> np.ndarray:
-    """output(attention(query(x), key(memory), value(memory))) + residual, where each name is x W^T + b: [B,T,O].
+    """Compute attention with its four projections, and add a residual: [B,T,O].
 
-    x [B,T,D] asks; memory [B,S,M] is what it asks about, None for x itself. residual [B,T,O].
+    The result is output(attention(query(x), key(memory), value(memory))) + residual, where query, key, value and output
+    are linear maps x W^T + b. Queries come from x [B,T,D]. Keys and values come from memory [B,S,M], or from x if
+    memory is None. residual [B,T,O], or None.
     num_heads: H. num_kv_heads: G, which divides H; None for H.
-    weights, by name; the widths of the heads d and e follow from them, and H*d need not be D:
+    weights: arrays by these names. Their shapes determine the head widths d and e, and H*d need not be D:
         query.weight   [H*d,D]      key.weight    [G*d,M]      value.weight  [G*e,M]      output.weight  [O,H*e]
         query.bias     [H*d]        key.bias      [G*d]        value.bias    [G*e]        output.bias    [O]
-    Any bias may be missing. options: those of `attention`, for scores of [B,H,T,S].
+    Any bias may be absent. options: the options of `attention`, for scores [B,H,T,S].
 
-    Vaswani et al. (2017), section 3.2.2. Raises `InputError`, and what `attention` raises.
+    Vaswani et al. (2017), section 3.2.2. Raises `InputError`, and the errors that `attention` raises.
     """
     _check_names(weights, [f"{name}.weight" for name in _PROJECTIONS],
                  [f"{name}.bias" for name in _PROJECTIONS])  # fmt: skip
@@ -91,22 +93,22 @@ def encoder_layer(
     threads: int | None = None,
     **options: Any,
 ) -> np.ndarray:
-    """A transformer layer: attention and a feed-forward network, each added to what it was given. x [B,T,D] -> [B,T,D].
+    """Compute a transformer layer, x [B,T,D] -> [B,T,D]: attention and a feed-forward network, each with a residual.
 
     Post-norm, as in BERT: x = norm(x + attention(x)), then norm(x + ffn(x)); Vaswani et al. (2017), section 3.1.
     pre_norm, as in T5, LLaMA and ModernBERT: x = x + attention(norm(x)), then x + ffn(norm(x)); Xiong et al.,
-    arXiv:2002.04745. A model of such layers has one more norm after the last.
+    arXiv:2002.04745. A pre-norm model has one more norm after its last layer.
 
-    weights, named as in an .npz without "layers.{i}.":
-        attention.*       those of `multi_head_attention`, with D for M and O
+    weights: arrays by these names, which are the names in an .npz without "layers.{i}.":
+        attention.*       as for `multi_head_attention`, with D in place of M and O
         attention.norm.weight, .bias, ffn.norm.weight, .bias      [D]
         ffn.up.weight     [F,D]      ffn.gate.weight   [F,D]      ffn.down.weight   [D,F]
         ffn.up.bias       [F]        ffn.gate.bias     [F]        ffn.down.bias     [D]
-    Any bias may be missing; ffn.gate.weight makes it a gated network, see `ffn`.
-    norm: "layer_norm", or "rms_norm", which has no bias; eps: of both norms (BERT has 1e-12).
-    activation: as for `ffn`. options: those of `attention`; kv_lengths for padded sequences.
+    Any bias may be absent. With ffn.gate.weight the feed-forward network is gated, see `ffn`.
+    norm: "layer_norm", or "rms_norm", which has no bias. eps: the epsilon of both norms (1e-12 in BERT).
+    activation: as for `ffn`. options: the options of `attention`; kv_lengths is for padded sequences.
 
-    Raises `InputError`, and what `attention` raises.
+    Raises `InputError`, and the errors that `attention` raises.
     """
     if norm not in ("layer_norm", "rms_norm"):
         raise InputError(f"norm must be 'layer_norm' or 'rms_norm', not {norm!r}")
@@ -124,7 +126,7 @@ def encoder_layer(
                          head_width=sizes["H*d"] // H, ffn_size=sizes["F"], activation=activation,
                          gated="ffn.gate.weight" in w, norm=norm.removesuffix("_norm"),
                          norm_place="pre" if pre_norm else "post")  # fmt: skip
-    # A model needs an eps above 0, a single layer does not.
+    # The eps is set here and not in the ModelConfig, because a model needs an eps above 0 and a single layer does not.
     operations = [replace(operation, eps=eps) if isinstance(operation, Norm) else operation
                   for operation in layer_of(config, 0)]  # fmt: skip
     if x.size == 0:
