@@ -1,7 +1,7 @@
-"""The reference: NumPy, slow and obvious, the definition of right.
+"""The reference backend: slow and simple NumPy code, which defines the right result.
 
-formulas.py   each operation as its formula      plan.py      a forward pass, as the model's program says
-attention.py  attention with all its options     rounded.py   the roundings that bfloat16 and int8 are defined by
+formulas.py   each operation as its formula      plan.py      a forward pass, by the model's program
+attention.py  attention with all its options     rounded.py   the roundings that define bfloat16 and int8
 ops.py        the operations as `engine.ops` calls them
 """
 
@@ -18,9 +18,9 @@ from .plan import ReferencePlan
 
 
 class ReferenceBackend:
-    """See `engine.backends.Backend`. In float64 it tells how far off the others are.
+    """Runs models with NumPy; see `engine.backends.Backend`. In float64 it shows the errors of the other backends.
 
-    Threads are NumPy's own affair here, and `max_tokens` bounds nothing: one sequence is worked on at a time.
+    NumPy decides how many threads it uses. `max_tokens` has no effect, because sequences are computed one at a time.
     """
 
     name = "reference"
@@ -29,15 +29,15 @@ class ReferenceBackend:
         self.dtype = dtype
 
     def unavailable(self) -> str | None:
-        """None: NumPy is always there."""
+        """Return None, because NumPy is always installed."""
         return None
 
     def tuned(self) -> bool:
-        """False: the formulas as they are."""
+        """Return False, because the formulas are not tuned to any CPU."""
         return False
 
     def describe(self) -> str:
-        """The precision and the NumPy in use."""
+        """Describe the precision and the version of NumPy."""
         return f"{np.dtype(self.dtype).name} in NumPy {np.__version__}, slow; for comparison"
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> ReferencePlan:
@@ -49,7 +49,7 @@ class ReferenceBackend:
         return ReferencePlan(config, weights, self.dtype, ReferenceOps())
 
     def ops(self, threads: int) -> ReferenceOps:
-        """The formulas, in the precision of their arguments."""
+        """Return the formulas, which compute in the precision of their arguments."""
         return ReferenceOps()
 
 

@@ -1,4 +1,4 @@
-"""Attention as `engine.ops.attention` describes it, in the precision of its arguments."""
+"""Compute attention as `engine.ops.attention` describes it, in the precision of the arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def attention(call: AttentionCall) -> np.ndarray:
 
 
 def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
-    """The scores [T,S] of one head, -inf where the query does not see the key."""
+    """Return the scores [T,S] of one head, with -inf where the query does not see the key."""
     scores = call.q[b, h] @ call.k[b, h // (call.q.shape[1] // call.k.shape[1])].T * call.scale
     if call.softcap:
         scores = call.softcap * np.tanh(scores / call.softcap)
@@ -45,7 +45,7 @@ def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
 
 
 def visible_keys(call: AttentionCall, b: int, h: int) -> np.ndarray:
-    """bool [T,S]: the keys within the sequence, inside the band, and left by the mask."""
+    """Return bool [T,S]: True for keys within the sequence and inside the band that the mask does not hide."""
     t = np.arange(call.q.shape[2])[:, None]
     s = np.arange(call.k.shape[2])
     visible = (s < call.lengths[b]) & (t + call.low[b] <= s) & (s < t + call.high[b])

@@ -1,6 +1,6 @@
-"""The operations of a transformer encoder, each as its formula says, in the precision of its arguments.
+"""The operations of a transformer encoder, each written as its formula, in the precision of its arguments.
 
-Slow and obvious on purpose: the kernels are judged against these.
+The code is slow and simple on purpose, because the kernels are tested against it.
 Letters: T tokens of one sequence, D model width, H heads, d head width, F feed-forward width.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """x W^T + b.
+    """Return x W^T + b.
 
     x [T, in], weight [out, in], bias [out] -> [T, out]
     """
@@ -20,7 +20,7 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    """x Phi(x), where Phi(x) = (1 + erf(x / sqrt 2)) / 2 is the normal distribution function. Any shape.
+    """Return x Phi(x), where Phi(x) = (1 + erf(x / sqrt 2)) / 2 is the normal distribution function. Any shape.
 
     Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2. Phi is evaluated as erfc(-x / sqrt 2) / 2,
     which loses no digits to cancellation where x is far below zero.
@@ -30,32 +30,36 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def gelu_tanh(x: np.ndarray) -> np.ndarray:
-    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2: the approximation given in the same section. Any shape."""
+    """Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, an approximation of `gelu`. Any shape.
+
+    Hendrycks and Gimpel (2016), section 2.
+    """
     return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def relu(x: np.ndarray) -> np.ndarray:
-    """max(x, 0). Any shape."""
+    """Return max(x, 0). Any shape."""
     return np.maximum(x, 0.0)
 
 
 def silu(x: np.ndarray) -> np.ndarray:
-    """x / (1 + e^-x), and its limit 0 at -inf. Any shape.
+    """Return x / (1 + e^-x), and its limit 0 at -inf. Any shape.
 
-    Hendrycks and Gimpel (2016), section 2. Written with e^-|x|, which does not overflow.
+    Hendrycks and Gimpel (2016), section 2. The code uses e^-|x|, which does not overflow.
     """
     decay = np.exp(-np.abs(x))
     return np.where(np.isneginf(x), 0.0, x) * np.where(x < 0.0, decay, 1.0) / (1.0 + decay)
 
 
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu}
-"""By the names of `engine.config.ACTIVATIONS`."""
+"""The activations by their names in `engine.config.ACTIVATIONS`."""
 
 
 def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; the variance is taken around the mean.
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axis.
 
-    x [T, D], weight [D], bias [D] -> [T, D]. Ba, Kiros and Hinton, "Layer Normalization" (2016), section 3.
+    The variance is taken around the mean. x [T, D], weight [D], bias [D] -> [T, D]. Ba, Kiros and Hinton, "Layer
+    Normalization" (2016), section 3.
     """
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred * centred).mean(axis=-1, keepdims=True)
@@ -65,7 +69,7 @@ def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis.
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last axis.
 
     x [T, D], weight [D] -> [T, D]. Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), equation 4.
     """
@@ -74,9 +78,9 @@ def rms_norm(x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """exp(s) / sum exp(s) over the last axis; zeros where all of it is -inf, or it is empty. Any shape.
+    """Return exp(s) / sum exp(s) over the last axis, or zeros if all of s is -inf or there is no s. Any shape.
 
-    The maximum is subtracted first: that changes nothing but the range, and no exponential overflows.
+    The maximum is subtracted first. This does not change the quotient, and no exponential overflows.
     """
     largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     exponentials = np.exp(scores - np.maximum(largest, np.finfo(scores.dtype).min))
@@ -85,10 +89,10 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
-    """Pairs (a, b) of the first r columns become (a cos - b sin, a sin + b cos); the other columns stay.
+    """Rotate pairs (a, b) of the first r columns to (a cos - b sin, a sin + b cos); keep the other columns.
 
     x [B, H, T, d], cos, sin [B, T, r/2] -> [B, H, T, d]. Su et al., "RoFormer" (2021), equation 34. A pair is columns
-    2i and 2i+1 where interleaved, else i and i + r/2.
+    2i and 2i+1 if interleaved, otherwise columns i and i + r/2.
     """
     half = cos.shape[-1]
     first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (
@@ -102,7 +106,7 @@ def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """softmax(q k^T / sqrt d) v for each head of one sequence.
+    """Return softmax(q k^T / sqrt d) v for each head of one sequence.
 
     q, k, v [H, T, d] -> [H, T, d]. Vaswani et al., "Attention Is All You Need" (2017), equation 1.
     """

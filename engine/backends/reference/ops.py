@@ -1,4 +1,4 @@
-"""The reference's side of `engine.ops`."""
+"""The reference's single operations, which `engine.ops` calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .attention import attention
 from .formulas import ACTIVATIONS, layer_norm, linear, rms_norm, rotate, softmax
 
 _quiet = partial(np.errstate, invalid="ignore", over="ignore")
-"""NaN and infinity from the caller take their course without a word, as in the other backends."""
+"""Turns off NumPy's warnings, because the other backends do not warn about the caller's NaN and infinity either."""
 
 
 class ReferenceOps:
-    """See `engine.backends.functional.Ops`. In the dtype of its inputs, float32 or float64."""
+    """The operations of `engine.backends.functional.Ops`, in the dtype of their inputs, float32 or float64."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         with _quiet():

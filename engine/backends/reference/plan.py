@@ -1,4 +1,4 @@
-"""A whole forward pass in NumPy, one sequence after the other."""
+"""Run a whole forward pass in NumPy, one sequence after the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..functional import Ops
 
 
 class ReferencePlan:
-    """See `engine.backends.Plan`. All arithmetic is done in the given dtype, float32 or float64."""
+    """A plan as `engine.backends.Plan` describes it. All arithmetic is done in the given dtype, float32 or float64."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
         self.program = program_of(config)
@@ -39,7 +39,7 @@ class ReferencePlan:
         return out
 
     def sequence(self, batch: Batch, tokens: slice) -> np.ndarray:
-        """Return the token vectors [T, D] of one sequence, which is these tokens of the batch."""
+        """Return the token vectors [T, D] of one sequence; `tokens` are its rows in the batch."""
         execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None])
         buffers: dict[str, np.ndarray] = {}
         out = np.empty(0, self.dtype)

@@ -1,7 +1,7 @@
-"""The forward pass with the roundings of bfloat16 or int8: the definition that the kernels of a precision are held to.
+"""The forward pass with the roundings of bfloat16 or int8: it defines the results of the kernels in that precision.
 
-Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller says it.
-Everything else is float64.
+Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller states
+it. Everything else is float64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def bfloat16(x: np.ndarray) -> np.ndarray:
 
 
 def codes(x: np.ndarray) -> np.ndarray:
-    """Return the numbers that the codes 0 to 255 over each row's own range stand for: x [M,K] rounded."""
+    """Round x [M,K] to the numbers that the int8 codes of each row stand for: 0 to 255 over the row's own range."""
     low = x.min(axis=1, keepdims=True)
     step = (x.max(axis=1, keepdims=True) - low) / 255
     return low + step * np.rint((x - low) / np.where(step > 0, step, 1))
@@ -37,7 +37,7 @@ def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precisi
                  attention: bool) -> ReferencePlan:
     """Return a plan in float64 that rounds as "bfloat16" or "int8" does.
 
-    rows: whether the rows that a bfloat16 product takes are rounded too; those of int8 always are.
+    rows: whether the input rows of a bfloat16 GEMM are rounded too; the input rows of an int8 GEMM always are.
     attention: whether attention rounds its operands to bfloat16.
     """
     rounded = {name: _rounded(widen(weights, name), parameter.heads, precision) if parameter.kind == "linear"
@@ -67,8 +67,8 @@ class _RoundedOps(ReferenceOps):
     def attention(self, call: AttentionCall) -> np.ndarray:
         if not self._attention:
             return super().attention(call)
-        group = call.q.shape[1] // call.k.shape[1]
-        k, v = (bfloat16(x).repeat(group, axis=1) for x in (call.k, call.v))
+        sharing = call.q.shape[1] // call.k.shape[1]    # query heads that share a key head
+        k, v = (bfloat16(x).repeat(sharing, axis=1) for x in (call.k, call.v))
         scores = bfloat16(call.q * (call.scale * math.log2(math.e))) @ k.swapaxes(2, 3)
         for b, h in np.ndindex(scores.shape[:2]):
             scores[b, h][~visible_keys(call, b, h)] = -np.inf
