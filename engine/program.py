@@ -27,7 +27,7 @@ class Buffer:
     width: int
     """Columns of a row."""
     heads: int | None = None
-    """How many heads lie side by side in a row; None for a row without heads."""
+    """Number of heads that lie side by side in a row; None for a row without heads."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Parameter:
     kind: str
     """"linear" for the weight of a linear map, "table" for a large table of the embeddings, "small" for all else."""
     heads: int = 1
-    """How many heads the inputs of a linear map come from."""
+    """Number of heads that the inputs of a linear map come from."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Part:
     out: str
     width: int
     heads: int | None = None
-    """How many heads the columns of the result fall into; None where it has no heads."""
+    """Number of heads that the columns of the result form; None if the result has no heads."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ Operation = Embed | Norm | Linear | Heads | Attend | Store
 
 
 def reads(operation: Operation) -> tuple[str, ...]:
-    """Names of the buffers that an operation reads."""
+    """Return the names of the buffers that an operation reads."""
     match operation:
         case Embed():
             return ()
@@ -177,7 +177,7 @@ def reads(operation: Operation) -> tuple[str, ...]:
 
 
 def writes(operation: Operation) -> tuple[str, ...]:
-    """Names of the buffers that an operation writes, without repetition."""
+    """Return the names of the buffers that an operation writes, each once."""
     match operation:
         case Linear():
             return tuple(dict.fromkeys(part.out for part in operation.parts))
@@ -190,7 +190,7 @@ def writes(operation: Operation) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Program:
-    """A checked list of operations. Raises `ValueError` for one that cannot be run: a mistake of its author."""
+    """A checked list of operations. Raises `ValueError` if it cannot be run, which is a mistake of its author."""
 
     operations: tuple[Operation, ...]
 
@@ -199,7 +199,7 @@ class Program:
             pass
 
     def steps(self) -> Iterator[tuple[Operation, dict[str, Buffer]]]:
-        """Each operation with the shapes of the buffers after it; do not change the dictionary."""
+        """Yield each operation, with the shapes of the buffers after it; do not change the dictionary."""
         shapes: dict[str, Buffer] = {}
         for operation in self.operations:
             for name in reads(operation):
@@ -210,7 +210,7 @@ class Program:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Every parameter by its name, in the order of use."""
+        """Return every parameter by its name, in the order of use."""
         found: dict[str, Parameter] = {}
         for operation, shapes in self.steps():
             for name, parameter in _parameters(operation, shapes):
@@ -220,7 +220,7 @@ class Program:
 
 
 def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffer]:
-    """The shapes of the buffers that an operation writes; raises `ValueError` where its operands do not fit."""
+    """Return the shapes of the buffers that an operation writes; raises `ValueError` if its operands do not fit."""
 
     def require(fits: bool, what: str) -> None:
         if not fits:
@@ -235,7 +235,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
             return {operation.out: Buffer(shapes[operation.x].width)}
         case Linear():
             parts, residual = operation.parts, operation.residual
-            # Partial sums of a sliced depth lie in the result until its last slice adds the residual.
+            # The result holds partial sums until the last K block adds the residual.
             require(not {operation.x, residual} & set(writes(operation)), "a result is the input or the residual")
             require(residual is None or operation.activation is None, "activation and residual exclude each other")
             require(residual is None or (len(parts) == 1 and shapes[residual].width == parts[0].width),
@@ -265,7 +265,7 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
 
 
 def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
-    """Names and parameters that an operation reads."""
+    """Yield the name of each parameter that an operation reads, and the parameter."""
     match operation:
         case Embed():
             tables = (operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")

@@ -1,4 +1,4 @@
-"""Turns a `ModelConfig` into a `Program`. Only `encoder.py` states the order of the operations of a layer."""
+"""Turn a `ModelConfig` into a `Program`. Only `encoder.py` states the order of the operations of a layer."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from .encoder import encoder
 
 @lru_cache(maxsize=16)
 def program_of(config: ModelConfig) -> Program:
-    """The program that computes the token vectors of a model."""
+    """Return the program that computes the token vectors of a model."""
     return Program(tuple(encoder(config)))

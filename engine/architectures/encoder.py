@@ -24,7 +24,7 @@ def encoder(config: ModelConfig) -> Iterator[Operation]:
 
 
 def embeddings(config: ModelConfig) -> Iterator[Operation]:
-    """x = the sum of the tables' rows, then its norm if the model has one."""
+    """Yield the operations of x = the sum of the tables' rows, and of its norm if the model has one."""
 
     def table(name: str, rows: int) -> Table | None:
         return Table(f"embeddings.{name}", rows) if rows else None
@@ -42,7 +42,7 @@ def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
 
 
 def post_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """x = norm(x + attention(x)), then x = norm(x + ffn(x)). Vaswani et al. (arXiv 1706.03762), section 3.1."""
+    """Yield x = norm(x + attention(x)), then x = norm(x + ffn(x)). Vaswani et al. (arXiv 1706.03762), section 3.1."""
     yield from attention(config, layer, "x", residual="x", out="y")
     yield norm(config, "attention.norm", "y", "x", layer)
     yield from feed_forward(config, layer, "x", residual="x", out="y")
@@ -50,7 +50,7 @@ def post_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
 
 
 def pre_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
-    """y = x + attention(norm(x)), then x = y + ffn(norm(y)). Xiong et al. (arXiv 2002.04745), section 3.1."""
+    """Yield y = x + attention(norm(x)), then x = y + ffn(norm(y)). Xiong et al. (arXiv 2002.04745), section 3.1."""
     normed = layer > 0 or config.first_attention_norm
     if normed:
         yield norm(config, "attention.norm", "x", "h", layer)
@@ -60,7 +60,7 @@ def pre_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
 
 
 def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:
-    """out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2."""
+    """Yield out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2."""
     H, G, d, kind = config.num_heads, config.kv_heads, config.head_width, config.attention_kind(layer)
     projections = (("query", "q", H), ("key", "k", G), ("value", "v", G))
     yield Linear(x, tuple(part(config, layer, f"attention.{name}", buffer, heads * d, heads)
@@ -78,7 +78,7 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) 
 
 
 def feed_forward(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:
-    """out = residual + W_down act(W_up x), or residual + W_down (act(W_gate x) * (W_up x)).
+    """Yield out = residual + W_down act(W_up x), or residual + W_down (act(W_gate x) * (W_up x)).
 
     Vaswani et al., section 3.3; with a gate, Shazeer (arXiv 2002.05202), section 2.
     """

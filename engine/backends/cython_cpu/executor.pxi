@@ -5,7 +5,8 @@ from libc.stdlib cimport calloc, free
 
 
 cdef Py_ssize_t row_stride(Py_ssize_t width) noexcept nogil:
-    # An odd number of cache lines, so that the rows of a tile do not fall into the same sets of a cache.
+    # Return an odd number of cache lines, in floats, so that the rows of a tile do not fall into the same sets of a
+    # cache.
     return ((width + 15) // 16 | 1) * 16
 
 

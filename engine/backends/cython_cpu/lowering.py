@@ -1,4 +1,4 @@
-"""Turns a program into instructions for the native interpreter: where buffers lie, what threads must wait for.
+"""Turn a program into instructions for the native interpreter: place buffers, and find where threads have to wait.
 
 A buffer whose rows are needed after an Attend is kept for all tokens of a pass. Any other buffer holds one block of
 rows for each thread. Heads that an Attend reads lie head by head; everything else lies in rows.
@@ -26,12 +26,12 @@ class Placed:
     in_pass: bool
     stride: int
     heads: int
-    """0 where it lies in rows."""
+    """0 if it lies in rows."""
     offset: int = 0
 
     @property
     def floats(self) -> int:
-        """Floats for each row."""
+        """Return the number of floats for each row."""
         return self.stride * max(1, self.heads)
 
 
@@ -105,15 +105,15 @@ def fuse(program: Program) -> list[Step]:
 class _Meetings:
     """Finds before which instructions a team that works by columns has to meet.
 
-    Threads need not meet between instructions that split their data in the same way. "rows" is each thread's share of
-    the rows, "heads" of the heads; "panels", "pieces" and "all" fit nothing else.
+    Threads need not meet between two instructions that both split the data by "rows" or both by "heads", because each
+    thread then uses only its own share of the data. They meet around any other use: "panels", "pieces" or "all".
     """
 
     written: dict[str, str] = field(default_factory=dict)
     read: dict[str, set[str]] = field(default_factory=dict)
 
     def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
-        """Return whether threads meet before an instruction that splits what it reads and writes in these ways."""
+        """Return whether threads meet before an instruction that splits its inputs and results in these ways."""
         meets = any(self._clash(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
         meets = meets or any(self._clash(earlier, how) for name, how in writes.items()
                              for earlier in self.read.get(name, ()))
@@ -130,7 +130,7 @@ class _Meetings:
 
 
 _OPERANDS = "operands"
-"""Stands for the operands of a product, which no buffer of a program is called."""
+"""A name for the operands of a product; no buffer of a program has this name."""
 
 
 class _Emitter:

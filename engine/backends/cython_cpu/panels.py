@@ -1,4 +1,4 @@
-"""Packs a model's weights into the panels of the kernels, in the plan's precision, with heads padded to vectors."""
+"""Pack a model's weights into the panels of the kernels, in the plan's precision, with heads padded to vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...weights.bfloat16 import to_bfloat16
 from .native import NormWeights, PackedLinear, Product, TableWeights
 
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
-"""As enum Activation in table.pxd."""
+"""The values of enum Activation in table.pxd."""
 
 
 def allocate(n: int) -> np.ndarray:
@@ -29,7 +29,7 @@ def allocate(n: int) -> np.ndarray:
 
 
 class Packer:
-    """Makes what the instructions of one model read: packed linear maps, norms, tables and angles."""
+    """Makes the data that the instructions of one model read: packed linear maps, norms, tables and angles."""
 
     def __init__(self, product: Product, weights: Mapping[str, np.ndarray]):
         self._product = product
@@ -96,7 +96,7 @@ class Packer:
         return packed
 
     def _rows(self, name: str, x: Buffer) -> tuple[np.ndarray, np.ndarray]:
-        """Return a weight [N,K] in the plan's precision, padded as x is, and the scale of each row: 1 but in int8."""
+        """Return a weight [N,K] in the plan's precision, padded as x is, and the rows' scales, 1 except in int8."""
         weight, scale = self._rounded(name, x.heads or 1)
         if x.heads:
             width = x.width // x.heads
@@ -126,7 +126,7 @@ def _heads(width: int, heads: int | None, padded: int, start: int) -> Iterator[t
 
 
 def _halves_of_panels(width: int, N: int, NR: int, second: bool) -> Iterator[tuple[int, slice]]:
-    """Yield (first column, rows of the weight) for one of the two parts of a gate: half of each panel of NR columns."""
+    """Yield (first column, rows of the weight) for one of the two parts of a gate, which fills half of each panel."""
     for panel in range(0, N, NR):
         half = min(N - panel, NR) // 2
         first = panel // 2

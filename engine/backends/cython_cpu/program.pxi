@@ -1,20 +1,19 @@
 # The interpreter of a model's program: one native call per forward pass.
 #
-# lowering.py turns a program into instructions over buffers. A group is some whole sequences that a team of threads takes
-# through all instructions together; the tokens of a group lie end to end. Attention reads what other rows wrote, so each
-# ATTEND ends a segment of instructions that work row by row.
-# schedule.pxi divides the work between threads.
+# lowering.py turns a program into instructions over buffers. A team of threads runs all instructions for a batch group,
+# which is one or more whole sequences; the tokens of a group lie end to end. Attention reads results of other rows, so
+# each ATTEND ends a segment of instructions that work row by row. schedule.pxi divides the work between threads.
 
 cdef enum:
     BLOCK = 64                  # rows that go through a segment together, so that their hidden rows stay in the L2 cache
     PIECES = 4                  # pieces of an ATTEND for each thread of a team
-    CALL_QUERIES = 1024         # queries of one call of attention; a multiple of the group that shares a block of keys
+    CALL_QUERIES = 1024         # queries of one call of attention; a multiple of attention's query group
     COLUMN_TOKENS = BLOCK       # a team splits columns for up to this many tokens, in the first thread's block of rows
 
 cdef enum Kind:
     EMBED
     NORM
-    CONVERT                     # rows of x to the operands of the MULTIPLY that follows
+    CONVERT                     # converts rows of x to operands of the MULTIPLY that follows
     MULTIPLY
     HEADS
     ATTEND
@@ -23,7 +22,7 @@ cdef enum Kind:
 cdef struct Buffer:
     # Rows of numbers, one for each token of a group, or for each row of a thread's block.
     bint in_pass                # whether its rows are kept for all tokens of the group
-    Py_ssize_t offset           # floats in front of it, for each token or each row of a block
+    Py_ssize_t offset           # floats of the buffers in front of it, for each token or each row of a block
     Py_ssize_t stride           # floats from one row to the next
     Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
 
@@ -33,13 +32,13 @@ cdef struct Instruction:
     int x                       # indexes of buffers; -1 for none
     int out
     int residual
-    Embedding embedding         # EMBED: the tables; ids belong to a call
+    Embedding embedding         # EMBED: the tables; each forward pass supplies the ids
     Py_ssize_t width            # EMBED, STORE: columns
     Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
     bint rms
     bint stored                 # NORM: out is the caller's array
     Linear linear               # CONVERT, MULTIPLY
-    bint gated                  # each panel holds columns of the gate, then the same columns that they multiply
+    bint gated                  # each panel holds columns of the gate, then the same columns of the other part
     int activation              # of the gate
     Rotary rotary               # HEADS: the angles of position 0; cos is NULL for no rotation
     int k                       # ATTEND: q is x
@@ -58,13 +57,13 @@ cdef struct Group:
     Sequence* sequences
     Py_ssize_t count
     Py_ssize_t N                # tokens
-    float* rows                 # of the buffers that are kept for all tokens
+    float* rows                 # rows of the buffers that are kept for all tokens
 
 cdef struct Private:
     # Memory of one thread; the first thread's rows serve a whole team that splits columns.
-    float* rows                 # of the buffers of a block, [BLOCK] each
+    float* rows                 # rows of the buffers of a block, [BLOCK] each
     float* scratch              # attention's
-    float* panel                # [BLOCK][NR], a gated product's
+    float* panel                # [BLOCK][NR], for a gated product
     void* operands              # [BLOCK][operands_stride]
     RowRange* ranges            # [BLOCK]
     Py_ssize_t begun            # atomic: how many of this thread's blocks of rows have been begun
@@ -80,7 +79,7 @@ cdef struct Machine:
     Py_ssize_t block_floats     # of all buffers of a block, for each row
     Py_ssize_t scratch_floats
     Py_ssize_t operands_stride  # numbers from one row of operands to the next
-    bint gated                  # whether any product is
+    bint gated                  # whether any product is gated
 
 cdef struct Team:
     int rank
@@ -90,7 +89,7 @@ cdef struct Team:
 cdef struct Place:
     # Where instructions find their rows.
     const Group* group
-    const Private* block        # whose rows of a block
+    const Private* block        # the thread's memory that holds the rows of the block
     Py_ssize_t origin           # the row of the group that is the first in the block
 
 cdef struct Job:
@@ -111,7 +110,7 @@ cdef struct Job:
     int stop                    # atomic: whether the pass is to be abandoned
     double looked               # when the caller's thread last looked for a reason to stop, in seconds
     double deadline             # 0: none
-    void* executor              # that keeps the exception of a signal handler
+    void* executor              # the Executor, which keeps the exception of a signal handler
 
 cdef extern from *:
     """
@@ -137,8 +136,8 @@ cdef extern from *:
 
 
 cdef inline bint stopped(Job* job, const Private* own) noexcept nogil:
-    # Whether to skip work; threads still go to every barrier. Every 50 ms the caller's thread looks at the clock, and
-    # lets Python run signal handlers.
+    # Return whether to skip work; threads still go to every barrier. Every 50 ms the caller's thread looks at the
+    # clock, and lets Python run signal handlers.
     cdef double now
     if own == job.privates:
         now = monotonic_seconds()
@@ -154,7 +153,7 @@ cdef inline void meet(const Team* team) noexcept nogil:
 
 
 cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssize_t row) noexcept nogil:
-    # A row of a buffer, of its first head where it has heads.
+    # Return the address of a row of a buffer, or of the row of its first head if it has heads.
     cdef const Buffer* b = &m.buffers[buffer]
     if b.in_pass:
         return at.group.rows + b.offset * at.group.N + row * b.stride
@@ -165,7 +164,7 @@ cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssiz
 
 cdef inline bint rows_of(const Sequence* sequence, Py_ssize_t first, Py_ssize_t last, Py_ssize_t* begin,
                          Py_ssize_t* end) noexcept nogil:
-    # The rows [begin, end) of a sequence that lie in [first, last); return False when there are none.
+    # Find the rows [begin, end) of a sequence that lie in [first, last); return False when there are none.
     begin[0], end[0] = max(first, sequence.row), min(last, sequence.row + sequence.T)
     return begin[0] < end[0]
 
@@ -225,11 +224,11 @@ cdef void convert_rows(const Machine* m, const Instruction* op, const Place* at,
                       at.block.ranges + row)
 
 
-# Instructions that may be split otherwise: by panels, by heads, by pieces.
+# Instructions that can also be split by panels, by heads or by pieces.
 
 cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
                           float* scratch, int rank, int size) noexcept nogil:
-    # This thread's share of the panels, for rows [first, last); scratch is this thread's own panel.
+    # Compute this thread's share of the panels, for rows [first, last); scratch is this thread's own panel.
     cdef const ProductRow* product = m.product
     cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, a_stride, width, panel
     cdef const void* a
@@ -248,7 +247,7 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
         product.multiply(&op.linear, a, a_stride, at.block.ranges + (first - at.origin), M, residual, &out,
                          panels * rank // size, panels * (rank + 1) // size)
         return
-    # One panel at a time: its first half is act's argument, its second half the columns that act multiplies.
+    # Compute one panel at a time: the activation of its first half multiplies its second half.
     cdef Output half
     half.data, half.stride, half.width, half.block = scratch, NR, NR, 0
     for panel in range(panels * rank // size, panels * (rank + 1) // size):
@@ -296,13 +295,13 @@ cdef void rotate_heads(const Job* job, const Instruction* op, const Place* at, P
 
 
 cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t T, Py_ssize_t NR) noexcept nogil:
-    # About how many keys the queries of one block see in a sequence of T: the cost of the block.
+    # Return about how many keys the queries of one block see in a sequence of T tokens: the cost of the block.
     return min(T, op.high - op.low + NR - 1)
 
 
 cdef void attend(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
                  Py_ssize_t pieces) noexcept nogil:
-    # A piece of all (sequence, head, block of NR queries), cut where the cost reaches the piece's share.
+    # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, first, last, low, high
     cdef const Buffer* q = &m.buffers[op.x]

@@ -1,17 +1,18 @@
 # The schedules: how the threads of a pass share a program's instructions (program.pxi).
 #
-#   bundles      Many tokens. Each thread takes groups from a queue, longest first, as a team of one, without barriers.
+#   bundles      Many tokens. Each thread takes batch groups from a queue, largest first, as a team of one, without
+#                barriers.
 #   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
 #                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a shared
 #                machine are seldom equally fast.
 #   by columns   Few tokens. All threads form one team and split the panels of every product, so that one core alone reads
 #                each weight. Instructions state where the team has to meet.
 #
-# No schedule cuts a sum, so the bits of a result tell neither the schedule nor the number of threads.
+# No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
 
 cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first, Py_ssize_t last,
               int rank, int size) noexcept nogil:
-    # One instruction on rows [first, last): this thread's share of its panels or heads, if it has any.
+    # Run one instruction on rows [first, last), or this thread's share of its panels or heads.
     if op.kind == EMBED:
         embed_rows(job, op, at, first, last)
     elif op.kind == NORM:
@@ -31,7 +32,7 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
 
 cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t rank, Py_ssize_t i, Py_ssize_t* first,
                           Py_ssize_t* last) noexcept nogil:
-    # The rows [first, last) of the i-th block of a thread's share; return False when there is no i-th block.
+    # Find the rows [first, last) of the i-th block of a thread's share; return False when there is no i-th block.
     cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
     cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK
     if i >= blocks:
@@ -42,7 +43,8 @@ cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t rank, Py_
 
 cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, Py_ssize_t begin,
                       Py_ssize_t end) noexcept nogil:
-    # Instructions [begin, end) for blocks of rows: first this thread's own, then those that others have not begun.
+    # Run instructions [begin, end) for blocks of rows: first this thread's own blocks, then blocks that no other thread
+    # has begun (work stealing).
     cdef Private* privates = own - team.rank
     cdef Place at
     cdef Py_ssize_t first = 0, last = 0, turn, rank, i
@@ -102,7 +104,7 @@ cdef void run_by_columns(Job* job, const Group* g, const Private* own, const Tea
 
 
 cdef void work(void* arg, int rank, int size) noexcept nogil:
-    # One thread's part of a forward pass.
+    # Run one thread's part of a forward pass.
     cdef Job* job = <Job*>arg
     cdef Team team
     cdef Group group

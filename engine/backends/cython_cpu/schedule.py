@@ -1,6 +1,6 @@
 """Divide the sequences of a batch into groups that go through all layers together, and choose who computes each group.
 
-A group holds whole sequences, and its size is counted in tokens. Either each group is a bundle, which one thread
+A batch group holds whole sequences, and its size is counted in tokens. Either each group is a bundle, which one thread
 computes alone, or all threads compute each group together. The native schedule then runs the groups.
 """
 
