@@ -24,12 +24,12 @@ from ..functional import Ops
 
 
 class CythonBackend:
-    """See `engine.backends.Backend`."""
+    """Runs models on kernels compiled ahead of time; see `engine.backends.Backend`."""
 
     name = "cython"
 
     def unavailable(self) -> str | None:
-        """Why the compiled kernels cannot run here; None when they can."""
+        """Return why the compiled kernels cannot run here, or None when they can."""
         try:
             from . import isa
 
@@ -41,13 +41,13 @@ class CythonBackend:
         return None
 
     def tuned(self) -> bool:
-        """Whether there are kernels for this CPU's vectors, or ENGINE_ISA names the ones to take."""
+        """Return whether there are kernels for this CPU's vectors, or ENGINE_ISA names the kernels to use."""
         from . import isa
 
         return "ENGINE_ISA" in os.environ or isa.chosen().isa != "portable"
 
     def describe(self) -> str:
-        """The instruction set in use and those that could be."""
+        """Describe the instruction set in use, and list the sets that could be used."""
         from . import isa
 
         chosen = isa.chosen().isa
@@ -66,7 +66,7 @@ class CythonBackend:
         return CythonPlan(isa.chosen(), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
-        """Single operations on this CPU's kernels."""
+        """Return the single operations, which run on this CPU's kernels."""
         from . import isa
         from .native_ops import NativeOps
 

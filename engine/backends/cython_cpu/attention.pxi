@@ -6,7 +6,7 @@
 # sum over lanes, rows of K and V are read without a copy, and the second GEMM can broadcast its operand directly from
 # P^T. The only padding is in the lanes of the last query block.
 #
-#   for each group of QUERIES queries                in scratch
+#   for each query group of QUERIES queries          in scratch
 #     for each block of W queries in the group
 #       Q^T = (q scale log2 e)^T                     [d][W]
 #       m = -max, l = 0                              [W], [W]
@@ -18,9 +18,9 @@
 #       O = c O + P V                                [W][e]
 #     out = O / l
 #
-# A block of K and V stays in the L2 cache while all query blocks of the group use it. Key blocks start at multiples of
-# KEYS from the sequence's first key, and a key that is hidden from a query adds exact zeros to its sums. Therefore the
-# bits of a row of the result depend on its sequence alone.
+# A block of K and V stays in the L2 cache while all query blocks of the query group use it. Key blocks start at
+# multiples of KEYS from the sequence's first key, and a key that is hidden from a query adds exact zeros to its sums.
+# Therefore the bits of a row of the result depend on its sequence alone.
 
 cdef enum:
     KEYS = 256
@@ -73,7 +73,7 @@ cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
 
 
 cdef inline Py_ssize_t cut_blocks(const Attention* call, Py_ssize_t t, float* scratch, Block* blocks) noexcept nogil:
-    # Set up the query blocks of the group that starts at query t, and return their number.
+    # Set up the query blocks of the query group that starts at query t, and return their number.
     cdef Py_ssize_t count = (min(call.T - t, <Py_ssize_t>QUERIES) + NR - 1) // NR, i
     for i in range(count):
         blocks[i].t = t + i * NR
@@ -199,8 +199,8 @@ cdef void score_keys(const Attention* call, const Block* b, const Keys* keys, fl
 
 cdef inline void fetch_rows(const float* x, Py_ssize_t stride, Py_ssize_t width, Py_ssize_t row,
                             Py_ssize_t last) noexcept nogil:
-    # Prefetch the rows of x from `row` to `last` - 1. The first query block of a group prefetches the next keys, and
-    # the values that it needs soon.
+    # Prefetch the rows of x from `row` to `last` - 1. The first query block of a query group prefetches the next keys,
+    # and the values that it needs soon.
     cdef Py_ssize_t i
     while row < last:
         i = 0

@@ -1,23 +1,23 @@
-# Attention in bfloat16, for CPUs with an instruction for its products: as attention.pxi, with the operands of both products
-# rounded to bfloat16. Scores, softmax and sums are float32, and all options are those of attention.pxi.
+# Compute attention as attention.pxi does, but with the operands of both GEMMs rounded to bfloat16, on CPUs that have an
+# instruction for bfloat16 products. Scores, softmax and sums are float32, and the options are the same.
 #
-#   for each group of QUERIES queries                in scratch
-#     for each of its blocks of W queries
+#   for each query group of QUERIES queries          in scratch
+#     for each block of W queries in the group
 #       Q^T = (q scale log2 e)^T, in pairs           [d'/2][W][2]    d' = d padded to VL
 #     for each block of KEYS keys that the group sees
 #       K, and V in pairs                            [KEYS][d'], [KEYS/2][e][2]
 #       for each block of queries
-#         P^T = K Q^T, changed as scores.pxi says    [KEYS][W]
-#         P^T = 2^(P^T - m'), in pairs               [KEYS/2][W][2], in its place
+#         P^T = K Q^T, changed by scores.pxi         [KEYS][W]
+#         P^T = 2^(P^T - m'), in pairs               [KEYS/2][W][2], in place
 #         O = c O + P V                              [W][e]
 #     out = O / l
 #
-# Pairs are counted from the sequence's first key, so the part of a block that queries see begins at an even key. A hidden
-# key that this includes has the weight 0.
+# Pairs are counted from the sequence's first key, so the part of a key block that queries see begins at an even key. If
+# this includes a hidden key, its weight is 0.
 
 cdef struct HalfScratch:
     Scratch floats
-    operand* keys           # [KEYS][d'], from the block's first key on
+    operand* keys           # [KEYS][d'], beginning with the first key of the key block
     unsigned short* values  # [KEYS/2][e][2]
 
 
@@ -32,7 +32,7 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
     cdef Keys* keys = &s.floats.keys
     cdef Keys seen
     cdef Py_ssize_t group, count, last, i
-    wide.d = padded(call.d)         # for cut and cut_blocks, which share the scratch out
+    wide.d = padded(call.d)         # for cut and cut_blocks, which divide the scratch
     s.floats = cut(&wide, scratch)
     s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e))
     s.values = <unsigned short*>(s.keys + KEYS * wide.d)
@@ -46,7 +46,7 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
             keys.last = min(call.S, keys.first + KEYS)
             keys.v = call.v + keys.first * call.v_stride
             keys.tail, s.floats.finite = NULL, -1
-            # The keys of this block that any query of the group sees, from an even one on.
+            # The keys of this block that any query of the query group sees, beginning with an even key.
             seen.first = max(keys.first, (group * QUERIES + call.low) & ~1)
             seen.last = min(keys.last, last)
             to_operands(call.k + seen.first * call.k_stride, call.k_stride, seen.last - seen.first, call.d,
@@ -83,7 +83,7 @@ cdef void load_query_pairs(const Attention* call, Block* b) noexcept nogil:
 
 
 cdef void pair_values(const Attention* call, const Keys* keys, unsigned short* values) noexcept nogil:
-    # The last pair of an odd number of keys ends with zeros.
+    # Interleave the values of each pair of keys. If the number of keys is odd, zeros complete the last pair.
     cdef Py_ssize_t e = padded(call.e), key = keys.first, i, n
     cdef const float* v
     while key < keys.last:
@@ -99,7 +99,7 @@ cdef void pair_values(const Attention* call, const Keys* keys, unsigned short* v
 
 
 cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch* s, Block* b) noexcept nogil:
-    # The scratch's block of keys, as far as these queries see it; `wide` is the call with padded heads.
+    # Process the keys of the current key block that these queries see. `wide` is the call with heads padded to vectors.
     cdef Py_ssize_t e = padded(call.e), W = b.nv * VL, row = 0, column = 0, next_row, tiles, count, skipped, i, j
     cdef Keys seen = s.floats.keys
     cdef bint edge, plain
@@ -110,7 +110,8 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
     if count <= 0:
         return
     seen.v += skipped * call.v_stride
-    # The pair of an odd last key holds the value of a key that is not seen, unless the block of keys ends there.
+    # If the number of keys is odd, the last pair also holds the value of a key that is not seen, unless the key block
+    # ends there.
     edge = (seen.first < b.t + b.n - 1 + call.low or seen.last > b.t + call.high
             or (count % 2 == 1 and seen.last < s.floats.keys.last))
     plain = not (edge or call.mask != NULL or changes_scores(call))
@@ -128,7 +129,7 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
         revise_scores(call, b, &seen, s.floats.p, edge)
     exponentiate(&s.floats, b, count, plain)
     if not (plain or values_are_finite(call, &s.floats)):
-        add_seen_values(call, &s.floats, b, &seen)      # with values and weights that are not rounded
+        add_seen_values(call, &s.floats, b, &seen)      # without rounding values and weights
         b.fresh = False
         return
     pair_rows(s.floats.p, W, count)
@@ -148,7 +149,8 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
 
 
 cdef void pair_rows(float* p, Py_ssize_t W, Py_ssize_t rows) noexcept nogil:
-    # Rows 2k and 2k + 1 of p[rows][W] as row k of pairs, in place; after an odd last row, zeros.
+    # Interleave rows 2k and 2k + 1 of p[rows][W] to row k of pairs, in place. If `rows` is odd, zeros complete the last
+    # pair.
     cdef Py_ssize_t k, j
     cdef vf second
     for k in range((rows + 1) // 2):

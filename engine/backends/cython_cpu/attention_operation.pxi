@@ -1,30 +1,30 @@
-# Attention over a batch of sequences and their heads. Its unit of work, an item, is some queries of one head of one
-# sequence: as many as the kernel likes to take together, or fewer where that leaves too few items to go round. Threads
-# take items from a queue.
+# Compute attention over a batch of sequences and their heads. A work item is LARGE_SHARE queries of one head of one
+# sequence, because the queries of one call of the kernel share each block of keys. It is SMALL_SHARE queries if larger
+# items would be too few to keep all threads busy. Threads fetch items from a queue.
 
 cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
 cdef enum:
-    LARGE_SHARE = 256       # queries; multiples of every NR
+    LARGE_SHARE = 256       # queries of an item; both sizes are multiples of every NR
     SMALL_SHARE = 64
-    ITEMS = 8               # for each thread, that even out what they take
+    ITEMS = 8               # least number of large items for each thread, which balances the load
 
 cdef struct Heads:
     const KernelTable* table
-    Attention first         # head 0 of sequence 0; its options hold for all
+    Attention first         # head 0 of sequence 0; all heads have its options
     Py_ssize_t B
     Py_ssize_t H
     Py_ssize_t group        # query heads that share a key head
     Py_ssize_t T
     Py_ssize_t share        # queries of an item
-    Py_ssize_t q[2]         # floats from one sequence to the next, and from one head to the next; likewise below
+    Py_ssize_t q[2]         # strides in floats, of sequences and of heads; the same for k to mask
     Py_ssize_t k[2]
     Py_ssize_t v[2]
     Py_ssize_t out[2]
     Py_ssize_t bias[2]
     Py_ssize_t mask[2]
-    const long long* low    # [B], as are high and lengths: see AttentionCall
+    const long long* low    # [B], like high and lengths: see AttentionCall
     const long long* high
     const long long* lengths
     float* scratch
@@ -49,7 +49,8 @@ cdef void attend_item(const Heads* a, Py_ssize_t b, Py_ssize_t h, Py_ssize_t t, 
 
 
 cdef void attend_work(void* arg, int rank, int size) noexcept nogil:
-    # A head's last queries come first: where attention is causal they see most, and should not be started last.
+    # The last queries of a head come first. In causal attention they see the most keys, and if they were started last,
+    # the other threads would wait for them.
     cdef Heads* a = <Heads*>arg
     cdef Py_ssize_t shares = (a.T + a.share - 1) // a.share, items = a.B * a.H * shares, item = take_next(&a.next), head
     while item < items:

@@ -1,4 +1,5 @@
-# Tiles of bfloat16 weights, two steps of depth (a pair) at a time, and what they take; linear.pxi goes over them.
+# The parts of the bfloat16 GEMM: a tile's loop takes two steps of depth (a pair) at a time, rows are converted to
+# operands, and weights are packed. linear.pxi contains the loops over tiles.
 
 cdef extern from "bfloat16.h" nogil:
     ctypedef struct vp:
@@ -16,7 +17,8 @@ cdef extern from "bfloat16.h" nogil:
 
 cdef inline void add_half(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                           const char* b, const int half, vf* acc) noexcept nogil:
-    # The first or second of a pair of steps, or both where HALVES is 1: then operands are padded to whole pairs.
+    # Add the products of the first or of the second step of a pair. If HALVES is 1, one call adds both steps, and
+    # operands are padded to whole pairs.
     cdef vp w[NV]
     cdef vp x
     cdef int i, j
@@ -30,7 +32,7 @@ cdef inline void add_half(const int mr, const int nv, const char* low, const cha
 
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                       Py_ssize_t operands_stride, RowRange* ranges) noexcept nogil:
-    # Rows rounded to bfloat16, padded to VL with zeros.
+    # Round M rows of x to bfloat16, and pad them to VL with zeros.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef operand* out = <operand*>operands
     for row in range(M):
@@ -57,8 +59,8 @@ cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t c
 
 
 cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # As fma_rounds, of products of bfloat16 where there is an instruction for them. Sums serve as weights, so that no two
-    # products are the same to the compiler.
+    # Run n rounds as fma_rounds does, with bfloat16 products if the CPU has an instruction for them. Sums serve as
+    # weights, so that the compiler cannot merge products.
     cdef vf acc[MR * NV]
     cdef operand ones[2]
     cdef vp x

@@ -9,8 +9,8 @@
  *   portable      4    plain C: slow, but with AVX512-VNNI's layout, so that `wide` tests that layout
  *
  * Where DOT is 8, four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16. The sums cannot overflow,
- * because the weights are rounded so (engine/groups.py) that the sum of same-sign weights of such a group is at most
- * 128, and 255 * 128 < 2^15.
+ * because the weights are rounded so (engine/groups.py) that the sum of same-sign weights of such an int8 group is at
+ * most 128, and 255 * 128 < 2^15.
  *
  * A tile's loop (depth.pxi) is unrolled DOT_STEPS times, each time for DOT steps of depth. With five instructions for a
  * product, one step is long enough.

@@ -1,5 +1,5 @@
-# Functions of one vector: exp2 and the activations. Polynomials are in x^2 over pairs of coefficients (c0 + c1 x): a chain of half
-# the length, because latency is what bounds them.
+# Functions of one vector: exp2 and the activations. Polynomials are evaluated in x^2 over pairs of coefficients
+# (c0 + c1 x). The chain of dependent operations then has half the length, and its latency limits the speed.
 
 
 cdef inline vf pair(float c0, float c1, vf x) noexcept nogil:
@@ -8,7 +8,7 @@ cdef inline vf pair(float c0, float c1, vf x) noexcept nogil:
 
 cdef inline vf v_exp2_bounded(vf x) noexcept nogil:
     # 2^x = 2^n 2^r with n = round(x), |r| <= 1/2, and a degree-5 minimax polynomial for 2^r: within 2.6 ulp.
-    # For -126 <= x <= 127. Adding 1.5*2^23 rounds to an integer, which is then found in the low bits.
+    # This is valid for -126 <= x <= 127. Adding 1.5*2^23 rounds x to an integer, which the low bits then hold.
     cdef vf magic = v_set1(12582912.0)
     cdef vf z = v_add(x, magic)
     cdef vf r = v_sub(x, v_sub(z, magic))
@@ -20,14 +20,14 @@ cdef inline vf v_exp2_bounded(vf x) noexcept nogil:
 
 
 cdef inline vf v_exp2(vf x) noexcept nogil:
-    # For x <= 127; below -126 the result is 2^-126. NaN passes through v_max, being its second operand.
+    # This is valid for x <= 127; below -126 the result is 2^-126. NaN passes through v_max as its second operand.
     return v_exp2_bounded(v_max(v_set1(-126.0), x))
 
 
 cdef inline vf v_gelu(vf x) noexcept nogil:
     # x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, with Phi the normal distribution function (Hendrycks and Gimpel,
     # arXiv 1606.08415, eq. 1). log2 Phi(-a) is smooth: a degree-9 polynomial on [0, 8], fitted with the weight
-    # a Phi(-a), leaves an absolute error below 2.1e-9; what remains is float32's rounding.
+    # a Phi(-a), leaves an absolute error below 2.1e-9; the other errors are float32's roundings.
     cdef vf t = v_min(v_set1(8.0), v_abs(x))
     cdef vf t2 = v_mul(t, t)
     cdef vf p = pair(<float>-7.6134697e-6, <float>3.8151214e-7, t)
@@ -39,7 +39,7 @@ cdef inline vf v_gelu(vf x) noexcept nogil:
 
 
 cdef inline vf v_swish(vf x, vf y) noexcept nogil:
-    # x / (1 + 2^y), for y that grows as x falls: from y = 126 on it is below |x| 2^-126, and 0 here.
+    # x / (1 + 2^y), where y grows as x falls. From y = 126 on, the exact value is below |x| 2^-126, and this returns 0.
     return v_select(v_less(v_set1(126.0), y), v_set1(0.0), v_div(x, v_add(v_set1(1.0), v_exp2(y))))
 
 

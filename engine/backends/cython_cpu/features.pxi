@@ -1,4 +1,4 @@
-# What this CPU can run.
+# Find out which instruction sets this CPU can run.
 
 cdef extern from *:
     """

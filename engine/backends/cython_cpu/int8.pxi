@@ -1,9 +1,10 @@
-# The product in 8-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
+# Compute the GEMM in 8-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
 #
-# Weights have a scale for each column of the result, w = scale[j] * integer (Jacob et al., arXiv 1712.05877); rows of a
-# are turned into codes from 0 to 255 as they come, each row over its own range (Yao et al., arXiv 2206.01861):
+# Weights have a quantization scale for each column of the result, w = scale[j] * integer (Jacob et al., arXiv
+# 1712.05877). Rows of a are quantized during the pass to codes from 0 to 255, each row over its own range (Yao et al.,
+# arXiv 2206.01861):
 #   a[i,k] = low_i + step_i * code[i,k],   so   y[i,j] = scale[j] * (step_i * sum_k code w + low_i * sum_k w) + bias[j].
-# Sums of integers are exact, so a result's bits depend on its row alone.
+# Sums of integers are exact, so the bits of a result depend on its row alone.
 
 cdef extern from "dot.h" nogil:
     ctypedef struct vd:
@@ -26,7 +27,7 @@ cdef extern from "dot.h" nogil:
 
 cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                    Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil:
-    # A row that holds NaN or infinity gets the step NaN, which makes NaN of all its results.
+    # Convert M rows of x to codes. A row that holds NaN or infinity gets the step NaN, which makes all its results NaN.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef int tail = <int>(K % VL)
     cdef vf least, most, probe, value, low, inverse
@@ -74,7 +75,7 @@ cdef struct DotTile:
 
 cdef inline void add_dots(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                           const signed char* b, vd* acc) noexcept nogil:
-    # As add_products (depth.pxi), of DOT steps of depth.
+    # Add the products of DOT steps of depth; see add_products in depth.pxi.
     cdef vweights w[NV]
     cdef vcodes x
     cdef int i, j
@@ -154,7 +155,7 @@ cdef void dot_any(int mr, int nv, const DotTile* t) noexcept nogil:
 
 cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, const RowRange* ranges, Py_ssize_t M,
                       const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    # The depth is not cut: a panel's slice of 3072 integers is as large as one of 768 floats.
+    # The depth is not divided into K blocks: a panel of 3072 int8 rows is as large as a K block of 768 float32 rows.
     cdef Py_ssize_t tiles = (M + DOT_MR - 1) // DOT_MR, depth = (y.K + DOT - 1) // DOT, p, i, row, next_row, column
     cdef int j, nv
     cdef DotTile t
@@ -202,8 +203,8 @@ memset(ONES, 1, sizeof(ONES))
 
 
 cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
-    # As fma_rounds, of DOT products a lane; returns integer operations. Codes are read at changing places, so that no two
-    # products are the same to the compiler.
+    # Run n rounds as fma_rounds does, with DOT products in each lane, and return their integer operations. Codes are
+    # read from changing addresses, so that the compiler cannot merge products.
     cdef vd acc[DOT_MR * NV]
     cdef vweights w[NV]
     cdef vcodes x

@@ -1,5 +1,5 @@
-# The kernel table as Python sees it, for the packing of weights, for tests and for benchmarks. Arguments are trusted: the
-# caller answers for their sizes.
+# The kernel table for Python: it serves to pack weights, in tests and in benchmarks. Arguments are not checked: the
+# caller ensures that their sizes fit.
 
 from engine.precision import COMPUTED, PRECISIONS       # the names, in the order of enum Storage
 
@@ -152,8 +152,8 @@ cdef struct Probe:
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil
     Py_ssize_t n
-    const float* x          # what to read; NULL: do rounds
-    double total            # added up under a lock
+    const float* x          # the floats to read; NULL to run rounds
+    double total            # the sum of all threads, added up under a lock
 
 
 cdef extern from *:

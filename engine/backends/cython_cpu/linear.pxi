@@ -1,10 +1,11 @@
-# The packed matrix product: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), its weights in float32, or
-# in bfloat16 and pairs of successive k (bfloat16.h).
+# Compute the GEMM y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]) from packed panels. Weights are
+# float32, or bfloat16 in pairs of successive k (bfloat16.h).
 
 cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
                                  const float* residual, const Output* out, Py_ssize_t panel,
                                  Py_ssize_t last) noexcept nogil:
-    # Loops, outermost first: slices of K; panels, whose slice stays in cache; tiles of rows of nearly equal height.
+    # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
+    # equal height.
     cdef Py_ssize_t step = 2 if kind == PAIRS else 1, a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
     cdef Py_ssize_t w_size = sizeof(float) // step, deepest = step * KC, K = (y.K + step - 1) // step * step
     cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR

@@ -1,4 +1,4 @@
-"""Single operations on NumPy arrays, on one kernel table: see `engine.backends.functional.Ops`."""
+"""Run single operations on NumPy arrays with one kernel table; see `engine.backends.functional.Ops`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from .panels import ACTIVATIONS
 
 
 class NativeOps:
-    """The operations on up to `threads` threads. Arguments are float32; they are copied only where a kernel must."""
+    """The operations, on up to `threads` threads.
+
+    Arguments are float32. An argument is copied only if the kernels cannot read its layout.
+    """
 
     def __init__(self, kernels: Kernels, threads: int):
         self._kernels = kernels
         self._threads = threads
 
     def attention(self, call: AttentionCall) -> np.ndarray:
-        """softmax(scores) v: [B,H,T,e]; a query that sees no key gets zeros."""
+        """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""
         B, H, T, d = call.q.shape
         S, e = call.v.shape[2:]
         out = np.empty((B, H, T, e), np.float32)
@@ -37,11 +40,11 @@ class NativeOps:
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        """activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]: [M,N]. Every call packs the weights."""
+        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]. Every call packs the weights."""
         (M, K), N = x.shape, len(weight)
         if K == 0:
             return self.linear(np.zeros((M, 1), np.float32), np.zeros((N, 1), np.float32), bias, activation, residual)
-        if activation and residual is not None:     # a tile adds the residual before its activation
+        if activation and residual is not None:     # the kernel adds the residual before the activation
             return self.linear(x, weight, bias, activation, None) + residual
         padding = -N % self._kernels.VL
         out = np.empty((M, N + padding), np.float32)
@@ -55,39 +58,39 @@ class NativeOps:
         return out[:, :N].copy() if padding else out
 
     def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
-        """LayerNorm over the last axis of x [M,D]."""
+        """Return LayerNorm over the last axis of x [M,D]."""
         out = np.empty(x.shape, np.float32)
         native.layer_norm(self._kernels, _norm(x.shape[1], weight, bias, eps), _unit_rows(x), out, self._threads)
         return out
 
     def rms_norm(self, x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
-        """RMSNorm over the last axis of x [M,D]."""
+        """Return RMSNorm over the last axis of x [M,D]."""
         out = np.empty(x.shape, np.float32)
         native.rms_norm(self._kernels, _norm(x.shape[1], weight, None, eps), _unit_rows(x), out, self._threads)
         return out
 
     def softmax(self, x: np.ndarray) -> np.ndarray:
-        """Softmax over the last axis of x [M,N]; -inf is excluded, a row of nothing else gives zeros."""
+        """Return the softmax over the last axis of x [M,N]; -inf becomes 0, also in a row of nothing but -inf."""
         out = np.empty(x.shape, np.float32)
         native.softmax(self._kernels, _unit_rows(x), out, self._threads)
         return out
 
     def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
-        """activation(x), any shape."""
+        """Return activation(x) for x of any shape."""
         out = np.empty(x.shape, np.float32)
         native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1), None,
                         self._threads)
         return out
 
     def gate(self, activation: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """activation(x) * y, x and y of the same shape."""
+        """Return activation(x) * y, where x and y have the same shape."""
         out = np.empty(x.shape, np.float32)
         native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1),
                         _contiguous(y).reshape(-1), self._threads)
         return out
 
     def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
-        """Rotary embedding of x [B,H,T,d]: the first r columns are turned by cos, sin [B,T,r/2] (strides may be 0)."""
+        """Return x [B,H,T,d] with its first r columns rotated by cos, sin [B,T,r/2], whose strides may be 0."""
         out = np.empty(x.shape, np.float32)
         cos, sin = _unit_rows(cos), _unit_rows(sin)
         if cos.strides != sin.strides:
@@ -110,10 +113,10 @@ def _whole_floats(x: np.ndarray) -> bool:
 
 
 def _padded(x: np.ndarray, padding: int) -> np.ndarray:
-    """x with so many zeros after its last axis."""
+    """Return x with `padding` zeros after the end of its last axis."""
     return _contiguous(np.concatenate([x, np.zeros((*x.shape[:-1], padding), np.float32)], axis=-1) if padding else x)
 
 
 def _unit_rows(x: np.ndarray) -> np.ndarray:
-    """x, or a copy of it where its entries are not whole floats apart, one in the last axis."""
+    """Return x, or a copy of it unless its strides are whole floats and the last stride is one float."""
     return x if x.strides[-1] == 4 and _whole_floats(x) else x.copy()

@@ -1,15 +1,15 @@
-# Single operations on arrays, on the threads of the pool; native_ops.py makes the operations of engine.ops from them.
-# Arguments are trusted: their shapes fit, and their last strides are one float. The bits of a result depend neither on the
-# number of threads nor on other rows.
+# Run single operations on arrays with the threads of the pool; native_ops.py makes the operations of engine.ops from
+# them. Arguments are not checked: the caller ensures that their shapes fit and that their last strides are one float.
+# The bits of a result depend neither on the number of threads nor on other rows.
 
 cdef enum:
-    GRAIN = 65536               # floats of a thread's share: waking a thread costs as much as some of them
-    PIECE = 4096                # floats of an elementwise operation that are copied, then changed in cache
+    GRAIN = 65536               # least floats of a thread's share; with fewer, waking the thread costs too much
+    PIECE = 4096                # floats that an elementwise operation copies, and then changes while they are in cache
     FMAS = 32                   # cost model: this many multiply-adds of a GEMM take as long as touching one float elsewhere
 
 
 cdef inline int team_of(int threads, Py_ssize_t units, Py_ssize_t floats) noexcept nogil:
-    # How many threads work on `floats` floats that can be shared out in `units` parts.
+    # Return how many threads share the work on `floats` floats, which can be divided into `units` parts.
     return <int>max(1, min(<Py_ssize_t>threads, min(units, floats // GRAIN)))
 
 
@@ -17,7 +17,7 @@ cdef inline int team_of(int threads, Py_ssize_t units, Py_ssize_t floats) noexce
 
 cdef struct Rows:
     const KernelTable* table
-    const Norm* norm            # not softmax's
+    const Norm* norm            # NULL for softmax
     const float* x
     float* out
     Py_ssize_t x_stride
@@ -77,7 +77,7 @@ def softmax(Kernels kernels, const float[:, :] x, float[:, :] out, int threads=1
     run_team(team_of(threads, rows.M, rows.M * rows.N), softmax_work, &rows)
 
 
-# Elements: activations, gated or not.
+# Elements: activations, with or without a gate.
 
 cdef struct Elements:
     const KernelTable* table
@@ -114,7 +114,7 @@ def activate(Kernels kernels, int activation, const float[::1] x, float[::1] out
 
 cdef struct Turn:
     const KernelTable* table
-    Rotary rotary               # of row (0, 0, 0)
+    Rotary rotary               # with the angles of row (0, 0, 0)
     const float* x
     float* out                  # [B,H,T,d]
     Py_ssize_t x_strides[3]
@@ -152,15 +152,16 @@ def rotate(Kernels kernels, const float[:, :, :, :] x, const float[:, :, :] cos,
     run_team(team_of(threads, r.rows, r.rows * r.rotary.d), rotate_work, &r)
 
 
-# The product of arrays, whose weights are packed for this one call. Each thread packs its share of the panels; then the
-# threads share out the rows. Few rows are not shared out: a thread multiplies all of them by each panel that it has packed.
+# The GEMM of two arrays, which packs the weights for this call alone. Each thread packs its share of the panels, waits
+# for the others, and computes its share of the rows. If there are few rows, they are not divided, and nobody waits:
+# each thread multiplies all rows by every panel that it has packed.
 
 cdef struct ArrayProduct:
     const KernelTable* table
     Linear y
     float* panels
     const float* weight         # [N,K]
-    Py_ssize_t N                # columns before they are padded
+    Py_ssize_t N                # columns before padding
     const float* x
     Py_ssize_t x_stride
     Py_ssize_t M

@@ -1,23 +1,23 @@
 # The kernel table: tile-level work on raw pointers, without Python, allocation or threads.
 #
 # Letters: M rows (tokens), N columns (output features), K depth; T queries, S keys, d head width, D model width.
-# A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last one is as wide as the rest of the columns.
+# A panel is NR consecutive columns of a weight matrix, stored [K][NR]; the last panel has the columns that remain.
 # N is padded to a multiple of VL with zero weights and biases, so that kernels have no column tails.
 
 cdef enum Activation:
     IDENTITY
     GELU        # x * Phi(x), exact (erf) form
-    GELU_TANH   # tanh approximation of it
+    GELU_TANH   # tanh approximation of GELU
     RELU
     SILU        # x / (1 + e^-x)
 
 cdef struct Linear:
-    # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the layout of the panels is that of the product that packed them
+    # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the Product that packed the panels determines their layout
     const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
                                 # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT
     const float* bias           # [N]
-    const float* scale          # [N], of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
-    const float* sums           # [N], the sum of each column's integers; NULL otherwise
+    const float* scale          # [N], quantization scales of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
+    const float* sums           # [N], the sum of the integers of each column of int8 weights; NULL otherwise
     Py_ssize_t N                # padded to VL
     Py_ssize_t K
     int activation
@@ -35,19 +35,19 @@ cdef struct Output:
     Py_ssize_t width            # multiple of VL
     Py_ssize_t block
 
-# A user's change to a block of scores, in place: element (j, i) at scores[j*stride + i], n of them in each of `keys`
-# rows, is the score of query `query + i` with key `key + j`. `captured` is whatever the function needs besides.
+# A user's function that changes a block of scores in place. The block has `keys` rows of n scores. Element (j, i), at
+# scores[j*stride + i], is the score of query `query + i` with key `key + j`. `captured` points to the function's data.
 ctypedef void (*ScoreMod)(float* scores, Py_ssize_t stride, Py_ssize_t b, Py_ssize_t h, Py_ssize_t query, Py_ssize_t n,
                           Py_ssize_t key, Py_ssize_t keys, const void* captured) noexcept nogil
 
 cdef struct Attention:
     # out[T,e] = softmax(scores) v[S,e], one head of one sequence;
-    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale) + bias), where band and mask let the query see the key
+    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale) + bias), for keys that band and mask let the query see
     const float* q
     const float* k
     const float* v
     float* out
-    Py_ssize_t q_stride         # floats from one row to the next, likewise below
+    Py_ssize_t q_stride         # floats from one row to the next; the same for k, v and out
     Py_ssize_t k_stride
     Py_ssize_t v_stride
     Py_ssize_t out_stride
@@ -60,12 +60,12 @@ cdef struct Attention:
     const float* bias           # element (t, s) at bias[t*bias_t + s*bias_s]; NULL: none
     Py_ssize_t bias_t
     Py_ssize_t bias_s
-    const unsigned char* mask   # likewise; 0 hides the key from the query
+    const unsigned char* mask   # element (t, s) at mask[t*mask_t + s*mask_s], 0 to hide the key; NULL: none
     Py_ssize_t mask_t
     Py_ssize_t mask_s
     ScoreMod score_mod          # NULL: none
     const void* captured
-    Py_ssize_t b                # what it is told: the sequence, the head, and the index of the row at q
+    Py_ssize_t b                # arguments of score_mod: the sequence, the head, and the index of the query at q
     Py_ssize_t h
     Py_ssize_t query
     float scale
@@ -93,7 +93,7 @@ cdef struct EmbeddingTable:
 
 cdef struct Embedding:
     # row i: word[ids[i]] + position[position_ids[i]] + type[type_ids[i]]; a NULL table adds nothing
-    const EmbeddingTable* word  # [V,D], or [M,D] with ids NULL: row i as it is
+    const EmbeddingTable* word  # [V,D]; if ids is NULL, [M,D], of which row i is used as it is
     const EmbeddingTable* position  # [P,D]
     const EmbeddingTable* type  # [Y,D]
     const int* ids
@@ -108,24 +108,24 @@ cdef struct Norm:
     float eps
 
 cdef struct Product:
-    # Everything that one precision needs. A function that these kernels lack is NULL.
-    const char* name            # states the precision, and the product where a precision has several
+    # The functions and sizes of one precision. A function that these kernels lack is NULL.
+    const char* name            # the precision, or the kind of product where a precision has several kinds
     int depth_step              # K of a panel is padded to a multiple of it
-    int operand_bytes           # of one number in a row that `multiply` takes
-    # Columns [column, column + n) of the panels and of sums, from w[n,K] in the precision's own type. The caller zeroes
-    # both before; column and n are multiples of VL, except for the last n.
+    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads
+    # Pack w[n,K], in the precision's own type, into columns [column, column + n) of the panels, and store the sums of
+    # these columns. The caller zeroes panels and sums before. column and n are multiples of VL, except for the last n.
     void (*pack)(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w, Py_ssize_t n) noexcept nogil
-    # M rows of x as operands, padded to VL; NULL where `multiply` takes float32 rows as they are.
+    # Convert M rows of x to operands, padded to VL. It is NULL if `multiply` reads float32 rows.
     void (*convert)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                     Py_ssize_t operands_stride, RowRange* ranges) noexcept nogil
-    # Panels [panel, last) of y for M rows of operands. ranges [M] are those of codes; residual, when not NULL, has the
-    # geometry of an out without blocks.
+    # Compute panels [panel, last) of y for M rows of operands. ranges [M] belong to rows of int8 codes. A residual that
+    # is not NULL has the geometry of an out without blocks.
     void (*multiply)(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
-    # Attention of models in this precision, and the floats of scratch that it needs.
+    # Compute attention for models in this precision; attention_scratch returns the number of floats of its scratch.
     Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
-    # Roofline: n rounds of independent products; returns their number of operations.
+    # Roofline: run n rounds of independent products, and return their number of operations.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum:
@@ -139,21 +139,21 @@ cdef struct KernelTable:
     Product products[PRECISIONS]    # by enum Storage
     void (*layer_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                        Py_ssize_t M) noexcept nogil
-    # x / sqrt(mean(x^2) + eps) * weight; the norm's bias is not read.
+    # out = x / sqrt(mean(x^2) + eps) * weight; the norm's bias is not read.
     void (*rms_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                      Py_ssize_t M) noexcept nogil
-    # Rows of N; -inf is excluded, and a row of nothing else gives zeros. May be in place.
+    # Compute the softmax of M rows of N numbers. -inf becomes 0, also in a row of nothing but -inf. out may be x.
     void (*softmax)(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
                     Py_ssize_t N) noexcept nogil
-    # May be in place.
+    # Rotate M rows; out may be x.
     void (*rotate)(const Rotary* rotary, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                    Py_ssize_t M) noexcept nogil
     void (*embed)(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                   Py_ssize_t out_stride) noexcept nogil
-    # In place.
+    # x[M,N] = activation(x[M,N]), in place.
     void (*activate)(int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
     # out[M,N] = activation(x[M,N]) * y[M,N], the gate of a gated feed-forward network; out may be x.
     void (*gate)(int activation, const float* x, Py_ssize_t x_stride, const float* y, Py_ssize_t y_stride, float* out,
                  Py_ssize_t out_stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil
-    # Roofline: the sum of n floats, a multiple of 4*VL.
+    # Roofline: return the sum of n floats, where n is a multiple of 4*VL.
     float (*read)(const float* x, Py_ssize_t n) noexcept nogil
