@@ -1,11 +1,11 @@
-"""The Numba backend: kernels compiled at the first use for the very CPU they run on, in the Cython backend's schedule.
+"""The Numba backend: kernels that are compiled at first use for the CPU they run on, in the Cython backend's schedule.
 
     table.py      the kernel table, filled      target.py               the CPU, and the shapes for it
-    compiling.py  annotations to C functions    pointers.py structs.py  C's, inside Numba functions
-    cache.py      machine code on disk          vector.py emit.py       the vectors of simd.h there, and in LLVM's terms
-    tile.py       the generator of register tiles           dot.py pairs.py         dot.h, bfloat16.h, likewise
+    compiling.py  annotations to C functions    pointers.py structs.py  C pointers and structs inside Numba functions
+    cache.py      machine code on disk          vector.py emit.py       simd.h: for Numba functions, and as LLVM IR
+    tile.py       generator of register tiles   dot.py pairs.py         dot.h and bfloat16.h, as LLVM IR
     linear.py bfloat16.py int8.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
-    roofline.py   the kernels, each told in the .pxi of the same name
+    roofline.py   the kernels; the .pxi file of the same name explains each
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..functional import Ops
 
 
 class NumbaBackend:
-    """See `engine.backends.Backend`."""
+    """Runs models on kernels that Numba compiles for this CPU; see `engine.backends.Backend`."""
 
     name = "numba"
 
     def unavailable(self) -> str | None:
-        """Why Numba's kernels cannot run here; None when they can."""
+        """Return why Numba's kernels cannot run here, or None when they can."""
         if missing := [name for name in ("numba", "tqdm") if find_spec(name) is None]:
             return f"{' and '.join(missing)} not found; {install_command('numba')}"
         try:
@@ -39,11 +39,11 @@ class NumbaBackend:
         return None
 
     def tuned(self) -> bool:
-        """True: LLVM compiles for the host."""
+        """Return True, because LLVM compiles for this CPU."""
         return True
 
     def describe(self) -> str:
-        """The CPU as LLVM names it, the vector, and Numba's version."""
+        """Describe the CPU, by LLVM's name for it, the length of a vector, and Numba's version."""
         import numba
 
         from . import target
@@ -61,7 +61,7 @@ class NumbaBackend:
         return CythonPlan(table.load(run.precision), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
-        """Single operations on these kernels."""
+        """Return the single operations, which run on these kernels."""
         from ..cython_cpu.native_ops import NativeOps
         from . import table
 

@@ -56,7 +56,7 @@ def cut(call: Attention, scratch: Floats) -> Scratch:
 
 @inline
 def cut_block(call: Attention, t: Size, i: Size, scratch: Floats) -> Block:
-    """Return query block i of the group that starts at query t."""
+    """Return query block i of the query group that starts at query t."""
     first = t + i * NR
     n = min(call.T - first, NR)
     queries = scratch + i * NR * (call.d + padded(call.e) + 2)

@@ -1,4 +1,4 @@
-"""The product with bfloat16 weights, its operands and its panels: see bfloat16.pxi, and linear.pxi for the loops."""
+"""Compute the GEMM with bfloat16 weights, convert operands, and pack panels; see bfloat16.pxi and linear.pxi."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ multiply_pairs = product(2, pairs_tile)
 
 def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                     panel: Size, last: Size) -> None:
-    """As linear, with bfloat16 weights; to_operands has converted the rows if there is an instruction for them."""
+    """Compute as `linear` does, with bfloat16 weights; `a` has been converted if the CPU has a bfloat16 instruction."""
     multiply_pairs(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
 
 
 @intrinsic
 def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
-    """VL operands to p, of the lanes of x."""
+    """Store the lanes of x to p as VL operands."""
     return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
 
 
 def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size,
                 ranges: Floats) -> None:
-    """Rows of x rounded to bfloat16, padded to VL with zeros."""
+    """Round M rows of x to bfloat16, and pad them to VL with zeros."""
     whole = K // VL * VL
     for _ in range(M):
         for i in range(0, whole, VL):
@@ -47,7 +47,7 @@ def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands,
 
 
 def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, n: Size) -> None:
-    """Columns [column, column + n) of the panels, from the rows of w[n,K]; the panels are zeros before."""
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
     K = (y.K + 1) // 2 * 2
     for i in range(n):
         c = column + i
@@ -60,7 +60,7 @@ def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, 
 
 @intrinsic
 def pair_loop(typing: Any, n: Any) -> Any:
-    """n rounds of MR*NV independent products of pairs, sums serving as weights; returns the sum of all."""
+    """Run n rounds of MR*NV independent products of pairs, with sums as weights, and return the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
@@ -70,10 +70,10 @@ def pair_loop(typing: Any, n: Any) -> Any:
 
 
 def _pair_rounds(n: Size, sink: Floats) -> Double:
-    """n rounds of independent products of pairs; returns their floating-point operations."""
+    """Run n rounds of independent products of pairs, and return their floating-point operations."""
     sink[0] = v_sum(pair_loop(n))
     return 4.0 * VL * MR * NV * n
 
 
 pair_rounds = _pair_rounds if HALVES == 1 else fma_rounds
-"""As fma_rounds, of products of bfloat16 where there is an instruction for them."""
+"""Runs rounds as `fma_rounds` does, with bfloat16 products if the CPU has an instruction for them."""

@@ -1,4 +1,4 @@
-"""Functions of one vector: exp2 and the activations. The polynomials and their bounds are those of elementwise.pxi."""
+"""Functions of one vector: exp2 and the activations. elementwise.pxi explains the polynomials and their bounds."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .vector import (
 )
 
 IDENTITY, GELU, GELU_TANH, RELU, SILU = range(5)
-"""As enum Activation in table.pxd."""
+"""The values of enum Activation in table.pxd."""
 
 
 @inline
 def pair(c0: float, c1: float, x: Vector) -> Vector:
-    """c0 + c1 x"""
+    """Return c0 + c1 x."""
     return v_fma(v_set1(c1), x, v_set1(c0))
 
 
 @inline
 def v_exp2_bounded(x: Vector) -> Vector:
-    """2^x for -126 <= x <= 127, within 2.6 ulp."""
+    """Return 2^x for -126 <= x <= 127, within 2.6 ulp."""
     magic = v_set1(12582912.0)
     z = v_add(x, magic)
     r = v_sub(x, v_sub(z, magic))
@@ -50,13 +50,13 @@ def v_exp2_bounded(x: Vector) -> Vector:
 
 @inline
 def v_exp2(x: Vector) -> Vector:
-    """2^x for x <= 127; below -126 it is 2^-126. NaN passes through v_max, being its second operand."""
+    """Return 2^x for x <= 127, and 2^-126 below -126. NaN passes through v_max as its second operand."""
     return v_exp2_bounded(v_max(v_set1(-126.0), x))
 
 
 @inline
 def v_gelu(x: Vector) -> Vector:
-    """x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, with a polynomial for log2 Phi(-a)."""
+    """Return x Phi(x) = max(x, 0) - a Phi(-a), a = |x|, with a polynomial for log2 Phi(-a)."""
     t = v_min(v_set1(8.0), v_abs(x))
     t2 = v_mul(t, t)
     p = pair(-7.6134697e-6, 3.8151214e-7, t)
@@ -69,26 +69,26 @@ def v_gelu(x: Vector) -> Vector:
 
 @inline
 def v_swish(x: Vector, y: Vector) -> Vector:
-    """x / (1 + 2^y), for y that grows as x falls: from y = 126 on it is below |x| 2^-126, and 0 here."""
+    """Return x / (1 + 2^y), where y grows as x falls; return 0 from y = 126 on, where it is below |x| 2^-126."""
     return v_select(v_less(v_set1(126.0), y), v_set1(0.0), v_div(x, v_add(v_set1(1.0), v_exp2(y))))
 
 
 @inline
 def v_gelu_tanh(x: Vector) -> Vector:
-    """x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)"""
+    """Return x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     cubic = v_fma(v_mul(v_mul(x, x), x), v_set1(0.044715), x)
     return v_swish(x, v_mul(cubic, v_set1(-2.3022082)))
 
 
 @inline
 def v_silu(x: Vector) -> Vector:
-    """x / (1 + e^-x)"""
+    """Return x / (1 + e^-x)."""
     return v_swish(x, v_mul(x, v_set1(-1.4426950408889634)))
 
 
 @inline
 def v_activate(activation: Int, x: Vector) -> Vector:
-    """activation(x)"""
+    """Return activation(x)."""
     if activation == GELU:
         return v_gelu(x)
     if activation == GELU_TANH:
@@ -102,7 +102,7 @@ def v_activate(activation: Int, x: Vector) -> Vector:
 
 @inline
 def activate_as(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
-    """activate, for an activation known at compile time."""
+    """Compute x = activation(x) in place, for an activation that is known at compile time."""
     tail = N % VL
     for row in range(M):
         now = x + row * stride
@@ -114,7 +114,7 @@ def activate_as(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> N
 
 @helper
 def activate_rows(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
-    """x[M,N] = activation(x[M,N]), in place"""
+    """Compute x[M,N] = activation(x[M,N]) in place; kernels call this."""
     if activation == GELU:
         activate_as(GELU, x, stride, M, N)
     elif activation == GELU_TANH:
@@ -126,14 +126,14 @@ def activate_rows(activation: Int, x: Floats, stride: Size, M: Size, N: Size) ->
 
 
 def activate(activation: Int, x: Floats, stride: Size, M: Size, N: Size) -> None:
-    """x[M,N] = activation(x[M,N]), in place"""
+    """Compute x[M,N] = activation(x[M,N]) in place; the kernel table holds this."""
     activate_rows(activation, x, stride, M, N)
 
 
 @inline
 def gate_as(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, out: Floats, out_stride: Size,
             M: Size, N: Size) -> None:
-    """gate, for an activation known at compile time."""
+    """Compute out = activation(x) y, for an activation that is known at compile time."""
     for row in range(M):
         for i in range(0, N, VL):
             n = min(N - i, VL)
@@ -143,7 +143,7 @@ def gate_as(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Siz
 
 def gate(activation: Int, x: Floats, x_stride: Size, y: Floats, y_stride: Size, out: Floats, out_stride: Size, M: Size,
          N: Size) -> None:
-    """out[M,N] = activation(x[M,N]) y[M,N]; out may be x"""
+    """Compute out[M,N] = activation(x[M,N]) y[M,N]; out may be x."""
     if activation == GELU:
         gate_as(GELU, x, x_stride, y, y_stride, out, out_stride, M, N)
     elif activation == GELU_TANH:

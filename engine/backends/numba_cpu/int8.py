@@ -1,4 +1,4 @@
-"""The product in 8-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi."""
+"""Compute the GEMM in 8-bit integers, y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from .vector import (
 
 @intrinsic
 def store_codes(typing: Any, p: Pointer, x: Any) -> Any:
-    """VL codes to p, the nearest integers to x."""
+    """Store VL codes to p: the integers nearest to the lanes of x."""
     return types.void(p, x), lambda context, b, sig, args: dot.store_codes(b, *args)
 
 
 @inline
 def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
-    """VL entries of a row of K from i on, and beyond its end those of `rest`."""
+    """Return VL entries of a row of K from entry i on; beyond the end of the row, return the entries of `rest`."""
     if i + VL <= K:
         return v_load(x + i)
     return v_select(v_less(v_iota(), v_set1(K - i)), v_loadn(x + i, K - i), rest)
 
 
 def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, ranges: Floats) -> None:
-    """Codes of rows of x, each over its own range (low, step). A row that is not finite gets the step NaN."""
+    """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN."""
     for row in range(M):
         least = v_set1(x[0])
         most, probe = least, v_set1(0.0)
@@ -74,7 +74,10 @@ def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_str
 
 def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                 panel: Size, last: Size) -> None:
-    """Panels, outermost, then tiles of rows of nearly equal height; the depth is not cut."""
+    """Compute panels [panel, last) of y for M rows of codes.
+
+    The outer loop is over panels, the inner loop over tiles of rows of nearly equal height. The depth is not divided.
+    """
     tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT
     offsets = columns()
     ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)
@@ -99,7 +102,7 @@ def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: S
 
 
 def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
-    """Columns [column, column + n) of the panels, from the rows of w[n,K], and their sums; both are zeros before."""
+    """Pack the rows of w[n,K] into columns [column, column + n) of the zeroed panels, and store the sums of columns."""
     depth = (y.K + DOT - 1) // DOT
     for i in range(n):
         c = column + i
@@ -115,7 +118,7 @@ def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integ
 
 @intrinsic
 def dot_loop(typing: Any, n: Any) -> Any:
-    """n rounds of DOT_MR*NV independent dot products, sums serving as codes; returns the sum of all."""
+    """Run n rounds of DOT_MR*NV independent dot products, with sums as codes, and return the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         ones = ir.Constant(ir.ArrayType(BYTE, VL * DOT), [1] * (VL * DOT))
@@ -128,6 +131,6 @@ def dot_loop(typing: Any, n: Any) -> Any:
 
 
 def dot_rounds(n: Size, sink: Floats) -> Double:
-    """n rounds of independent dot products; returns their integer operations."""
+    """Run n rounds of independent dot products, and return their integer operations."""
     sink[0] = v_sum(dot_loop(n))
     return 2.0 * DOT * VL * DOT_MR * NV * n

@@ -1,4 +1,4 @@
-"""The packed matrix product: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see linear.pxi."""
+"""Compute the packed GEMM y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see linear.pxi."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .tile import columns, linear_tile
 
 
 def product(step: int, tile: Any) -> Any:
-    """The loops around a tile that takes `step` steps of depth at a time, of panels and rows `a` as it wants them.
+    """Return the loops of a GEMM around a tile that takes `step` steps of depth at a time.
 
-    Outermost first: slices of K; panels, whose slice stays in cache; tiles of rows of nearly equal height.
+    The types of the panels and of the rows `a` are the tile's. The loops, from the outermost: K blocks (slices);
+    panels, whose K block stays in cache; tiles of rows of nearly equal height.
     """
     deepest = step * KC
 
@@ -58,12 +59,12 @@ multiply_floats = product(1, linear_tile)
 
 def linear(y: Linear, a: Floats, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
            last: Size) -> None:
-    """Panels [panel, last) of y for M rows of a."""
+    """Compute panels [panel, last) of y for M rows of a."""
     multiply_floats(y, y.panels, a, a_stride, M, residual, out, panel, last)
 
 
 def pack(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats, n: Size) -> None:
-    """Columns [column, column + n) of the panels, from the rows of w[n,K]; the caller zeroes the panels before."""
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
     c = 0
     while c < n:
         first = (column + c) // NR * NR

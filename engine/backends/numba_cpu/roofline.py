@@ -1,4 +1,4 @@
-"""What the machine can do at most, in the engine's own vectors; see roofline.pxi."""
+"""Measure the machine's peak FLOP/s and memory bandwidth with the vectors of the kernels; see roofline.pxi."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .vector import fetch_near, v_add, v_load, v_set1, v_sum, vector
 
 def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant], step: Callable[[ir.Value], ir.Value],
               add: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-    """The sum of what n times `step` makes of each of the starting values, all of them in one loop; n is at least 1."""
+    """Apply `step` n times to each starting value, in one loop, and return the sum of the results; n is at least 1."""
     before, loop, after = b.block, b.append_basic_block(), b.append_basic_block()
     b.branch(loop)
     b.position_at_end(loop)
@@ -37,7 +37,7 @@ def in_rounds(b: ir.IRBuilder, n: ir.Value, starts: list[ir.Constant], step: Cal
 
 @intrinsic
 def fma_loop(typing: Any, n: Any) -> Any:
-    """n rounds of MR*NV independent FMAs, as many as a tile has; returns the sum of all."""
+    """Run n rounds of MR*NV independent FMAs, one for each accumulator of a tile, and return the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
         factor, summand = (ir.Constant(VF, [float(np.float32(x))] * VL) for x in (0.999, 1e-3))
@@ -48,13 +48,13 @@ def fma_loop(typing: Any, n: Any) -> Any:
 
 
 def fma_rounds(n: Size, sink: Floats) -> Double:
-    """n rounds of independent FMAs; returns their floating-point operations."""
+    """Run n rounds of independent FMAs, and return their floating-point operations."""
     sink[0] = v_sum(fma_loop(n))
     return 2.0 * VL * MR * NV * n
 
 
 def read(x: Floats, n: Size) -> Float:
-    """Sum of x[n], n a multiple of 4*VL, in four chains so that loads, not additions, are what it waits for."""
+    """Return the sum of x[n], n a multiple of 4*VL; with four sums the loop waits for loads, not additions."""
     a, b, c, d = v_set1(0.0), v_set1(0.0), v_set1(0.0), v_set1(0.0)
     for _ in range(n // (4 * VL)):
         fetch_near(x + AHEAD)

@@ -10,7 +10,7 @@ from numba import types
 from .pointers import Pointer, Struct
 from .target import HALVES
 
-# What annotations of kernels and of the fields below may say. To the type checker pointers and vectors are anything.
+# Names for annotations of kernels and of the fields below. For the type checker, pointers and vectors are Any.
 Floats: TypeAlias = Any
 Bytes: TypeAlias = Any
 Ints: TypeAlias = Any
@@ -34,14 +34,14 @@ NUMBA_TYPES: dict[str, types.Type] = {
 """The Numba type of each name in an annotation; `struct` adds those of pointers to structs."""
 
 _CTYPES: dict[str, Any] = {"Size": ctypes.c_ssize_t, "Int": ctypes.c_int, "Float": ctypes.c_float}
-"""Likewise for ctypes; everything else is a pointer."""
+"""The ctypes type of each name in an annotation; a name that is not here is a pointer."""
 
 LAYOUTS: dict[str, type[ctypes.Structure]] = {}
 """The structs by name, for ctypes."""
 
 
 def struct(cls: type) -> type:
-    """Give a class's annotations, in order, C's layout, and make its name mean a pointer to it in annotations."""
+    """Lay out a class's annotations as a C struct; in annotations its name then means a pointer to the struct."""
     name = cls.__name__
     fields = [(field, _CTYPES.get(kind, ctypes.c_void_p)) for field, kind in cls.__annotations__.items()]
     layout = LAYOUTS[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
@@ -117,21 +117,21 @@ class Keys(NamedTuple):
 
     first: Size
     last: Size
-    v: Floats           # rows from `first` on
-    tail: Floats        # their columns from e // NR * NR on, padded to VL, where e is not a multiple of it
+    v: Floats           # value vectors, beginning with the one of key `first`
+    tail: Floats        # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
 
 
 class Scratch(NamedTuple):
-    """What attention needs beside its blocks of queries."""
+    """The scratch of attention, except for its query blocks."""
 
     p: Floats           # [KEYS][W]
     tail: Floats        # [KEYS][NR]
     correction: Floats  # [W]
-    unused: Floats      # [W], where a maximum goes that nobody wants
+    unused: Floats      # [W], scratch space for a maximum that is not used
     bias: Floats        # [VL][VL]
     visible: Floats     # [VL][VL], a mask
     lanes: Bytes        # [VL]
-    finite: Bytes       # whether the values of the block of keys are: 0, 1, or 2: not looked at yet
+    finite: Bytes       # 1 if all values of the key block are finite, 0 if not, 2 if not checked yet
 
 
 @struct
@@ -183,7 +183,7 @@ class Product:
 
 
 class KernelTable(ctypes.Structure):
-    """The table itself, which no kernel reads."""
+    """The kernel table, for ctypes only, because no kernel reads it."""
 
     _fields_ = (
         ("isa", ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""The kernel table, filled with functions that Numba compiles for the very CPU it runs on, at the first use."""
+"""Fill the kernel table with functions that Numba compiles at first use, for the CPU that they run on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _CAPSULE = b"engine.KernelTable"
 
 
 class _Table:
-    """The table's memory, the machine code that it points to, and its face."""
+    """The memory of the table, the machine code that it points to, and the `Kernels` object that Python uses."""
 
     def __init__(self) -> None:
         self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
@@ -79,9 +79,9 @@ class _Table:
         self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
 
     def fill(self, precision: str) -> None:
-        """Compile what a precision needs, and float32, whose attention and products serve single operations."""
+        """Compile the functions of a precision, and also of float32, because single operations use them."""
         wanted = [name for name in ("float32", precision) if name not in self.filled]
-        if not wanted:      # every single operation asks
+        if not wanted:      # the usual case, because every single operation calls this
             return
         targets = [(self.memory, field, function) for field, function in KERNELS.items()]
         for name in wanted:
@@ -104,7 +104,7 @@ _lock = threading.Lock()
 
 
 def load(precision: str = "float32") -> Kernels:
-    """The table; the first call for a precision compiles its kernels, or loads them from the cache (cache.py)."""
+    """Return the table; the first call for a precision compiles its kernels or loads them from the cache (cache.py)."""
     with _lock:
         table = _table()
         table.fill(precision)
@@ -112,7 +112,7 @@ def load(precision: str = "float32") -> Kernels:
 
 
 def _progress(kernels: dict[str, Any]) -> Any:
-    """The items, behind a progress bar that shows itself when they take more than a second."""
+    """Return the items of `kernels` behind a progress bar, which appears if they take more than a second."""
     from tqdm import tqdm
 
     return tqdm(kernels.items(), "compiling kernels", delay=1, leave=False, unit="kernel")
