@@ -1,8 +1,8 @@
 """Divide a batch into passes of a few fixed shapes, so that a pass can be recorded once and replayed.
 
-A group holds whole sequences. Its number of tokens is rounded up to a bucket, of which there are eight for each power
-of two, and the number of entries of attention's work list to a power of two. The added tokens and entries belong to no
-sequence, and their results are never read. All integers of a pass lie in one array, which one copy uploads:
+A batch group holds whole sequences. Its number of tokens is rounded up to a bucket, of which there are eight for each
+power of two, and the number of entries of attention's work list to a power of two. The added tokens and entries belong
+to no sequence, and their results are never read. All integers of a pass lie in one array, which one copy uploads:
 
     |input_ids |position_ids |token_type_ids |cu_seqlens |tiles |
     |tokens    |tokens       |tokens         |tiles + 2  |2 tiles|

@@ -1,9 +1,9 @@
-"""A model on a GPU: weights uploaded once, and a forward pass over packed tokens that is recorded once for each shape.
+"""Run a model on a GPU: upload the weights once, and record a forward pass over packed tokens once for each shape.
 
-The residual stream, norms and softmax are float32; operands of products are in the plan's precision, and norms
-write them beside the float32 rows. For each group of sequences, its integers pass through pinned memory, the
-pass of its shape is replayed, and the token vectors come back through pinned memory. There are two such slots, so that
-one group is written down, or its result taken, while the other is under way.
+The residual stream, norms and softmax are float32. Operands of GEMMs are in the plan's precision, and a norm writes its
+result both as float32 rows and as operands. For each batch group, the plan copies the integers to the device through
+pinned memory, replays the pass of the group's shape, and copies the token vectors back through pinned memory. There are
+two such slots of pinned memory, so that the CPU fills or empties one of them while the GPU works on the other group.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .weights import upload_weights
 from .workspace import Rows, Slot, Workspace
 
 RECORDINGS = 128
-"""Most passes that a plan keeps; beyond, the one that was not used for longest goes."""
+"""Largest number of recorded passes that a plan keeps; beyond it, the least recently used pass is dropped."""
 
 _embedding_kernel, _norm_kernel, _pooling_kernel = (
     cache(make) for make in (embedding.embedding_kernel, norm.layer_norm_kernel, pooling.pooling_kernel))
 
 
 class CudaPlan:
-    """See `engine.backends.PoolingPlan`. It may be called from any thread; the plans of one device take turns."""
+    """See `engine.backends.PoolingPlan`. Any thread may call the plan; the plans of one device take turns."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
                  choose: Callable[[Device, Program, str], Products] = choose_products):
@@ -57,7 +57,7 @@ class CudaPlan:
         self._recordings: OrderedDict[Shape, Callable[[], None]] = OrderedDict()
 
     def forward(self, batch: Batch) -> np.ndarray:
-        """Token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`."""
+        """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`."""
         out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
             for slot, group, _ in self._passes(batch):
@@ -67,7 +67,7 @@ class CudaPlan:
         return out
 
     def forward_on_device(self, batch: Batch) -> Any:
-        """As `forward`, with the vectors left on the device: a `device.SharedArray`."""
+        """Return the token vectors as a `device.SharedArray`, which stays on the device; raises as `forward` does."""
         with self._device.turn:
             self._device.activate()
             out = self._device.allocate((batch.tokens, self._result.shape[1]), np.float32)
@@ -77,7 +77,7 @@ class CudaPlan:
         return self._device.share(out)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-        """One vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.PoolingPlan` says.
+        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.PoolingPlan` describes.
 
         Every mode runs on the device; only the results are copied from it. Raises `InputError` as `forward` does, and
         for an unknown mode.
@@ -102,7 +102,7 @@ class CudaPlan:
         return out.reshape(batch.sequences, len(modes) * D)
 
     def _passes(self, batch: Batch) -> Iterator[tuple[Slot, Group, Shape]]:
-        """Queue each group's pass; its result is in the workspace until the next one is asked for."""
+        """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
         self._device.activate()
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
@@ -115,7 +115,7 @@ class CudaPlan:
             yield slot, group, shape
 
     def _run(self, shape: Shape) -> None:
-        """Queue a pass, recording it when its shape is new."""
+        """Queue a pass, and record it if its shape is new."""
         if shape in self._recordings:
             self._recordings.move_to_end(shape)
             self._recordings[shape]()
@@ -125,7 +125,7 @@ class CudaPlan:
             self._recordings.popitem(last=False)
 
     def _launch(self, shape: Shape) -> None:
-        """Queue all launches of a pass: those of the program's operations, in order."""
+        """Queue all launches of a pass, in the order of the program's operations."""
         products, work = self._products, self._workspace.rows(shape)
         for operation in self._operations:
             match operation:

@@ -40,7 +40,7 @@ class Products(Protocol):
         """Return the number of queries per entry of attention's work list, for sequences of up to `longest` tokens."""
 
     def linear(self, x: Any, weights: Affine, out: Any, activation: str | None = None, residual: Any = None) -> None:
-        """Compute out = activation(x W^T + bias), or x W^T + bias + residual; then out and residual are float32."""
+        """Compute out = activation(x W^T + bias), or out = x W^T + bias + residual with float32 out and residual."""
 
     def attention(self, qkv: Any, out: Any, heads: int, scale: float, cu_seqlens: Any, tiles: Any,
                   tile_rows: int) -> None:

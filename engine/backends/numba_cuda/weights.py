@@ -1,4 +1,4 @@
-"""A program's weights on the device, laid out once for the kernels."""
+"""Upload a program's weights to the device, laid out once for the kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .support import buffers_of
 
 @dataclass(frozen=True)
 class Affine:
-    """A weight and a bias: of linear maps [M,K] in the operands' dtype and float32 [M]; of a norm float32 [D] each."""
+    """A weight and a bias: of a linear map [M,K] in the operands' dtype and float32 [M], of a norm float32 [D] each."""
 
     weight: Any
     bias: Any
@@ -24,10 +24,13 @@ class Affine:
 
 @dataclass(frozen=True)
 class Weights:
-    """What the operations of a program read. Absent biases are zeros; None stands for what an Embed lacks."""
+    """The weights that the operations of a program read.
+
+    An absent bias is zeros. The entry None is a dummy for a table or a norm that the embeddings lack.
+    """
 
     linears: dict[tuple[Part, ...], Affine]
-    """The parts of a Linear as one linear map, whose results lie side by side."""
+    """The parts of each Linear, joined to one linear map whose results lie side by side."""
     norms: dict[Norm | None, Affine]
     tables: dict[Table | None, Any]
     """float32 [V,D], [P,D] and [Y,D]."""
@@ -36,7 +39,7 @@ class Weights:
 def upload_weights(
     device: Device, program: Program, weights: Mapping[str, np.ndarray], convert: Callable[[np.ndarray], np.ndarray]
 ) -> Weights:
-    """Copy everything to the device; `convert` takes the float32 weight of a linear map to the operands' dtype."""
+    """Copy all weights to the device; `convert` converts the float32 weight of a linear map to the operands' dtype."""
 
     def bias(name: str | None, width: int) -> np.ndarray:
         return np.zeros(width, np.float32) if name is None else widen(weights, name)

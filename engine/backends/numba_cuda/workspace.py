@@ -1,4 +1,4 @@
-"""The memory of a plan: what the passes work in on the device, and what they come from and go to on the host."""
+"""The memory of a plan: arrays on the device for the passes, and pinned memory on the host for input and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .support import FLOAT32, OPERAND, buffers_of, forms
 
 @dataclass(frozen=True)
 class Rows:
-    """The arrays of one pass, as many rows as its shape has."""
+    """The arrays of one pass, with as many rows as its shape has tokens."""
 
     ids: Any
     positions: Any
@@ -25,9 +25,9 @@ class Rows:
     cu_seqlens: Any
     tiles: Any
     embeds: Any
-    """float32 [N, D], or None where the pass starts from ids."""
+    """float32 [N, D], or None if the pass starts from ids."""
     arrays: dict[tuple[str, str], Any]
-    """The array of a form and a name: float32, or the operands' dtype. In float32 both forms are one array."""
+    """An array for each (form, buffer): float32 or the operands' dtype. In a float32 plan both forms are one array."""
     dummy: Any
 
     def both(self, name: str) -> tuple[Any, Any]:
@@ -60,7 +60,7 @@ class Workspace:
 
     @cached_property
     def embeds(self) -> Any:
-        """float32 [N, D], for `inputs_embeds`, which few models are given."""
+        """Return float32 [N, D] for `inputs_embeds`, allocated at first use because few callers pass them."""
         return self._device.allocate(self._embedded.shape, np.float32)
 
     def take(self, shape: Shape, staging: np.ndarray) -> None:
@@ -68,18 +68,18 @@ class Workspace:
         self._device.copy(self._integers[: shape.size], staging[: shape.size])
 
     def cu_seqlens(self, shape: Shape) -> Any:
-        """int32 [tiles + 2]: the sequences, empty ones left out, of the pass of that shape that was last taken."""
+        """Return int32 [tiles + 2]: cu_seqlens, without empty sequences, of the last pass, which has this shape."""
         return shape.views(self._integers)[3]
 
     def rows(self, shape: Shape) -> Rows:
-        """The arrays for a pass."""
+        """Return the arrays for a pass of this shape."""
         n = shape.tokens
         return Rows(*shape.views(self._integers), self.embeds[:n] if shape.embeds else None,
                     {key: array[:n] for key, array in self._arrays.items()}, self._dummy)
 
 
 class Slot:
-    """Pinned memory for a group on its way: its integers going in, its token vectors coming out."""
+    """Pinned memory for one batch group: its integers on the way to the device, its token vectors on the way back."""
 
     def __init__(self, device: Device, max_tokens: int, width: int):
         self._device = device
@@ -89,16 +89,16 @@ class Slot:
         self._done: Callable[[], None] | None = None
 
     def queued(self) -> None:
-        """All that reads `integers` has been queued."""
+        """Note that everything that reads `integers` has been queued."""
         self._done = self._device.mark()
 
     def fetch(self, vectors: Any, target: np.ndarray) -> None:
-        """Queue the copy of the first of some vectors [N, D] on the device, for `target` [n, D]."""
+        """Queue the copy of the first n vectors [N, D] from the device; `finish` writes them to `target` [n, D]."""
         self._device.copy(self._vectors[: len(target)], vectors[: len(target)])
         self._target, self._done = target, self._device.mark()
 
     def finish(self) -> None:
-        """Wait for what was queued, and hand over what was fetched."""
+        """Wait until the queued work is done, and write fetched vectors to their target."""
         if self._done is not None:
             self._done()
         if self._target is not None:
