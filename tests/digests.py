@@ -1,4 +1,4 @@
-"""Digests of forward passes: the exact bits that each instruction set gives, so that a refactoring cannot change them.
+"""Digests of forward passes: the exact bits that each instruction set gives, so that tests find any change.
 
 Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
 to write `golden/digests.json` anew, after a change that alters bits on purpose:
@@ -44,11 +44,12 @@ MODELS = {
 }
 
 BATCHES = ([1], [16], [64], [65], [200], [3, 0, 5, 64, 1, 1, 130], [70] * 4, [97, 96, 95, 94, 93])
-"""Lengths: by columns up to 64 tokens, by rows beyond, and in bundles where these keep all threads busy."""
+"""The lengths of sequences. Groups of up to 64 tokens run by columns, larger ones by rows, or as bundles if these keep
+all threads busy."""
 
 
 def hashed(seed, *shape):
-    """Floats in [-1, 1), the same on every machine: the upper 24 bits of splitmix64 of each index."""
+    """Return floats in [-1, 1), the same on every machine: the upper 24 bits of splitmix64 of each index."""
     x = np.arange(np.prod(shape), dtype=np.uint64) + np.uint64(seed << 32)
     with np.errstate(over="ignore"):
         x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -59,13 +60,13 @@ def hashed(seed, *shape):
 
 
 def weights_of(config):
-    """All parameters of a model; weights of norms lie around 1."""
+    """Return all parameters of a model; the weights of norms lie around 1."""
     return {name: hashed(seed, *shape) * np.float32(0.5) + np.float32(name.endswith("norm.weight"))
             for seed, (name, shape) in enumerate(expected_shapes(config).items(), 1)}
 
 
 def batch_of(config, lengths):
-    """Token ids and types for sequences of these lengths."""
+    """Return a batch of sequences of these lengths, with hashed token ids and token types."""
     N = sum(lengths)
     numbers = (hashed(1000 + N, 2, N) + 1) / 2
     return Batch(
@@ -78,7 +79,7 @@ def batch_of(config, lengths):
 
 
 def digest(kernels, model, precision, threads):
-    """The first 16 hexadecimal digits of SHA-256 over the outputs of all batches."""
+    """Return the first 16 hexadecimal digits of SHA-256 over the outputs of all batches."""
     config = MODELS[model]
     plan = CythonPlan(kernels, config, weights_of(config), RunConfig(threads, precision, 2048))
     sha = hashlib.sha256()

@@ -26,7 +26,7 @@ SHAPES = {
 
 
 def make_weights(config, seed=0):
-    """Return random weights for every parameter of a model; those of norms lie around 1."""
+    """Return random weights for every parameter of a model; the weights of norms lie around 1."""
     rng = np.random.default_rng(seed)
     weights = {name: rng.standard_normal(shape, dtype=np.float32) * np.float32(0.3)
                for name, shape in expected_shapes(config).items()}
@@ -50,7 +50,7 @@ def make_batch(config, lengths, seed=0):
 
 
 def make_plan(config, weights, threads=1, name=None, max_tokens=2048, precision="float32"):
-    """Return a plan on the compiled kernels of this name, by default those that the engine would choose."""
+    """Return a plan on the compiled kernels of this name, by default on the kernels that the engine chooses."""
     kernels = isa.load(name) if name else isa.chosen()
     return plan_module.CythonPlan(kernels, config, weights, RunConfig(threads, precision, max_tokens))
 

@@ -1,4 +1,4 @@
-"""The CPU backend's forward pass: right, and the same bits whatever the batch, the place in it and the threads."""
+"""The CPU backend's forward pass is accurate, and its bits depend neither on the batch nor on the threads."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_against_float64(name, shape, lengths):
 
 @pytest.fixture(scope="module")
 def plans():
-    """One plan per number of threads; those of more threads than CPUs are here to be right, not fast."""
+    """Return a plan for each number of threads; with more threads than CPUs a plan is slow, but must be right."""
     return {threads: make_plan(SMALL, WEIGHTS, threads, max_tokens=600) for threads in (1, 2, 3, 4)}
 
 
@@ -45,7 +45,7 @@ def test_bits_depend_on_the_sequence_alone(plans, lengths, seed):
 
 @pytest.mark.parametrize("name", isa.available())
 def test_bits_do_not_depend_on_the_schedule(name):
-    """Alone by columns, alone by rows, in a bundle: each way through the layers gives the same bits."""
+    """A sequence gives the same bits by columns, by rows and in a bundle."""
     batch = make_batch(SMALL, [40, 130])
     expected = make_plan(SMALL, WEIGHTS, 1, name).forward(batch)
     for threads in (2, 3, 4):
@@ -75,7 +75,7 @@ def test_nan_stays_in_its_sequence():
     assert np.isnan(out[4:13]).all()
     assert np.array_equal(out[:4], clean[:4])
     assert np.array_equal(out[13:], clean[13:])
-    assert np.array_equal(plan.forward(batch), clean), "nothing of it stays in the workspace"
+    assert np.array_equal(plan.forward(batch), clean), "NaN stays in the workspace"
 
 
 def test_empty_batches(plans):

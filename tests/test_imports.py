@@ -35,7 +35,7 @@ LEVELS = [
 ]
 """Modules and folders of the package, the lowest level first. Each imports from lower levels only, or from itself.
 
-A new module needs one line here, or its name in the set of a level that is there.
+Add a new module to the set of an existing level, or as a level of its own.
 """
 
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
@@ -49,13 +49,13 @@ BACKEND_IMPORTS = {
 """The other backends that each backend may import. All may import the modules directly in backends/."""
 
 KNOWN_EXCEPTIONS: set[tuple[str, str]] = set()
-"""Pairs of a backend and one that it imports against the rule. The aim is to have none."""
+"""Pairs (backend, imported backend) that break the rule. The aim is to have none."""
 
 
 def imported_names(path, root):
-    """Yield what a file imports, at its top or inside a function, as lists of the parts of a dotted name.
+    """Yield each import of a file, at its top or inside a function, as the list of the parts of a dotted name.
 
-    root: the folder of the package that the file is in. `from a.b import c` gives [a, b, c], also where c is no module.
+    root: the folder of the package that the file is in. `from a.b import c` gives [a, b, c], even if c is not a module.
     """
     package = [root.name, *path.relative_to(root).parent.parts]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -73,12 +73,12 @@ def modules_in(folder):
 
 
 def backend_of(name):
-    """Return which backend a dotted name is in, or None."""
+    """Return the backend that contains a dotted name, or None."""
     return name[2] if name[:2] == ["engine", "backends"] and len(name) > 2 and name[2] in BACKEND_IMPORTS else None
 
 
 def imports_between_backends():
-    """Return {(backend, other backend that it imports)}."""
+    """Return the set of pairs (backend, other backend that it imports)."""
     return {(backend, other)
             for backend in BACKEND_IMPORTS
             for path in (BACKENDS / backend).rglob("*.py")
@@ -87,8 +87,8 @@ def imports_between_backends():
 
 
 def test_levels_name_every_module_once_and_nothing_else():
-    assert sum(map(len, LEVELS)) == len(LEVEL), "a name stands in two levels"
-    assert set(LEVEL) == modules_in(PACKAGE), "LEVELS must name what is there"
+    assert sum(map(len, LEVELS)) == len(LEVEL), "a name is in two levels"
+    assert set(LEVEL) == modules_in(PACKAGE), "LEVELS must name the modules that exist, and no others"
 
 
 def test_imports_run_one_way():
@@ -104,15 +104,15 @@ def test_imports_run_one_way():
 
 def test_backends_import_only_the_backends_that_they_may():
     folders = {path.name for path in BACKENDS.iterdir() if (path / "__init__.py").exists()}
-    assert set(BACKEND_IMPORTS) == folders, "BACKEND_IMPORTS must name what is there"
+    assert set(BACKEND_IMPORTS) == folders, "BACKEND_IMPORTS must name the backends that exist, and no others"
     allowed = {(backend, other) for backend, others in BACKEND_IMPORTS.items() for other in others}
     found = imports_between_backends()
     assert found - allowed - KNOWN_EXCEPTIONS == set()
-    assert KNOWN_EXCEPTIONS - found == set(), "an exception is no longer needed: take it out of KNOWN_EXCEPTIONS"
+    assert KNOWN_EXCEPTIONS - found == set(), "an exception is no longer needed: remove it from KNOWN_EXCEPTIONS"
 
 
 def test_no_test_module_imports_another():
-    """What several test modules need lies in a module without tests, for example tests/plans.py."""
+    """Code that several test modules need belongs in a module without tests, for example tests/plans.py."""
     test_modules = {path.stem for path in TESTS.rglob("test_*.py")}
     wrong = [f"{path.relative_to(TESTS)} imports {'.'.join(name)}"
              for path in sorted(TESTS.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""The encoder in bfloat16 and in 8-bit integers: as its definition says, and the same bits whatever the batch."""
+"""The encoder in bfloat16 and int8 agrees with its definition, and its bits do not depend on the batch."""
 
 from dataclasses import replace
 
@@ -29,8 +29,9 @@ def mean_square(x):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("shape", ["awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep"])
 def test_as_defined(name, precision, shape):
-    # One layer: a number that float32 rounds to its other neighbour moves more of them in each layer above. One in some
-    # hundred does so, for 12 times the mean square of rounding; a rounding left out makes a quarter and more of it.
+    # The model has one layer, because differences grow from layer to layer. About one number in some hundred lies so
+    # close to the middle of two neighbours that the kernels round it to the other one, which costs 12 times the mean
+    # square of a rounding. A kernel that leaves out a rounding differs by at least a quarter of the mean square.
     config = replace(SHAPES[shape], num_layers=1)
     weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
