@@ -5,7 +5,7 @@
 cdef enum:
     GRAIN = 65536               # least floats of a thread's share; with fewer, waking the thread costs too much
     PIECE = 4096                # floats that an elementwise operation copies, and then changes while they are in cache
-    FMAS = 32                   # cost model: this many multiply-adds of a GEMM take as long as touching one float elsewhere
+    FMAS = 32                   # cost model: this many multiply-adds of a GEMM take as long as touching one other float
 
 
 cdef inline int team_of(int threads, Py_ssize_t units, Py_ssize_t floats) noexcept nogil:

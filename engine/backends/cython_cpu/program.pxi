@@ -5,7 +5,7 @@
 # each ATTEND ends a segment of instructions that work row by row. schedule.pxi divides the work between threads.
 
 cdef enum:
-    BLOCK = 64                  # rows that go through a segment together, so that their hidden rows stay in the L2 cache
+    BLOCK = 64                  # rows that go through a segment together; their hidden rows stay in the L2 cache
     PIECES = 4                  # pieces of an ATTEND for each thread of a team
     CALL_QUERIES = 1024         # queries of one call of attention; a multiple of attention's query group
     COLUMN_TOKENS = BLOCK       # a team splits columns for up to this many tokens, in the first thread's block of rows

@@ -3,10 +3,10 @@
 #   bundles      Many tokens. Each thread takes batch groups from a queue, largest first, as a team of one, without
 #                barriers.
 #   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
-#                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a shared
-#                machine are seldom equally fast.
-#   by columns   Few tokens. All threads form one team and split the panels of every product, so that one core alone reads
-#                each weight. Instructions state where the team has to meet.
+#                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a
+#                shared machine are seldom equally fast.
+#   by columns   Few tokens. All threads form one team and split the panels of every product, so that one core alone
+#                reads each weight. Instructions state where the team has to meet.
 #
 # No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
 

@@ -31,7 +31,7 @@ NUMBA_TYPES: dict[str, types.Type] = {
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "Double": types.float64, "None": types.void,
 }
-"""The Numba type of each name in an annotation; `struct` adds those of pointers to structs."""
+"""The Numba type of each name in an annotation; `struct` adds the pointers to structs."""
 
 _CTYPES: dict[str, Any] = {"Size": ctypes.c_ssize_t, "Int": ctypes.c_int, "Float": ctypes.c_float}
 """The ctypes type of each name in an annotation; a name that is not here is a pointer."""
