@@ -15,7 +15,7 @@ from engine.model import load_model, save_model
 from engine.weights.files import FormatError, parse_json
 
 from .limited import outcome
-from .test_model import NEW, by_hand, document, st_folder
+from .model_files import NEW, by_hand, document, st_folder
 from .tiny_models import hf_folder, random_model, write_json
 
 LARGE_JSON = {

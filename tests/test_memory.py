@@ -18,7 +18,7 @@ from engine.weights.files import release_pages
 
 from .damage import owner
 from .limited import outcome
-from .test_model import same
+from .model_files import same
 from .tiny_models import hf_folder, random_model
 
 

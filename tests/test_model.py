@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from mmap import mmap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,26 +15,15 @@ from hypothesis import strategies as st
 from engine import model as model_module
 from engine.config import TextConfig
 from engine.errors import UnsupportedError, WeightsError
-from engine.model import FORMAT, VERSION, Model, load_model, save_model
+from engine.model import FORMAT, load_model, save_model
 from engine.parameters import matrices
 from engine.quantize import convert_model
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 from engine.weights.npz import write_npz
 
 from .damage import LITTLE, mangled, owner, peak_of
+from .model_files import NEW, OLD, TEXT, TOKENIZER, by_hand, document, same, st_folder
 from .tiny_models import CONFIGS, hf_folder, hf_tensors, random_model, safetensors, write_json
-
-TOKENIZER = '{"version": "1.0", "model": {"vocab": {"ä": 0}}}'.encode()
-TEXT = TextConfig(TOKENIZER, max_seq_length=9, pooling=("cls", "mean"), normalize=True, include_prompt=False,
-                  lower_case=True, prompts={"query": "q: ", "passage": ""}, default_prompt_name="query")
-
-
-def same(one: Model, other: Model) -> bool:
-    def contents(model: Model) -> dict[str, Any]:
-        return {name: (array.dtype, array.shape, array.tobytes()) for name, array in model.weights.items()}
-
-    return one.config == other.config and one.text == other.text and contents(one) == contents(other)
-
 
 # The engine's own file
 
@@ -71,17 +59,6 @@ def test_what_does_not_load_is_not_saved(tmp_path):
     with pytest.raises(WeightsError, match=r"the model to save: .*\n *missing layers\.0\.ffn\.up\.bias"):
         save_model(replace(model, weights=weights), tmp_path / "m.npz")
     assert list(tmp_path.iterdir()) == []
-
-
-def by_hand(path: Path, document: Any, **arrays: Any) -> Path:
-    """Write a file as a user without the engine does: plain savez, the config as a string."""
-    text = document if isinstance(document, str) else json.dumps(document)
-    np.savez(path, **dict(random_model().weights) | {"config": text} | arrays)
-    return path
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    return {"format": FORMAT, "version": VERSION, "model": random_model().config.to_json()} | changes
 
 
 def test_a_file_exported_by_hand(tmp_path):
@@ -372,27 +349,6 @@ def test_a_plain_folder_with_a_tokenizer_pools_the_mean(tmp_path):
 
 
 # sentence-transformers folders
-
-OLD = {kind: f"sentence_transformers.models.{kind}" for kind in ("Transformer", "Pooling", "Normalize")}
-NEW = {"Transformer": "sentence_transformers.base.modules.transformer.Transformer",
-       "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
-       "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
-       "Dense": "sentence_transformers.base.modules.dense.Dense"}
-
-
-def st_folder(folder: Path, *kinds: str, types: dict[str, str] = NEW, transformer: str = "", pooling: Any = None,
-              files: dict[str, Any] | None = None) -> Path:
-    """Write a sentence-transformers folder with these modules; `files` are further JSON files."""
-    home = hf_folder(folder / transformer)
-    (home / "tokenizer.json").write_bytes(TOKENIZER)
-    paths = {"Transformer": transformer, "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dense": "2_Dense"}
-    write_json(folder / "modules.json", [
-        {"idx": i, "name": str(i), "path": paths[kind], "type": types[kind]} for i, kind in enumerate(kinds)])
-    write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "mean"} if pooling is None else pooling)
-    for name, value in (files or {}).items():
-        write_json(folder / name, value)
-    return folder
-
 
 def text_of(folder: Path) -> TextConfig:
     text = load_model(folder).text

@@ -18,7 +18,7 @@ from engine.errors import WeightsError
 from engine.model import load_model, save_model
 from engine.weights.output import replacing
 
-from .test_model import same
+from .model_files import same
 from .tiny_models import random_model
 from .tiny_text import tiny_text
 
