@@ -101,6 +101,8 @@ REFUSED = [
     ("neobert_own", r"gate\.weight", {"intermediate_size": 42 + 8}),
     ("qwen3_old", "use_sliding_window", {"use_sliding_window": True}),
     ("qwen3_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+    ("qwen3_old", "layer_types", {"layer_types": 3}),
+    ("qwen3_old", "layer_types", {"layer_types": "full_attention"}),
     ("qwen3_old", "is_causal", {"is_causal": False}),
     ("qwen3_old", "use_bidirectional_attention", {"use_bidirectional_attention": True}),
     ("qwen3_old", "yarn", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}),

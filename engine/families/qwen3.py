@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, shown
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number, optional_integer
 
@@ -27,8 +27,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     fields.refuse_variants(values, SUPPORTED)
     types = values.get("layer_types") or []
-    if types != ["full_attention"] * len(types):
-        raise UnsupportedError(f"layer_types {str(types)[:80]} is not supported; only 'full_attention' is")
+    if not isinstance(types, list) or any(name != "full_attention" for name in types):
+        raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
     values = {"num_key_value_heads": 32, **values}
     return ModelConfig(
         family="qwen3",
