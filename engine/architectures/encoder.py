@@ -68,9 +68,11 @@ def attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) 
     rotary = None
     if kind.rotary_theta is not None:
         rotary = Rotary(kind.rotary_theta, d, config.max_positions, kind.rotary_interleaved, kind.rotary_scale)
-    norms = tuple(f"layers.{layer}.attention.{name}_norm.weight" for name in ("query", "key"))
-    if rotary is not None or config.head_norm:
-        yield Heads(("q", "k"), rotary, layer, norms if config.head_norm else (), config.norm_eps)
+    if config.head_norm:
+        norms = tuple(f"layers.{layer}.attention.{name}_norm.weight" for name in ("query", "key"))
+        yield Heads(("q", "k"), rotary, layer, norms, config.norm_eps)
+    elif rotary is not None:
+        yield Heads(("q", "k"), rotary, layer)
     window = (kind.window, 0 if kind.causal else kind.window)
     yield Attend("q", "k", "v", "c", 1 / math.sqrt(d), window, layer=layer)
     yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,

@@ -43,7 +43,7 @@ RUNS: dict[type, dict[str, Any]] = {
     Linear: _any("x", "parts", "residual", "layer")
             | {"activation": (None, "gelu", "gelu_tanh", "relu"), "gate": (False,)},
     Part: _any("weight", "bias", "out", "width", "heads"),
-    Heads: _any("buffers", "layer") | {"rotary": ()},
+    Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),)},
     Attend: _any("q", "k", "v", "out", "scale", "layer") | {"window": ((None, None),)},
     Store: _any("x", "layer"),
 }
