@@ -134,7 +134,7 @@ def test_nomics_own_config_has_own_defaults(key, run_changed):
     ({"rotary_scaling_factor": 2, "max_position_embeddings": 300}, 310)])
 def test_nomic_ends_where_frequencies_would_be_scaled(changes, longest):
     values = json.loads((GOLDEN / "nomic_own" / "config.json").read_text(encoding="utf-8"))
-    assert FAMILIES["nomic_bert"].read_config(values | changes).max_tokens == longest
+    assert FAMILIES["nomic_bert"].read_config(values | changes).longest_sequence == longest
 
 
 def test_rotary_frequencies_in_a_checkpoint_are_left_out(run_changed, unchanged):
