@@ -122,7 +122,7 @@ def activation(values: dict[str, Any], key: str, default: str = "gelu",
 
 def head_width(hidden_size: int, num_heads: int) -> int:
     """Return the width of one of `num_heads` equal heads."""
-    if num_heads < 1 or hidden_size % num_heads:
+    if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
         raise WeightsError(f"hidden size {shown(hidden_size)} cannot be split into {shown(num_heads)} attention heads")
     return hidden_size // num_heads
 

@@ -49,7 +49,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         num_layers=integer(values, "num_hidden_layers", 28),
         num_heads=num_heads,
         head_width=width,
-        ffn_size=-(-int(2 * intermediate_size / 3) // 8) * 8,
+        ffn_size=(2 * intermediate_size // 3 + 7) // 8 * 8,
         vocab_size=integer(values, "vocab_size", 30522),
         max_positions=integer(values, "max_length", 1024),
         position_table=False,
