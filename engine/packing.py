@@ -7,9 +7,12 @@ column in the caller's array.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -59,6 +62,10 @@ class Layout:
 
 _MASK_VALUES = "1 or True for a real token and 0 or False for padding"
 
+_Check: TypeAlias = Callable[[Layout, Any], None]
+_SLAB = 2**16
+"""How many tokens are looked at together before their number is known to be allowed."""
+
 
 def pack(
     config: ModelConfig,
@@ -73,7 +80,10 @@ def pack(
 
     The returned layout converts token vectors back to the caller's form. Raises `InputError`.
     """
-    ids, embeds, layout = _read_tokens(config, input_ids, inputs_embeds)
+    # `position_ids` may number tokens as they like, so they leave no limit to the length.
+    limited = config.max_positions > 0 and position_ids is None
+    check = partial(_refuse_long, config, attention_mask, inputs_embeds is None) if limited else None
+    ids, embeds, layout = _read_tokens(config, input_ids, inputs_embeds, check)
     if attention_mask is not None:
         layout = _with_mask(layout, attention_mask)
     types = np.zeros(layout.starts[-1], np.int64)
@@ -95,32 +105,91 @@ def pack(
 
 
 def _read_tokens(
-    config: ModelConfig, input_ids: Any, inputs_embeds: Any
+    config: ModelConfig, input_ids: Any, inputs_embeds: Any, check: _Check | None
 ) -> tuple[np.ndarray | None, np.ndarray | None, Layout]:
     """Return (ids [tokens] or None, embeddings [tokens, D] or None, layout); exactly one of the first two is None."""
     if (input_ids is None) == (inputs_embeds is None):
         raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
     if input_ids is None:
-        embeds, layout = _read("inputs_embeds", inputs_embeds, config.hidden_size)
+        embeds, layout = _read("inputs_embeds", inputs_embeds, config.hidden_size, check)
         return None, embeds, layout
     if config.vocab_size == 0:
         raise InputError("this model has no word table to look input_ids up in; pass inputs_embeds")
-    ids, layout = _read("input_ids", input_ids)
+    ids, layout = _read("input_ids", input_ids, check=check)
     return ids, None, layout
 
 
-def _read(name: str, value: Any, width: int | None = None) -> tuple[np.ndarray, Layout]:
-    """Return all tokens as one array, ids [tokens] or, if `width` is given, vectors [tokens, width]; and the layout."""
+def _read(
+    name: str, value: Any, width: int | None = None, check: _Check | None = None
+) -> tuple[np.ndarray, Layout]:
+    """Return all tokens as one array, ids [tokens] or, if `width` is given, vectors [tokens, width]; and the layout.
+
+    `check` is called with the layout and the sequences before anything is copied: an array that takes 8 bytes can claim
+    to have 2^40 tokens.
+    """
     if isinstance(value, (list, tuple)):
         rows = [_array(f"{name}[{b}]", row, 1, width) for b, row in enumerate(value)]
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
+        layout = Layout(starts, None)
+        if check:
+            check(layout, rows)
         empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
-        return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), Layout(starts, None)
+        with _refusing_overflow(name):
+            return np.concatenate([empty, *rows], dtype=empty.dtype, casting="unsafe"), layout
     array = _array(name, value, 2, width)
     B, T = array.shape[:2]
+    layout = Layout(np.arange(B + 1, dtype=np.int64) * T, (B, T))
+    if check:
+        check(layout, array)
     flat = array.reshape(B * T, *array.shape[2:])
-    return (flat if width else flat.astype(np.int64, copy=False)), Layout(np.arange(B + 1, dtype=np.int64) * T, (B, T))
+    if width is None:
+        return flat.astype(np.int64, copy=False), layout
+    with _refusing_overflow(name):
+        return flat.astype(np.float32, copy=False), layout
+
+
+@contextmanager
+def _refusing_overflow(name: str) -> Iterator[None]:
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise InputError(f"{name} must have numbers that float32 can hold, up to 3.4e38") from None
+
+
+def _refuse_long(
+    config: ModelConfig, attention_mask: Any, is_ids: bool, layout: Layout, rows: Sequence[np.ndarray] | np.ndarray
+) -> None:
+    """Raise `InputError` for a sequence that has certainly too many tokens; `_positions` finds the other ones."""
+    most = config.max_positions - config.position_offset
+    counted = is_ids and config.position_offset > 0
+    mask = None if attention_mask is None else np.asarray(attention_mask)
+    if mask is not None and (mask.shape != layout.shape or mask.dtype.kind not in "biu"):
+        return  # `_with_mask` refuses it
+    if layout.shape is not None and layout.shape[1] <= most:
+        return
+    for b, row in enumerate(rows):
+        # A position table has no row for column `most`; otherwise only tokens that are real, or not padding, count.
+        by_column = config.position_table and not counted
+        left = 0 if by_column else most
+        for start in range(most if by_column else 0, len(row), _SLAB):
+            columns = slice(start, start + _SLAB)
+            real = np.ones(len(row[columns]), bool) if mask is None else mask[b, columns] != 0
+            if counted:
+                real &= row[columns] != config.pad_token_id
+            places = np.flatnonzero(real)
+            if len(places) > left:
+                raise _too_long(config, b, start + int(places[left]))
+            left -= len(places)
+
+
+def _too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
+    limit = "this model's position table" if config.position_table else "this model"
+    return InputError(
+        f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the {config.longest_sequence} tokens "
+        f"that {limit} allows; shorten it"
+    )
 
 
 def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
@@ -186,7 +255,14 @@ def _read_list_mask(layout: Layout, attention_mask: Any) -> np.ndarray:
 
 def _read_companion(name: str, value: Any, layout: Layout) -> np.ndarray:
     """Return one number for each token, int64 [tokens], from an argument of the same form as the tokens."""
-    numbers, own = _read(name, value)
+
+    def check(own: Layout, _: object) -> None:
+        _check_same(name, own, layout)
+
+    return _read(name, value, check=check)[0]
+
+
+def _check_same(name: str, own: Layout, layout: Layout) -> None:
     if (own.shape is None) != (layout.shape is None):
         raise InputError(
             f"{name} must be {'a list of sequences' if layout.shape is None else 'an array [B,T]'}, as the tokens are"
@@ -195,7 +271,6 @@ def _read_companion(name: str, value: Any, layout: Layout) -> np.ndarray:
         raise InputError(f"{name} must have the shape of the tokens, {layout.shape}, not {own.shape}")
     if not np.array_equal(own.starts, layout.starts):
         raise InputError(f"{name} must have the lengths of the tokens, {_lengths(layout)}, not {_lengths(own)}")
-    return numbers
 
 
 def _lengths(layout: Layout) -> str:
@@ -222,12 +297,7 @@ def _positions(config: ModelConfig, layout: Layout, ids: np.ndarray | None, posi
         positions = np.arange(layout.starts[-1]) - _spread(firsts, layout) + config.position_offset
     wrong = _first_wrong(config.max_positions, positions, layout)
     if wrong is not None:
-        sequence, place = layout.place(wrong)
-        limit = "this model's position table" if config.position_table else "this model"
-        raise InputError(
-            f"sequence {sequence} is too long: token {place} (counted from 0) is beyond the {config.longest_sequence} "
-            f"tokens that {limit} allows; shorten it"
-        )
+        raise _too_long(config, *layout.place(wrong))
     return positions
 
 

@@ -13,7 +13,7 @@ from ..backends import get_backend
 from ..backends.functional import Ops
 from ..checks import positive_int_or_none
 from ..cpus import choose_threads
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError, shown
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Values that `activation=` accepts: the names of `engine.config`, and silu."""
@@ -109,11 +109,11 @@ def number(name: str, value: Any, least: float = -math.inf) -> float:
     """Return `value` as a finite float that is at least `least`."""
     try:
         result = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         result = math.nan
     if not math.isfinite(result) or result < least:
         limit = "" if least == -math.inf else f" of at least {least:g}"
-        raise InputError(f"{name} must be a finite number{limit}, not {value!r}")
+        raise InputError(f"{name} must be a finite number{limit}, not {shown(value)}")
     return result
 
 
@@ -124,7 +124,7 @@ def integer(name: str, value: Any, least: int) -> int:
     except TypeError:
         result = least - 1
     if result < least:
-        raise InputError(f"{name} must be an int of at least {least}, not {value!r}")
+        raise InputError(f"{name} must be an int of at least {least}, not {shown(value)}")
     return result
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, shown
 from ..positions import rotary_angles
 from .arguments import Arguments, integer, number
+
+_MOST_HEADS = 2**16
 
 
 def rotary(
@@ -69,6 +71,8 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     Raises `InputError` for H below 1.
     """
     H = integer("num_heads", num_heads, least=1)
+    if H > _MOST_HEADS:
+        raise InputError(f"num_heads must be at most {_MOST_HEADS:,}, not {shown(H)}")
     lower = 2 ** (H.bit_length() - 1)
     slopes = [2.0 ** (-8 * i / lower) for i in range(1, lower + 1)]
     slopes += [2.0 ** (-4 * i / lower) for i in range(1, 2 * (H - lower), 2)]
@@ -124,6 +128,8 @@ def _angles(
     places = np.arange(shape[1]) if positions is None else np.asarray(positions)
     if places.size and places.dtype.kind not in "iuf":
         raise InputError(f"positions must be numbers [T] or [B,T], not {places.dtype}")
+    if not np.isfinite(places).all():
+        raise InputError("positions must be finite numbers, and they hold NaN or infinity")
     _for_batch("positions", places, shape)
     return rotary_angles(places, base, r, dtype)
 
