@@ -3,7 +3,7 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-cuda demo lint asan ubsan tsan emulate bench plot peers golden docs wheel clean
+.PHONY: help test test-cuda demo lint fuzz asan ubsan tsan emulate bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -54,6 +54,10 @@ demo: $(DEMO_INSTALLED) $(NPZ)  ## Set up what the demo needs, then embed real s
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+SECONDS ?= 60
+fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, each in a child with little memory and time
+	$(BIN)/python -m tests.fuzz $(SECONDS)
 
 # A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
 # Three kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes without its instructions.

@@ -164,6 +164,8 @@ def _refuse_long(
     """Raise `InputError` for a sequence that has certainly too many tokens; `_positions` finds the other ones."""
     most = config.max_positions - config.position_offset
     counted = is_ids and config.position_offset > 0
+    if layout.shape is None and attention_mask is not None:
+        return  # the mask of a list is a list; `_positions` looks at it
     mask = None if attention_mask is None else np.asarray(attention_mask)
     if mask is not None and (mask.shape != layout.shape or mask.dtype.kind not in "biu"):
         return  # `_with_mask` refuses it
@@ -187,8 +189,8 @@ def _refuse_long(
 def _too_long(config: ModelConfig, sequence: int, token: int) -> InputError:
     limit = "this model's position table" if config.position_table else "this model"
     return InputError(
-        f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the {config.longest_sequence} tokens "
-        f"that {limit} allows; shorten it"
+        f"sequence {sequence} is too long: token {token} (counted from 0) is beyond the {config.longest_sequence} "
+        f"tokens that {limit} allows; shorten it"
     )
 
 
