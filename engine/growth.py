@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import gc
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .errors import UnsupportedError, WeightsError, shown
@@ -44,7 +46,8 @@ def check_tokenizer(data: bytes) -> int:
     if data.count(b",") + data.count(b":") > _MAX_VALUES:
         raise WeightsError(f"the model's tokenizer.json has more than {_MAX_VALUES:,} values")
     try:
-        document = parse_json(data, _MAX_BYTES)
+        with _without_garbage_collection():
+            document = parse_json(data, _MAX_BYTES)
     except FormatError as error:
         raise WeightsError(f"the model's tokenizer.json cannot be read: {error}") from None
     if not isinstance(document, dict):
@@ -57,6 +60,18 @@ def check_tokenizer(data: bytes) -> int:
     patterns = [step.get("pattern") for step in _steps(document.get("normalizer"), "normalizers")]
     texts += [pattern.get("String") for pattern in patterns if isinstance(pattern, dict)]
     return max((len(text) for text in texts if isinstance(text, str)), default=0)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Stop the collector of cycles, which would look again and again at the million lists of a large vocabulary."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _check_growth(document: dict[str, Any]) -> None:
@@ -143,7 +158,10 @@ def _check_processor(processor: Any) -> None:
         raise UnsupportedError("the post_processor of the model's tokenizer.json has several templates")
     for template in templates:
         for name in ("single", "pair"):
-            pieces = template.get(name) or []
+            pieces = template.get(name)
+            if not isinstance(pieces, list):
+                raise WeightsError(f"the template {name} in the model's tokenizer.json must be a list, not "
+                                   f"{shown(pieces)}")
             texts = [shown(piece["Sequence"]) for piece in pieces if isinstance(piece, dict) and "Sequence" in piece]
             if len(pieces) > _MAX_PIECES or len(texts) > 2 or len(set(texts)) != len(texts):
                 raise UnsupportedError(f"the template {name} in the model's tokenizer.json repeats a text, or has more "
