@@ -20,7 +20,7 @@ from engine.errors import EngineError
 from engine.model import load_model, save_model
 from tests.fuzz.mutate import folder_of, npz_of
 from tests.limited import outcome
-from tests.test_model import st_folder
+from tests.model_files import st_folder
 from tests.tiny_models import hf_folder, random_model
 from tests.tiny_text import tiny_text
 
