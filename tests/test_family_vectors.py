@@ -25,7 +25,8 @@ LIMITS = {"bfloat16": (0.999, 0.999), "int8": (0.99, 0.97)}
 """Least cosine to the golden vectors: mean of all tokens, and of each token.
 
 make_modernbert.py's NumPy computation, with weights and inputs of linear maps rounded (int8: by output row and by
-token), gave at worst 0.99996 and 0.99973 in bfloat16, and 0.99909 and 0.98012 in int8.
+token), gave at worst 0.99996 and 0.99973 in bfloat16, and 0.99909 and 0.98012 in int8. The kernels, on all instruction
+sets and all models, gave at worst 0.99990 and 0.99931 in bfloat16, and 0.99711 and 0.97557 in int8, with NeoBERT.
 """
 
 
