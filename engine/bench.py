@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
                           weight_bytes(engine.config, engine.precision), peak)
 
 
-def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, np.ndarray]:
+def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     if engine.config.vocab_size:
         return {"input_ids": rng.integers(0, engine.config.vocab_size, (B, T))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -30,6 +31,15 @@ def positive_int(name: str, value: Any, expected: str = "an int of at least 1") 
 def positive_int_or_none(name: str, value: Any) -> int | None:
     """Return None for None, and any other value as `positive_int` does."""
     return None if value is None else positive_int(name, value, "None or an int of at least 1")
+
+
+def deadline_of(timeout: Any) -> float:
+    """Return the time.monotonic() at which a call with this timeout in seconds has to stop; 0 for None."""
+    if timeout is None:
+        return 0.0
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
+        raise InputError(f"timeout must be None or a number of seconds above 0, not {timeout!r}")
+    return time.monotonic() + timeout
 
 
 def explain_arguments(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

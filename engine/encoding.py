@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from .backends import Plan, PoolingPlan
 from .batch import Batch
 from .config import ModelConfig, TextConfig
-from .errors import InputError, UnsupportedError
+from .errors import InputError, TimedOut, UnsupportedError
 from .packing import Layout, pack
 from .pooling import normalize, pool
 from .precision import canonical_name
@@ -46,6 +47,7 @@ class TextEncoder:
         output_value: str | None,
         normalize_embeddings: bool,
         truncate_dim: int | None,
+        deadline: float = 0.0,
     ) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
         skip = self._tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
@@ -58,10 +60,12 @@ class TextEncoder:
 
         with progress(len(texts), show_progress_bar) as advance:
             for members, batch, layout in self._pack(add_prompt(prompt, texts), batch_size):
+                if deadline and time.monotonic() > deadline:
+                    raise TimedOut
                 if output_value == "sentence_embedding":
-                    vectors[members] = finish(self._pool(batch, skip))
+                    vectors[members] = finish(self._pool(batch, skip, deadline))
                 else:
-                    tokens = self._plan.forward(batch)
+                    tokens = self._plan.forward(batch, deadline)
                     found: Any = layout.unpack(tokens)
                     if output_value is None:
                         pooled = finish(pool(tokens, batch.cu_seqlens, self._text.pooling, skip))
@@ -101,11 +105,11 @@ class TextEncoder:
                 batch, layout = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
                 yield [part[i] for i in members], batch, layout
 
-    def _pool(self, batch: Batch, skip: int) -> np.ndarray:
+    def _pool(self, batch: Batch, skip: int, deadline: float) -> np.ndarray:
         """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
-        if isinstance(self._plan, PoolingPlan):
+        if isinstance(self._plan, PoolingPlan) and not deadline:
             return self._plan.pool(batch, self._text.pooling, skip)
-        return pool(self._plan.forward(batch), batch.cu_seqlens, self._text.pooling, skip)
+        return pool(self._plan.forward(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
 
     @property
     def _uses_token_types(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .backends import get_backend
-from .checks import explain_arguments, positive_int, positive_int_or_none
+from .checks import deadline_of, explain_arguments, positive_int, positive_int_or_none
 from .config import RunConfig, TextConfig
 from .cpus import choose_threads
 from .encoding import TextEncoder, check_options, role_prompt
@@ -124,6 +124,7 @@ class Engine:
         position_ids: Any = None,
         *,
         inputs_embeds: Any = None,
+        timeout: float | None = None,
     ) -> np.ndarray | list[np.ndarray]:
         """The vectors of all tokens, after the last layer.
 
@@ -141,12 +142,15 @@ class Engine:
         returns a list of float32 [T_i,D], views of one array. The lists of a transformers tokenizer can be passed as
         `forward(**tokenizer(texts))`.
 
+        timeout: seconds after which the call stops with `TimedOut`; None for no limit. Ctrl-C stops a call, too.
+
         Raises `InputError` for a wrong shape, type or range.
         """
+        deadline = deadline_of(timeout)
         batch, layout = pack(
             self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds=inputs_embeds
         )
-        return layout.unpack(self._plan.forward(batch))
+        return layout.unpack(self._plan.forward(batch, deadline))
 
     @explain_arguments(
         inputs="pass the sentences first, or as sentences=",
@@ -170,6 +174,7 @@ class Engine:
         truncate_dim: int | None = None,
         pool: None = None,
         chunk_size: None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Vectors of sentences, as `SentenceTransformer.encode` gives them.
 
@@ -181,6 +186,7 @@ class Engine:
         convert_to_numpy: False gives a list of n vectors in place of one array.
         normalize_embeddings: scale to length 1, even when the model does not.
         truncate_dim: keep this many of the first dimensions.
+        timeout: seconds after which the call stops with `TimedOut`; None for no limit.
         precision, convert_to_tensor, device, pool, chunk_size: only values that change nothing, as the defaults do.
 
         Returns float32 [n, D'], or [D'] for a single string; D' is the model's width for each of its pooling modes.
@@ -199,6 +205,7 @@ class Engine:
             output_value=output_value,
             normalize_embeddings=normalize_embeddings,
             truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
+            deadline=deadline_of(timeout),
         )
         return rows[0] if single else rows if convert_to_numpy else list(rows)
 

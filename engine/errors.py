@@ -28,6 +28,9 @@ class UnsupportedError(EngineError, NotImplementedError):
 class TimedOut(EngineError, TimeoutError):
     """A call did not finish within its `timeout`; it was stopped and returned nothing."""
 
+    def __init__(self) -> None:
+        super().__init__("the call did not finish within its timeout; give it more time, or less to do")
+
 
 class BackendUnavailable(EngineError, RuntimeError):
     """The requested backend or instruction set cannot run on this machine or in this installation."""

@@ -13,9 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.errors import EngineError, TimedOut
+from engine import Engine
+from engine.errors import EngineError, InputError, TimedOut
 
 from .plans import SMALL, WEIGHTS, make_batch, make_plan, make_weights
+from .tiny_models import random_model
+from .tiny_text import tiny_text
 
 BATCH = make_batch(SMALL, [120] * 4000)
 """About a second of work."""
@@ -112,3 +115,19 @@ def test_fewer_threads_do_the_work_when_the_system_grants_no_more(granted, tmp_p
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     environment = {"LD_PRELOAD": str(library), "THREADS_GRANTED": str(granted), "OPENBLAS_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], check=True, env=os.environ | environment)
+
+
+@pytest.mark.parametrize("backend", ["cython", "reference"])
+def test_timeouts_of_an_engine(backend):
+    engine = Engine(random_model(tiny_text(), max_positions=600), backend=backend)
+    ids = [np.full(500, 5)] * 3000
+    begun = time.monotonic()
+    with pytest.raises(TimedOut):
+        engine.forward(ids, timeout=1e-3)
+    with pytest.raises(TimedOut):
+        engine.encode(["a b c d e"] * 100_000, timeout=0.05)
+    assert time.monotonic() - begun < 5
+    assert engine.forward([[4, 5]], timeout=60)[0].shape == engine.forward([[4, 5]])[0].shape
+    for wrong in (0, -1, True, "1", float("nan")):
+        with pytest.raises(InputError, match="timeout must be"):
+            engine.forward([[4]], timeout=wrong)

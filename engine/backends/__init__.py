@@ -23,8 +23,12 @@ class Plan(Protocol):
     Any thread may call it.
     """
 
-    def forward(self, batch: Batch) -> np.ndarray:
-        """Return the token vectors, float32 [N, D], of the N real tokens of a batch."""
+    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+        """Return the token vectors, float32 [N, D], of the N real tokens of a batch.
+
+        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none. A plan that cannot stop raises
+        `UnsupportedError` for any other number.
+        """
 
 
 @runtime_checkable

@@ -204,7 +204,7 @@ cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:
         try:
             PyErr_CheckSignals()
             if job.deadline and monotonic_seconds() > job.deadline:
-                raise TimedOut("the call did not finish within its timeout; give it more time, or less to do")
+                raise TimedOut()
         except BaseException as error:
             (<Executor>job.executor).error = error
             set(&job.stop)

@@ -19,7 +19,7 @@ import numpy as np
 from ...architectures import program_of
 from ...batch import Batch
 from ...config import ModelConfig, RunConfig
-from ...errors import InputError
+from ...errors import InputError, UnsupportedError
 from ...program import Attend, Embed, Linear, Norm, Program, writes
 from .bucket import Group, Shape, groups, stage
 from .device import Device
@@ -56,8 +56,10 @@ class CudaPlan:
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
         self._recordings: OrderedDict[Shape, Callable[[], None]] = OrderedDict()
 
-    def forward(self, batch: Batch) -> np.ndarray:
+    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`."""
+        if deadline:
+            raise UnsupportedError("the cuda backend cannot stop a pass; leave timeout out, or use another backend")
         out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
             for slot, group, _ in self._passes(batch):

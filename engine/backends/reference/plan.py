@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import numpy as np
 from ...architectures import program_of
 from ...batch import Batch
 from ...config import ModelConfig
+from ...errors import TimedOut
 from ...program import Embed, Store
 from ...quantize import widen
 from ..execute import Execution
@@ -26,14 +28,16 @@ class ReferencePlan:
         self.weights = {name: np.asarray(widen(weights, name), dtype) for name in self.program.parameters}
         self.ops = ops
 
-    def forward(self, batch: Batch) -> np.ndarray:
-        """Return token vectors, float32 [N, D]."""
-        return self.forward_unrounded(batch).astype(np.float32)
+    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+        """Return token vectors, float32 [N, D]; raise `TimedOut` between two sequences if the deadline has passed."""
+        return self.forward_unrounded(batch, deadline).astype(np.float32)
 
-    def forward_unrounded(self, batch: Batch) -> np.ndarray:
+    def forward_unrounded(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
         """Return token vectors [N, D] in the plan's own dtype."""
         out = np.empty((batch.tokens, self.width), self.dtype)
         for start, end in pairwise(batch.cu_seqlens.tolist()):
+            if deadline and time.monotonic() > deadline:
+                raise TimedOut
             if start < end:
                 out[start:end] = self.sequence(batch, slice(start, end))
         return out
