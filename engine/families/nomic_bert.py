@@ -11,17 +11,7 @@ from typing import Any
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError
 from . import fields
-from .fields import (
-    GATE_ACTIVATIONS,
-    Names,
-    activation,
-    boolean,
-    head_width,
-    integer,
-    number,
-    optional_integer,
-    padding_id,
-)
+from .fields import GATE_ACTIVATIONS, Names, activation, boolean, head_width, integer, number, optional_integer
 
 NAMES = Names(
     prefix=("nomic_bert.", "bert."),
@@ -93,7 +83,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         max_positions=positions,
         position_table=False,
         token_types=integer(values, "type_vocab_size", 2),
-        pad_token_id=padding_id(values, 0),
+        pad_token_id=fields.padding_id(values, 0),
         norm_eps=number(values, "layer_norm_eps", 1e-12),
         biases=(*LINEAR_MAPS[:4] * qkv, *("up", "gate") * fc1, *("down",) * fc2),
         activation=act,
