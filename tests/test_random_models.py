@@ -99,12 +99,12 @@ def test_bits_depend_on_the_sequence_alone(config, lengths, seed, name, precisio
 @given(config=configs(most_layers=1), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
        precision=st.sampled_from(["bfloat16", "int8"]))
 def test_precisions_are_as_defined(config, lengths, seed, name, precision):
-    weights, batch = make_weights(config, seed), make_batch(config, lengths, seed)
+    # Some hundreds of tokens, so that a number which float32 rounds to its other neighbour counts little.
+    weights, batch = make_weights(config, seed), make_batch(config, [*lengths, 300], seed)
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
     product = isa.load(name).product(precision)
     defined = rounded_plan(config, weights, precision, rows=product.converts,
                            attention=not product.attends_in_float32).forward_unrounded(batch)
     out = plan_of(config, weights, 2, precision, name).forward(batch)
-    # A number that float32 rounds to its other neighbour moves a few results by a whole rounding; see test_precisions.
     rounding, error = np.square(defined - exact).mean(), np.square(out - defined).mean()
     assert error <= 0.2 * rounding + 1e-9 * np.square(exact).mean()
