@@ -329,7 +329,9 @@ cdef void attend(Job* job, const Instruction* op, const Group* g, const Private*
             call.k = g.rows + k.offset * g.N + (h // shared * g.N + sequence.row) * k.stride
             call.v = g.rows + v.offset * g.N + (h // shared * g.N + sequence.row) * v.stride
             first, last = begin * NR, min(end * NR, sequence.T)
-            while first < last and not stopped(job, own):
+            while first < last:
+                if sequence.T > CALL_QUERIES and stopped(job, own):     # shorter sequences take less than a block of rows
+                    return
                 call.T = min(last - first, <Py_ssize_t>CALL_QUERIES)
                 call.low, call.high = first + op.low, first + op.high
                 call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + first) * q.stride

@@ -93,9 +93,10 @@ cdef void run_by_columns(Job* job, const Group* g, const Private* own, const Tea
         op = &m.code[i]
         if op.meets:
             meet(team)
-        if stopped(job, own):
+        # One look at the clock for each layer: the pass is short, and a look at each instruction would show.
+        if is_set(&job.stop):
             continue
-        if op.kind == ATTEND:
+        if op.kind == ATTEND and not stopped(job, own):
             attend(job, op, g, own, team.rank, team.size)
         elif op.kind == MULTIPLY or op.kind == HEADS:
             run(job, op, &at, own, 0, g.N, team.rank, team.size)
