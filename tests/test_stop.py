@@ -113,7 +113,8 @@ def test_fewer_threads_do_the_work_when_the_system_grants_no_more(granted, tmp_p
     source, library = tmp_path / "none.c", tmp_path / "none.so"
     source.write_text(textwrap.dedent(NO_THREADS), encoding="utf-8")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    environment = {"LD_PRELOAD": str(library), "THREADS_GRANTED": str(granted), "OPENBLAS_NUM_THREADS": "1"}
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()     # after a sanitizer's own library
+    environment = {"LD_PRELOAD": preloaded, "THREADS_GRANTED": str(granted), "OPENBLAS_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", textwrap.dedent(PROGRAM)], check=True, env=os.environ | environment)
 
 
