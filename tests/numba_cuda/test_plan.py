@@ -1,7 +1,9 @@
 """Test whole forward passes on the emulated device, with the code that runs on a GPU."""
 
+import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +17,7 @@ from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.ptx.emulate import EmulationError
 from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS as EPILOGUES
-from engine.backends.numba_cuda.support import RUNS
+from engine.backends.numba_cuda.support import RUNS, check
 from engine.backends.numba_cuda.weights import upload_weights
 from engine.backends.numba_cuda.workspace import Workspace
 from engine.backends.reference import ReferenceBackend
@@ -34,6 +36,7 @@ from engine.program import Linear, Program
 from ..tiny_models import CONFIGS, D, random_model
 from ..tiny_text import tiny_text
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 SMALL = ModelConfig("test", hidden_size=32, num_layers=1, num_heads=1, head_width=32, ffn_size=40, vocab_size=30,
                     max_positions=20, token_types=2)
 BARE = ModelConfig("test", hidden_size=8, num_layers=1, num_heads=1, head_width=5, ffn_size=12, embedding_norm=False,
@@ -173,12 +176,22 @@ def test_activations():
     assert listed - {None} <= set(EPILOGUES) & set(NAMES)
 
 
-RUN, REFUSED = {"bert", "camembert", "distilbert", "roberta", "xlm-roberta"}, {"modernbert"}
-"""The families that run, and those that are refused."""
+RUN = {"bert", "camembert", "distilbert", "roberta", "xlm-roberta"}
+REFUSED = {"eurobert", "gte", "jina_embeddings_v3", "modernbert", "neobert", "new", "nomic_bert", "qwen3"}
+"""The families that run, and the families that are refused, all of them for their rotary positions."""
+ROTARY = sorted(path.parent.name for path in GOLDEN.glob("*/config.json")
+                if json.loads(path.read_text(encoding="utf-8"))["model_type"] in REFUSED)
 
 
 def test_every_family_is_listed():
     assert set(FAMILIES) == RUN | REFUSED
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_rotary_families_are_refused_by_name(name):
+    values = json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
+    with pytest.raises(UnsupportedError, match=r"the cuda backend does not run .*Heads with rotary"):
+        check(program_of(FAMILIES[values["model_type"]].read_config(values)))
 
 
 @pytest.mark.parametrize("family", sorted(RUN))
