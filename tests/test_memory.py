@@ -92,7 +92,7 @@ class _Stubborn(mmap.mmap):
 def test_advice_may_be_refused(tmp_path, monkeypatch):
     path, _ = saved(tmp_path)
     monkeypatch.setattr(files.mmap, "mmap", _Stubborn)
-    Engine.load(path, threads=1).forward([[1, 2]])
+    assert Engine.load(path, threads=1).forward([[1, 2]])[0].shape == (2, 12)
 
 
 @pytest.mark.parametrize("path", [None, 5, ["a"]])

@@ -114,7 +114,7 @@ def test_the_workspace_is_what_was_allocated(config, precision, monkeypatch):
 
 
 class Recorder:
-    """In place of the native executor: the names of the instructions, a bar before those that the team meets for."""
+    """Stands in for the native executor: it logs each instruction, with a bar before it where the team has to meet."""
 
     def __init__(self, *args, **options):
         self.log = []
