@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
@@ -14,9 +15,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .checks import is_one_of
 from .config import TextConfig
+from .endings import finish, resized
 from .errors import InputError, UnsupportedError, WeightsError, shown
 from .installation import install_command
+from .pairs import Frame, PairEncoding, find_frame
 
 LOG = logging.getLogger("engine")
 
@@ -78,7 +82,7 @@ class Tokenizer:
         """
         from .growth import check_tokenizer  # here, because `import engine` shall stay light
 
-        self._threads = threads
+        self._text, self._threads = text, threads
         self._margin = _CUT_MARGIN + check_tokenizer(text.tokenizer_json)
         self._tokenizer = _load(text)
         limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
@@ -98,7 +102,18 @@ class Tokenizer:
     def __call__(self, sentences: Sequence[Sentence]) -> Tokens:
         """Tokenize sentences that `check_sentences` has returned."""
         encodings = self._encode(sentences)
-        return Tokens([_int32(e.ids) for e in encodings], [_int32(e.type_ids) for e in encodings])
+        ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
+        return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(encodings, ids, strict=True)])
+
+    def _known(self, ids: np.ndarray) -> np.ndarray:
+        """Return ids with `unknown_id` in the place of ids that the model does not know."""
+        known, unknown = self._text.known_ids, self._text.unknown_id
+        return np.where(ids < known, ids, np.int32(unknown)) if known else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        with _failures("turns ids into text"):
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
@@ -123,9 +138,31 @@ class Tokenizer:
             self._check_room(is_pair=True)
         sentences = [self._cut(sentence) for sentence in sentences]
         with _failures("reads a text"):
-            if self._threads > 1 and len(sentences) > 1:
+            if self._threads > 1 and len(sentences) > 1 and not any(map(self._is_long_pair, sentences)):
                 return list(self._tokenizer.encode_batch_fast(sentences))
-            return [self._tokenizer.encode(*((s,) if isinstance(s, str) else s)) for s in sentences]
+            return [self._encode_one(sentence) for sentence in sentences]
+
+    def _encode_one(self, sentence: Sentence) -> Any:
+        if isinstance(sentence, str):
+            return self._tokenizer.encode(sentence)
+        return self._encode_long_pair(sentence) if self._is_long_pair(sentence) else self._tokenizer.encode(*sentence)
+
+    def _is_long_pair(self, sentence: Sentence) -> bool:
+        return not isinstance(sentence, str) and len(sentence[0]) * len(sentence[1]) > (4 * self._limit) ** 2
+
+    def _encode_long_pair(self, pair: tuple[str, str]) -> PairEncoding:
+        first, second = (self._tokenizer.encode(text, add_special_tokens=False) for text in pair)
+        if self._frame is None:
+            raise InputError(f"a pair of {len(pair[0]):,} and {len(pair[1]):,} characters is too long for this model's "
+                             "tokenizer; shorten it")
+        return self._frame.join((first, second), self._limit, self._from_right)
+
+    @cached_property
+    def _frame(self) -> Frame | None:
+        tokenizer = _load(self._text)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return find_frame(tokenizer)
 
     def _cut(self, sentence: Sentence) -> Sentence:
         """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
@@ -197,10 +234,20 @@ def _load(text: TextConfig) -> Any:
         raise WeightsError(
             f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {_cut_message(error)}"
         ) from error
+    _check_added_tokens(tokenizer)
     if text.lower_case:
         steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
     return tokenizer
+
+
+def _check_added_tokens(tokenizer: Any) -> None:
+    """Refuse an added token of which the normalizer leaves nothing: `tokenizers` then searches for it without end."""
+    with _failures("normalizes its added tokens"):
+        for token in tokenizer.get_added_tokens_decoder().values() if tokenizer.normalizer else ():
+            if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
+                raise WeightsError(f"the normalizer of the model's tokenizer.json leaves nothing of the added token "
+                                   f"{shown(token.content)}; remove the token")
 
 
 def _is_failure(error: BaseException) -> bool:
@@ -292,9 +339,9 @@ def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None)
     if prompt is None and prompt_name is None:
         return text.prompts.get(text.default_prompt_name or "", "")
     if prompt is None:
-        if prompt_name not in text.prompts:
+        if prompt_name is None or not is_one_of(prompt_name, text.prompts):
             known = ", ".join(map(repr, text.prompts)) or "it has none"
-            raise InputError(f"the model has no prompt called {prompt_name!r}; its prompts: {known}")
+            raise InputError(f"the model has no prompt called {shown(prompt_name)}; its prompts: {known}")
         return text.prompts[prompt_name]
     if not isinstance(prompt, str):
         raise InputError(f"prompt must be a string, not {_shown(prompt)}")
@@ -350,5 +397,4 @@ def progress(total: int, show: bool | None) -> Iterator[Callable[[int], object]]
 
 def _shown(value: Any) -> str:
     """Return a value's type and its repr, cut to 60 characters, for an error message."""
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"{type(value).__name__} {shown(value, 60)}"

@@ -1,1 +1,1 @@
-"""Read and write weight files: the engine's own `.npz`, and `.safetensors` (read only)."""
+"""Read and write weight files: the engine's own `.npz`; `.safetensors` and files of `torch.save`, read only."""

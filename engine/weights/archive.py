@@ -1,4 +1,4 @@
-"""List the members of a zip archive and check every header: the small part of the format that NumPy writes.
+"""List and read the members of a zip archive and check every header: the part of the format that NumPy and torch write.
 
 The standard library's `zipfile` cannot say where a member's data starts, uses sizes without comparing the two places
 that state them, and builds an object per directory entry before anything can be checked. This reader accepts a file
@@ -11,6 +11,8 @@ members may share a byte. Layout and field names follow PKWARE's APPNOTE.TXT, se
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from mmap import mmap
@@ -30,6 +32,10 @@ _SATURATED = 0xFFFFFFFF
 _END_LIMITS = (0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF, _SATURATED, _SATURATED)
 _STREAMED, _UTF8 = 0x0008, 0x0800
 _DEFLATE_OPTIONS = 0x0006
+_MAX_INFLATION = 100
+"""Limit on the unpacked size of all members, in bytes per byte of the file; trained weights stay far below it."""
+_FREE_INFLATION = 2**26
+"""Unpacked size in bytes that is always allowed, however small the file is."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,38 @@ def list_members(data: mmap) -> list[Member]:
         if one.start + one.compressed_size > following.header:
             raise FormatError(f"members {one.name!r} and {following.name!r} overlap")
     return members
+
+
+def check_inflation(data: mmap, members: Iterable[Member]) -> None:
+    """Raise `FormatError` for compressed members that unpack to more than weights in a file of this size can hold."""
+    unpacked = sum(member.size for member in members if member.method != STORED)
+    if unpacked > max(_FREE_INFLATION, _MAX_INFLATION * len(data)):
+        raise FormatError(f"the compressed members would unpack to {unpacked:,} bytes, more than weights in a "
+                          f"file of {len(data):,} bytes can hold")
+
+
+def read_member(data: mmap, member: Member, verify: bool = True) -> memoryview:
+    """Return the contents of a member: a part of the map if it is stored; raises `FormatError` for a wrong checksum.
+
+    verify=False does not read a stored member, so that its checksum is not compared.
+    """
+    contents = memoryview(data)[member.start:member.start + member.compressed_size]
+    if member.method != STORED:
+        contents = memoryview(_inflate(contents, member))
+    if (verify or member.method != STORED) and zlib.crc32(contents) != member.crc:
+        raise FormatError(f"the checksum of member {member.name!r} is wrong")
+    return contents
+
+
+def _inflate(contents: memoryview, member: Member) -> bytes:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        unpacked = inflater.decompress(contents, member.size + 1)
+    except zlib.error as error:
+        raise FormatError(f"member {member.name!r} cannot be decompressed: {error}") from None
+    if len(unpacked) != member.size or not inflater.eof or inflater.unused_data:
+        raise FormatError(f"member {member.name!r} does not unpack to the {member.size:,} bytes it states")
+    return unpacked
 
 
 def _find_directory(data: mmap) -> tuple[int, int, int]:

@@ -28,3 +28,8 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
     wide = bits.astype(np.uint32)
     wide <<= 16
     return wide.view(np.float32)
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """Return numbers as float32; uint16 holds the bits of bfloat16."""
+    return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -85,6 +86,9 @@ def map_file(path: Path, memory: str = "map") -> mmap.mmap:
         if size == 0:
             raise FormatError("the file is empty")
         if memory == "map":
+            # Older versions of Python keep a descriptor of the file open for as long as it is mapped.
+            if sys.version_info >= (3, 13):
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         copy = _PrivateMemory(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with memoryview(copy) as view:

@@ -12,15 +12,13 @@ import os
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
-from mmap import mmap
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import WeightsError
-from .archive import STORED, Member, list_members
+from .archive import Member, check_inflation, list_members, read_member
 from .files import FormatError, map_file, naming
 from .output import replacing
 
@@ -39,16 +37,14 @@ _PADDING_ID = 0xD935
 _READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint16, "i1": np.int8, "u1": np.uint8}
 """The dtype that an array is read as, for each stored dtype without its byte order."""
 
+_LARGE = 2**18
+"""Size in bytes of an array that is not read at load where its file may be mapped unread."""
 _MAX_NPY_HEADER = 10_000
 _NPY_ENTRY = re.compile(r"""'descr': ?(?P<descr>'[<>|=]?[b-zA-Z][0-9]{0,9}')"""
                         r"""|'fortran_order': ?(?P<order>True|False)"""
                         r"""|'shape': ?(?P<shape>\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\))""")
 _NPY_HEADER = re.compile(rf"\{{(?:(?:{re.sub('[?]P<[a-z]+>', '?:', _NPY_ENTRY.pattern)}),? ?){{3}}\}} *\n?")
 _MAX_DIMENSIONS = 8
-_MAX_INFLATION = 100
-"""Limit on the unpacked size of all members, in bytes per byte of the file; trained weights stay far below it."""
-_FREE_INFLATION = 2**26
-"""Unpacked size in bytes that is always allowed, however small the file is."""
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
@@ -81,25 +77,25 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) ->
         raise WeightsError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False,
-             memory: str = "map") -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False, memory: str = "map",
+             unread: str = "") -> dict[str, np.ndarray]:
     """Return all arrays of an `.npz`, read-only and C-contiguous.
 
     Floats are returned as float32, or float16 as it is with keep_float16; int8, uint8, uint16 and str keep their dtype.
     Little-endian arrays that keep their dtype and are stored uncompressed are views of one memory map, or with
-    memory="copy" of one block of private memory. Every byte is
-    checked against the archive's checksums. A file that is damaged, hostile or of another kind raises `WeightsError`.
-    Nothing is ever unpickled, and the memory allocated is limited to a fixed multiple of the file's size.
+    memory="copy" of one block of private memory. Every byte is checked against the archive's checksums, with one
+    exception: if the name of an array begins with `unread`, large arrays of the file are mapped without being read. A
+    file that is damaged, hostile or of another kind raises `WeightsError`. Nothing is ever unpickled, and the memory
+    allocated is limited to a fixed multiple of the file's size.
     """
     path = Path(path)
     with naming(path, _ADVICE):
         data = map_file(path, memory)
         members = list_members(data)
-        unpacked = sum(member.size for member in members if member.method != STORED)
-        if unpacked > max(_FREE_INFLATION, _MAX_INFLATION * len(data)):
-            raise FormatError(f"the compressed members would unpack to {unpacked:,} bytes, more than weights in a "
-                              f"file of {len(data):,} bytes can hold")
-        return {_array_name(member): _read_member(data, member, keep_float16) for member in members}
+        check_inflation(data, members)
+        mapped = memory == "map" and unread and any(member.name.startswith(unread) for member in members)
+        return {_array_name(member): _parse_npy(read_member(data, member, verify=not mapped or member.size < _LARGE),
+                                                member.name, keep_float16) for member in members}
 
 
 def _array_name(member: Member) -> str:
@@ -109,32 +105,12 @@ def _array_name(member: Member) -> str:
     return name
 
 
-def _read_member(data: mmap, member: Member, keep_float16: bool) -> np.ndarray:
-    contents = memoryview(data)[member.start:member.start + member.compressed_size]
-    if member.method != STORED:
-        contents = memoryview(_inflate(contents, member))
-    if zlib.crc32(contents) != member.crc:
-        raise FormatError(f"the checksum of member {member.name!r} is wrong")
-    return _parse_npy(contents, member.name, keep_float16)
-
-
-def _inflate(contents: memoryview, member: Member) -> bytes:
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    try:
-        unpacked = inflater.decompress(contents, member.size + 1)
-    except zlib.error as error:
-        raise FormatError(f"member {member.name!r} cannot be decompressed: {error}") from None
-    if len(unpacked) != member.size or not inflater.eof or inflater.unused_data:
-        raise FormatError(f"member {member.name!r} does not unpack to the {member.size:,} bytes it states")
-    return unpacked
-
-
 def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarray:
     """Return the array of one `.npy` member: a view of `contents` if its layout allows, otherwise a converted copy."""
     shape, fortran_order, dtype, start = _npy_header(contents, name)
     if dtype.hasobject:
         raise FormatError(f"member {name!r} holds pickled Python objects, which are never loaded")
-    if dtype.str[1:] not in _READABLE and dtype.kind != "U":
+    if dtype.str[1:] not in _READABLE and (dtype.kind != "U" or dtype.itemsize == 0):
         raise FormatError(f"member {name!r} has dtype {dtype}; expected float16, 32 or 64, uint16 for the bits of "
                           "bfloat16, int8 or, for text, uint8 or str")
     if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n > 0 for n in shape):
@@ -147,7 +123,8 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
     if dtype.kind == "U":
         return array
     target = np.float16 if keep_float16 and dtype.str[1:] == "f2" else _READABLE[dtype.str[1:]]
-    with np.errstate(over="ignore"):  # a float64 beyond float32's range becomes infinity, which a later check reports
+    # A float64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
+    with np.errstate(over="ignore", invalid="ignore"):
         array = np.require(array, target, ["C", "A"])
     array.flags.writeable = False
     return array

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import shown
-from .files import MAX_JSON, FormatError, map_file, naming, parse_object, read_object
+from .files import MAX_JSON, FormatError, map_file, naming, parse_object
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
@@ -63,34 +63,6 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
             if name is not None:
                 arrays[name] = _read_tensor(data, start, tensor, keep_float16)
         return arrays
-
-
-def read_shards(index: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
-                keep_float16: bool = False, memory: str = "map") -> dict[str, np.ndarray]:
-    """Return the tensors of a model that is split into several files, as `read_safetensors` does for one file.
-
-    `index` is the path of `model.safetensors.index.json`; the other files lie beside it.
-    """
-    index = Path(index)
-    shards = read_object(index).get("weight_map")
-    with naming(index, _ADVICE):
-        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-            raise FormatError("expected a weight_map from tensor names to file names")
-        for shard in shards.values():
-            if not _is_file_name(shard):
-                raise FormatError(f"{shown(shard)} is not the name of a .safetensors file in the same folder")
-    arrays: dict[str, np.ndarray] = {}
-    for shard in sorted(set(shards.values())):
-        found = read_safetensors(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
-        with naming(index, _ADVICE):
-            if twice := sorted(arrays.keys() & found.keys()):
-                raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
-        arrays |= found
-    return arrays
-
-
-def _is_file_name(name: str) -> bool:
-    return name.endswith(".safetensors") and name.isprintable() and not set(name) & set("/\\:")
 
 
 def _read_header(data: mmap) -> tuple[list[_Tensor], int]:
@@ -150,7 +122,8 @@ def _read_tensor(data: mmap, start: int, tensor: _Tensor, keep_float16: bool) ->
         raise FormatError(f"tensor {shown(tensor.name)} is empty, shape {list(tensor.shape)}")
     flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
     kept = tensor.dtype == "BF16" or (tensor.dtype == "F16" and keep_float16)
-    with np.errstate(over="ignore"):  # an F64 beyond float32's range becomes infinity, which a later check reports
+    # An F64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
+    with np.errstate(over="ignore", invalid="ignore"):
         array = np.require(flat.reshape(tensor.shape), flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
     array.flags.writeable = False
     return array
