@@ -14,6 +14,8 @@ import pytest
 
 from engine.errors import EngineError
 
+from .children import read_child
+
 MEMORY = 500_000_000
 SECONDS = 10
 """Far above the 2 s that no file may take, so that a busy machine does not fail a test; the bombs took over 20 s."""
@@ -26,20 +28,11 @@ def outcome(call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, sec
     """
     if not hasattr(os, "fork") or not os.path.exists("/proc/self/statm"):
         pytest.skip("this system has no fork, or no /proc")
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the children run no thread of this process
-        child = os.fork()
-    if child == 0:
-        os.close(reader)
-        try:
-            os.write(writer, _call(call, arguments, memory, seconds).encode(errors="replace")[:4000])
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as pipe:
-        text = pipe.read().decode()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def run(writer: int) -> None:
+        os.write(writer, _call(call, arguments, memory, seconds).encode(errors="replace")[:4000])
+
+    text, status = read_child(run)
     if status < 0:
         return "took too long" if -status == signal.SIGALRM else f"killed by {signal.Signals(-status).name}"
     return text

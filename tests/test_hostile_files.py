@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 
 from engine.cli import main
 from engine.errors import WeightsError, listed, shown
+from engine.families import FAMILIES
 from engine.model import load_model, save_model
 from engine.weights.files import FormatError, parse_json
 
+from .fuzz.corpus import CONFIGS, family_folder, tensor_file, tensors_of
 from .limited import outcome
 from .model_files import NEW, by_hand, document, st_folder
 from .tiny_models import hf_folder, random_model, write_json
@@ -91,6 +95,51 @@ def test_extreme_values_of_an_npz(tmp_path, changes):
     result = loaded(by_hand(tmp_path / "m.npz", document(model=random_model().config.to_json() | changes)))
     assert result.startswith("EngineError")
     assert len(result) < 3000
+
+
+@pytest.mark.parametrize("name", ["new", "modernbert", "neobert", "jina_embeddings_v3"])
+def test_a_joined_tensor_without_axes(tmp_path, name):
+    """The reader asked such a tensor for its length."""
+    files = family_folder(name, CONFIGS[name])
+    config = json.loads(files["config.json"])
+    tensors = tensors_of(FAMILIES[name], FAMILIES[name].read_config(config), new=False)
+    joined = next(name for name in tensors if "qkv" in name)
+    files["model.safetensors"] = tensor_file(tensors | {joined: np.array(1.0, np.float32)})
+    for path, data in files.items():
+        (tmp_path / path).write_bytes(data)
+    with pytest.raises(WeightsError, match=r"unexpected layers.0.attention.qkv.weight, shape \[\]"):
+        load_model(tmp_path)
+
+
+def test_a_width_that_no_float_holds(tmp_path):
+    for path, data in family_folder("gemma3_text", CONFIGS["gemma3_text"]).items():
+        (tmp_path / path).write_bytes(data)
+    values = {"model_type": "gemma3_text", **CONFIGS["gemma3_text"], "hidden_size": 10**400}
+    write_json(tmp_path / "config.json", values)
+    with pytest.raises(WeightsError, match="hidden_size from 1 to 16,777,216"):
+        load_model(tmp_path)
+
+
+def test_a_signalling_nan_in_a_norm_gives_no_warning(tmp_path):
+    files = family_folder("gemma3_text", CONFIGS["gemma3_text"])
+    family = FAMILIES["gemma3_text"]
+    tensors = tensors_of(family, family.read_config(json.loads(files["config.json"])), new=False)
+    tensors["norm.weight"] = np.full(8, 0x7F800001, np.uint32).view(np.float32)
+    files["model.safetensors"] = tensor_file(tensors)
+    for path, data in files.items():
+        (tmp_path / path).write_bytes(data)
+    with pytest.raises(WeightsError, match="holds NaN or infinity"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"rope_parameters": {"rope_theta": math.nan}}, {"rope_theta": math.nan}])
+def test_a_rotary_base_that_is_no_number(tmp_path, changes):
+    values = {key: value for key, value in CONFIGS["qwen3"].items() if key != "rope_theta"}
+    for path, data in family_folder("qwen3", values).items():
+        (tmp_path / path).write_bytes(data)
+    write_json(tmp_path / "config.json", {"model_type": "qwen3"} | values | changes)
+    with pytest.raises(WeightsError, match="rope_theta must be above 0, not nan"):
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("limit", ["1e400", "1e30", "Infinity", "9" * 4000])

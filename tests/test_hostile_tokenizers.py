@@ -63,9 +63,19 @@ HOSTILE = {
     "Chinese": changed(normalizer=sequence(*[{"type": "BertNormalizer", "clean_text": True, "strip_accents": None,
                                               "handle_chinese_chars": True, "lowercase": False}] * 26)),
     "a table": changed(normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap("x" * 10**6)}),
+    "a table that states a length of 4 GB": changed(normalizer={
+        "type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xfc\xff\xff\xff" + bytes(100)).decode()}),
+    "a tree of 2.7 million nodes": changed(model={
+        "type": "Unigram", "unk_id": 0,
+        "vocab": [["a", 0.0], *([f"{i:04}".ljust(900, "x"), -1.0] for i in range(3000))]}),
+    "a table shorter than it states": changed(normalizer={"type": "Precompiled", "precompiled_charsmap": "a" * 1000}),
     "no table": changed(normalizer={"type": "Precompiled", "precompiled_charsmap": "?"}),
     "many steps": changed(normalizer=sequence(*[{"type": "NFKC"}] * 10**6)),
     "a normalizer without a type": changed(normalizer={"pattern": {"String": "a"}, "content": "a" * 10**6}),
+    "a normalizer with an odd type": changed(normalizer={"type": {"type": "NFC"}}),
+    "an added token of which nothing is left": changed(normalizer={
+        "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+        "lowercase": True}, added_tokens=[ADDED | {"content": "\0", "single_word": True}]),
     "a step that is a text": changed(normalizer=sequence("NFC")),
     "a text many times": changed(post_processor=TEMPLATE | {"single": [A] * 10**5}),
     "a text twice": changed(post_processor=TEMPLATE | {"single": [A, A]}),
@@ -116,7 +126,8 @@ GOOD = {
 
 @pytest.mark.parametrize("case", GOOD)
 def test_normalizers_of_real_tokenizers_are_not_refused(case):
-    check_tokenizer(changed(normalizer=GOOD[case]))
+    """They are not refused, and the longest string that they look for is that of the special tokens."""
+    assert check_tokenizer(changed(normalizer=GOOD[case])) == len("[PAD]")
 
 
 def test_the_longest_string_that_is_looked_for():

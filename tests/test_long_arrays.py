@@ -94,3 +94,12 @@ def test_operations_refuse_numbers_that_no_float_holds():
     for positions in ([np.inf, 0.0], [0.0, np.nan]):
         with pytest.raises(InputError, match="positions must be finite"):
             ops.rotary(x, positions=positions)
+
+
+@pytest.mark.parametrize("mask", [None, huge(np.bool_(False), 2**16, 2**15)], ids=["real", "padding"])
+def test_more_tokens_than_a_batch_can_count(mask):
+    free = replace(BERT, max_positions=0, position_table=False)
+    with pytest.raises(InputError, match=r"at most 2,147,483,647 tokens in one call, .*; split the batch"):
+        pack(free, huge(ONE, 2**16, 2**15), mask)
+    with pytest.raises(InputError, match=r"at most 2,147,483,647 tokens .* not 2,147,483,648"):
+        pack(free, [huge(ONE, 2**30)] * 2)

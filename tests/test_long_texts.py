@@ -131,3 +131,36 @@ def test_half_a_surrogate_in_a_long_text(monkeypatch):
     with pytest.raises(InputError, match="sentence 0 is not valid Unicode"):
         engine.encode(["a" * 25 + "\udc00"])
     assert engine.encode(["a" * 25]).shape == (1, D)
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_long_pairs_have_the_tokens_that_tokenizers_gives(kind, direction, monkeypatch):
+    tokenizer, rng = trained(kind), random.Random(1)
+    tokenizer.enable_truncation(5, direction=direction)
+    data = tokenizer.to_str().encode()
+    monkeypatch.setattr(Tokenizer, "_is_long_pair", lambda self, sentence: not isinstance(sentence, str))
+    for limit in (3, 4, 5, 16, 17, 40):
+        own = Tokenizer(TextConfig(data, max_seq_length=limit), None, 1)
+        tokenizer.enable_truncation(limit, direction=direction)
+        pairs = [(a_text(rng, rng.randrange(100)), a_text(rng, rng.randrange(100))) for _ in range(50)]
+        pairs += [(text, text) for text, _ in pairs[:10]] + [("", "the"), ("the", ""), ("", "")]
+        tokens, expected = own(pairs), [tokenizer.encode(*pair) for pair in pairs]
+        assert [row.tolist() for row in tokens.input_ids] == [encoding.ids for encoding in expected]
+        assert [row.tolist() for row in tokens.token_type_ids] == [encoding.type_ids for encoding in expected]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pair_of_long_words_takes_little_memory(threads):
+    """`tokenizers` pairs each piece of one text with each of the other, here 50 million times."""
+    own = Tokenizer(TextConfig(trained("unigram").to_str().encode(), max_seq_length=16), None, threads)
+    pair = ("x" * 50_000, "y" * 50_000)
+    assert outcome(lambda: len(own([pair, "the cat"]).input_ids[0]), seconds=60) == "ok: 16"
+
+
+def test_a_long_pair_whose_special_tokens_cannot_be_found():
+    tokenizer = tokenizers.Tokenizer(models.BPE({"x": 0, "y": 1}, []))  # no sample has a token
+    own = Tokenizer(TextConfig(tokenizer.to_str().encode(), max_seq_length=16), None, 1)
+    with pytest.raises(InputError, match="a pair of 2,000 and 2,000 characters is too long for this model's tokenizer"):
+        own([("x" * 2000, "y" * 2000)])
+    assert own([("x" * 6, "y" * 20)]).input_ids[0].tolist() == [0] * 6 + [1] * 10

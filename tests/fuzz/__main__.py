@@ -1,103 +1,105 @@
-"""Load mutated models, run them, and report what is neither an answer nor an `EngineError`.
+"""Load mutated models, run some of them, and report what is neither an answer nor an `EngineError`.
 
-    python -m tests.fuzz SECONDS [SEED]
+    python -m tests.fuzz [--seconds S] [--cases N] [--seed SEED] [--first NUMBER]
+    python -m tests.fuzz --seed SEED --case NUMBER        repeats one case
+
+A case depends on the seed and its number alone. It runs in a child with limits on memory and time.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from engine import Engine
-from engine.errors import EngineError
-from engine.model import load_model, save_model
-from tests.fuzz.mutate import folder_of, npz_of
-from tests.limited import outcome
-from tests.model_files import st_folder
-from tests.tiny_models import hf_folder, random_model
-from tests.tiny_text import tiny_text
+from tests.fuzz import operations
+from tests.fuzz.cases import Cases
+from tests.fuzz.children import Children, Finding, RunCase, largest_child
 
-CASES_PER_CHILD = 20
+CASES_OF_A_CHILD = 5000
+_PROGRESS = 30.0
 
 
-def main(seconds: float, seed: int) -> int:
-    """Run for about `seconds`, and return the number of findings."""
-    print(f"seed {seed}")
-    counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        sources = _sources(folder)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            _step(sources, folder / "case", seed, counts)
-            seed += CASES_PER_CHILD
-    print(f"{sum(counts.values()):8,}  files")
-    for kind, count in counts.most_common():
-        print(f"{count:8,}  {kind}")
-    return sum(count for name, count in counts.items() if name.startswith("FOUND"))
+def main(arguments: list[str] | None = None) -> int:
+    """Run cases as the arguments say; return 1 if there is a finding, and 0 otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--cases", type=int, default=2**62, help="stop after this number of cases")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--ops", action="store_true", help="call engine.ops with wrong arguments, in place of files")
+    parser.add_argument("--here", action="store_true", help="run the cases in this process, to measure coverage")
+    given = parser.parse_args(arguments)
+    if given.case is not None:
+        given.first, given.cases = given.case, 1
+    if given.seconds == float("inf") and given.cases == 2**62:
+        given.seconds = 60.0
+    os.environ["RUST_BACKTRACE"] = "0"  # a panic of `tokenizers` would take 10 ms to describe itself
+    print(f"seed {given.seed}, from case {given.first}", flush=True)
+    shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=shared_memory) as folder:
+        place = Path(folder)
+        start, kinds = _start_operations(given.seed) if given.ops else _start_files(place, given.seed)
+        if given.here:
+            run = start()
+            for index in range(given.first, given.first + given.cases):
+                run(index)
+            return 0
+        children = Children(start, len(kinds))
+        findings = hunt(children, given.first, given.cases, given.seconds)
+    for kind, (refused, answered) in sorted(zip(kinds, children.counts.tolist(), strict=True)):
+        print(f"{answered:10,} answered {refused:10,} EngineError   {kind}")
+    print(summary(children, findings))
+    return min(1, len(findings))
 
 
-def _sources(folder: Path) -> list[Path]:
-    text = tiny_text(prompts={"q": "query: "})
-    st = st_folder(folder / "st", "Transformer", "Pooling", "Normalize")
-    (st / "tokenizer.json").write_bytes(text.tokenizer_json)
-    save_model(random_model(text), folder / "m.npz")
-    return [st, hf_folder(folder / "hf", "roberta"), hf_folder(folder / "distil", "distilbert"), folder / "m.npz",
-            folder / "m.npz"]
+def _start_files(place: Path, seed: int) -> tuple[Callable[[], RunCase], list[str]]:
+    cases = Cases(place, seed)
+    return lambda: cases.start().run, cases.kinds
 
 
-def _step(sources: list[Path], place: Path, seed: int, counts: Counter[str]) -> None:
-    """Run some cases in one child; where that fails, each in a child of its own, to find the one that failed."""
-    result = outcome(_run, sources, place, range(seed, seed + CASES_PER_CHILD), memory=1_000_000_000, seconds=30)
-    if result.startswith("ok: "):
-        answered, total = map(int, result[5:-1].split(","))
-        counts["answered"] += answered
-        counts["EngineError"] += total - answered
-        return
-    for one in range(seed, seed + CASES_PER_CHILD):
-        result = outcome(_run, sources, place, range(one, one + 1), memory=500_000_000, seconds=8)
-        if result.startswith("ok: "):
-            counts["answered" if result == "ok: (1, 1)" else "EngineError"] += 1
-        else:
-            counts[f"FOUND {result[:150]}"] += 1
-            print(f"seed {one}: {result[:1000]}", flush=True)
+def _start_operations(seed: int) -> tuple[Callable[[], RunCase], list[str]]:
+    def run(index: int) -> tuple[int, bool]:
+        return operations.call(random.Random(f"{seed}/{index}"))
+
+    return lambda: run, list(operations.NAMES)
 
 
-def _run(sources: list[Path], place: Path, seeds: range) -> tuple[int, int]:
-    answered = 0
-    for seed in seeds:
-        path = _mutated(sources, place, random.Random(seed))
-        try:
-            engine = Engine(load_model(path), threads=1, backend=("auto", "reference")[seed % 2])
-            with np.errstate(all="ignore"):  # finite weights can still be so large that their products are not
-                engine.forward([[0, 1, 2], []])
-                if engine.text is not None:
-                    engine.encode(["the cat sat on a mat", "", ("a" * 300, "x")])
-            answered += 1
-        except EngineError:
-            pass
-    return answered, len(seeds)
+def hunt(children: Children, first: int, cases: int, seconds: float) -> list[Finding]:
+    """Run cases until there are enough or the time is over; print progress and findings, and return the findings."""
+    findings: list[Finding] = []
+    begin = printed = time.monotonic()
+    rate, last = 100.0, first + cases
+    while first < last and (left := begin + seconds - time.monotonic()) > 0:
+        size = int(min(CASES_OF_A_CHILD, last - first, max(20.0, rate * left)))
+        found = children.run(first, first + size)
+        for index, what in found:
+            kind, _, details = what.partition("\n")
+            known = any(kind == old.partition("\n")[0] for _, old in findings)
+            print(f"FOUND case {index}: {kind}" + ("" if known else f"\n{details}"), flush=True)
+            findings.append((index, what))
+        first += size
+        rate = int(children.counts.sum()) / (time.monotonic() - begin)
+        if time.monotonic() - printed > _PROGRESS:
+            printed = time.monotonic()
+            print(f"{summary(children, findings)}, {rate:.0f} a second, next is case {first}", flush=True)
+    return findings
 
 
-def _mutated(sources: list[Path], place: Path, rng: random.Random) -> Path:
-    source = rng.choice(sources)
-    for old in sorted(place.rglob("*"), reverse=True):
-        old.rmdir() if old.is_dir() else old.unlink()
-    place.mkdir(exist_ok=True)
-    if source.is_dir():
-        folder_of(rng, source, place)
-        return place
-    (place / "m.npz").write_bytes(npz_of(rng, source.read_bytes()))
-    return place / "m.npz"
+def summary(children: Children, findings: list[Finding]) -> str:
+    """Return one line: the number of files, answers and findings, and the largest child."""
+    refused, answered = np.sum(children.counts, axis=0)
+    return (f"{refused + answered:,} cases, {answered:,} answered, {len(findings)} findings, "
+            f"largest child {largest_child() / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":
-    given = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4), "big")
-    sys.exit(min(1, main(float(sys.argv[1]), given)))
+    sys.exit(main())

@@ -6,18 +6,27 @@ A random change of an archive nearly always stops at a checksum. These changes p
 from __future__ import annotations
 
 import copy
-import io
 import json
 import random
-import zipfile
-from pathlib import Path
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+from tests.fuzz.archives import Member, members_of, odd_archive, pack
+from tests.fuzz.tokenizer_files import PARTS, SEQUENCES, WORDS, added
 
 EXTREME: tuple[Any, ...] = (
     0, 1, -1, 2, 7, 2**15, 2**24, 2**24 + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63, 2**64, 10**400, -(10**400), 0.5,
     1e-300, 1e30, float("inf"), float("nan"), True, False, None, "", "x", "\ud800", "\0", "a" * 1000, "[UNK]", "mean",
     [], {}, [[]], [1] * 100, {"a": 1}, [None], "(a+)+$", "(?=a)", "a", "NFC", "Sequence", "int8", "../x", "F16",
 )
+PLAIN: tuple[Any, ...] = (0, 1, 2, 3, 4, 5, 6, 8, 16, True, False, None, 1e-12, 0.01, 1.0, 2.0, 300.0, "gelu", "silu")
+"""Values that a model may well have."""
+
+_DTYPES = ("<f4", "<f2", "<f8", ">f4", "|i1", "|u1", "<u2", "<i8", "|b1", "|O", "<U9", "<U0", "<U99999999", ">U4",
+           "|S5", "<M8", "<c8", "|V4", "=f4", "f4", "<f16", "", "a" * 300)
+_SHAPES = ("()", "(0,)", "(1,)", "(1)", "(-1,)", "(8, 8)", "(8, 8,)", "(2, 2, 2)", "(99999999999999999999,)",
+           "(1, 1, 1)", "(1L,)", "(1,1,1,1,1,1,1,1,1)", "[8]", "(9e9,)", "(0x8,)")
 
 
 def bytes_of(rng: random.Random, data: bytes) -> bytes:
@@ -31,27 +40,37 @@ def bytes_of(rng: random.Random, data: bytes) -> bytes:
     return bytes(result)
 
 
-def value_of(rng: random.Random, value: Any) -> Any:
-    """Change one to three places of a JSON value: put another value there, or remove, repeat, rename or move one."""
+def value_of(rng: random.Random, value: Any, words: Sequence[str] = ()) -> Any:
+    """Change one to three places of a JSON value: put another value there, or remove, repeat, rename or move one.
+
+    words: keys and texts that mean something in this file.
+    """
     value = copy.deepcopy(value)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         places = list(_places(value))
         if not places:
             return rng.choice(EXTREME)
         container, key = rng.choice(places)
-        match rng.randrange(6):
+        match rng.randrange(7):
             case 0 | 1 | 2:
-                container[key] = copy.deepcopy(rng.choice(EXTREME))
-            case 3:
+                container[key] = _any_value(rng, words)
+            case 3 if words and isinstance(value, dict):
+                value[rng.choice(words)] = _any_value(rng, words)
+            case 3 | 4:
                 del container[key]
-            case 4 if isinstance(container, list):
+            case 5 if isinstance(container, list):
                 container[key:key] = [copy.deepcopy(container[key]) for _ in range(rng.choice([1, 3, 30]))]
-            case 4:
-                container[rng.choice(["x", "\ud800", f"{key}.weight", "type", ""])] = container[key]
+            case 5:
+                container[rng.choice(["x", "\ud800", f"{key}.weight", "type", "", *words])] = container[key]
             case _:
                 other, name = rng.choice(places)
                 container[key] = copy.deepcopy(other[name])
     return value
+
+
+def _any_value(rng: random.Random, words: Sequence[str]) -> Any:
+    pool: Sequence[Any] = rng.choice((EXTREME, EXTREME, PLAIN, words or PLAIN))
+    return copy.deepcopy(rng.choice(pool))
 
 
 def _places(value: Any) -> Any:
@@ -61,30 +80,57 @@ def _places(value: Any) -> Any:
             yield from _places(value[key])
 
 
-def json_of(rng: random.Random, data: bytes) -> bytes:
+def json_of(rng: random.Random, data: bytes, words: Sequence[str] = ()) -> bytes:
     """Change the value of a JSON text, or one time in five its bytes."""
     try:
         value = json.loads(data)
     except ValueError:  # changed before
         return bytes_of(rng, data)
-    return bytes_of(rng, data) if rng.random() < 0.2 else json.dumps(value_of(rng, value)).encode()
+    return bytes_of(rng, data) if rng.random() < 0.2 else json.dumps(value_of(rng, value, words)).encode()
+
+
+def tokenizer_of(rng: random.Random, data: bytes) -> bytes:
+    """Change a tokenizer.json as `json_of` does, or put other parts into it."""
+    try:
+        document = json.loads(data)
+    except ValueError:  # changed before
+        return bytes_of(rng, data)
+    kind = rng.randrange(5)
+    if kind < 2 or not isinstance(document, dict):
+        return json_of(rng, data)
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        key = rng.choice([*PARTS, "added_tokens"])
+        if key == "added_tokens":
+            flags = {name: rng.random() < 0.5 for name in ("special", "normalized", "lstrip", "single_word")}
+            text = rng.choice([*WORDS, *(value for value in EXTREME if isinstance(value, str))])
+            document[key] = [*(document.get(key) or []), added(rng.choice((0, 4, 23, 24, 2**32 - 1)), text, **flags)]
+            continue
+        part = copy.deepcopy(rng.choice(PARTS[key]))
+        if key in SEQUENCES and rng.random() < 0.3:
+            parts = [part, *rng.choices(PARTS[key], k=rng.choice((0, 1, 2, 20)))]
+            part = {"type": "Sequence", SEQUENCES[key]: [one for one in parts if one is not None]}
+        document[key] = value_of(rng, part) if kind == 4 else part
+    return json.dumps(document).encode()
 
 
 def safetensors_of(rng: random.Random, data: bytes) -> bytes:
     """Change the header, and often make its length and the offsets right again."""
     start = 8 + int.from_bytes(data[:8], "little")
-    header, numbers = json.loads(data[8:start]), data[start:]
+    try:
+        header, numbers = json.loads(data[8:start]), data[start:]
+    except ValueError:  # changed before
+        return bytes_of(rng, data)
     kind = rng.randrange(4)
     if kind == 0:
         return bytes_of(rng, data)
     if kind == 1:
         return _packed(header, bytes_of(rng, numbers)[: len(numbers)].ljust(len(numbers), b"\0"))
-    header = value_of(rng, header)
+    header = value_of(rng, header, ("F32", "F16", "BF16", "F64", "I8", "F4", "BOOL", "__metadata__"))
     if kind == 2 and isinstance(header, dict):
         end = 0
         for entry in header.values():
             if isinstance(entry, dict) and isinstance(entry.get("data_offsets"), list):
-                size = _size(entry.get("shape"))
+                size = _size(entry)
                 entry["data_offsets"] = [end, end + size]
                 end += size
         numbers = numbers[:end].ljust(min(end, 2**20), b"\0")
@@ -96,60 +142,71 @@ def _packed(header: Any, numbers: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + numbers
 
 
-def _size(shape: Any) -> int:
-    size = 4
+def _size(entry: dict[str, Any]) -> int:
+    widths = {"F64": 8, "I64": 8, "F16": 2, "BF16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+    dtype, shape = entry.get("dtype"), entry.get("shape")
+    size = widths.get(dtype, 4) if isinstance(dtype, str) else 4
     for n in shape if isinstance(shape, list) else []:
         size *= n if type(n) is int and 0 <= n < 2**20 else 1
     return size
 
 
-def npz_of(rng: random.Random, data: bytes) -> bytes:
-    """Change members of an archive, and write it again with right checksums; one time in five change its bytes."""
-    if rng.random() < 0.2:
+@lru_cache(maxsize=64)
+def _members(data: bytes) -> tuple[Member, ...]:
+    return tuple(members_of(data))
+
+
+def npz_of(rng: random.Random, data: bytes, words: Sequence[str] = ()) -> bytes:
+    """Change members of an archive, and write it again with right checksums; sometimes change its headers or bytes."""
+    kind = rng.randrange(10)
+    if kind == 0:
         return bytes_of(rng, data)
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = list(_members(data))
+    if kind < 3:
+        return odd_archive(rng, members)
     for _ in range(rng.choice([1, 1, 2])):
-        name = rng.choice(["config.npy", "tokenizer.npy", *members])
-        if name not in members:
+        i = rng.choice([0, len(members) - 1, *range(len(members))])
+        one = members[i]
+        if one.name in ("config.npy", "tokenizer.npy") and rng.random() < 0.9:
+            start = 10 + int.from_bytes(one.contents[8:10], "little")
+            text = one.contents[start:]
+            text = json_of(rng, text, words) if one.name == "config.npy" else tokenizer_of(rng, text)
+            members[i] = Member(one.name, npy(text))
             continue
-        if name in ("config.npy", "tokenizer.npy"):
-            start = 10 + int.from_bytes(members[name][8:10], "little")
-            members[name] = npy(json_of(rng, members[name][start:]))
-            continue
-        match rng.randrange(5):
+        match rng.randrange(7):
             case 0:
-                members[name] = bytes_of(rng, members[name][:128]) + members[name][128:]
+                members[i] = Member(one.name, bytes_of(rng, one.contents[:128]) + one.contents[128:])
             case 1:
-                members[name] = bytes_of(rng, members[name])
+                members[i] = Member(one.name, bytes_of(rng, one.contents))
             case 2:
-                del members[name]
+                del members[i]
             case 3:
-                members[rng.choice(list(members))] = members[name]
+                members.append(Member(rng.choice(members).name, one.contents))
             case 4:
-                members[f"x{name}"] = members[name]
-    out = io.BytesIO()
-    method = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    with zipfile.ZipFile(out, "w", method) as archive:
-        for name, contents in members.items():
-            archive.writestr(name, contents)
-    return out.getvalue()
+                members.append(Member(f"x{one.name}", one.contents))
+            case _:
+                members[i] = Member(one.name, npy_of(rng, one.contents))
+        if not members:
+            break
+    method = rng.choice([0, 0, 0, 8])
+    return pack([Member(one.name, one.contents, method) for one in members])
 
 
-def npy(data: bytes) -> bytes:
-    """Return the `.npy` file of a text, as a vector of uint8."""
-    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({len(data)},), }}".encode()
+def npy(data: bytes, dtype: str = "|u1", shape: str | None = None, order: str = "False") -> bytes:
+    """Return a `.npy` file of these bytes, by default a vector of uint8, as a text is kept."""
+    shape = f"({len(data)},)" if shape is None else shape
+    header = f"{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + data
 
 
-def folder_of(rng: random.Random, source: Path, target: Path) -> None:
-    """Copy a model folder with one or two of its files changed."""
-    files = sorted(path.relative_to(source) for path in source.rglob("*") if path.is_file())
-    changed = {rng.choice(files) for _ in range(rng.choice([1, 1, 2]))}
-    for path in files:
-        data = (source / path).read_bytes()
-        if path in changed:
-            data = (safetensors_of if path.suffix == ".safetensors" else json_of)(rng, data)
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        (target / path).write_bytes(data)
+def npy_of(rng: random.Random, data: bytes) -> bytes:
+    """Return a `.npy` file with another header, and often with as many bytes of numbers as the header asks for."""
+    numbers = data[10 + int.from_bytes(data[8:10], "little"):]
+    count = rng.choice((1, 6, 8, 48, 64))
+    dtype = rng.choice(_DTYPES)
+    shape = rng.choice((f"({count},)", f"({count}, 1)", f"(2, {count // 2})", rng.choice(_SHAPES)))
+    width = int(dtype[2:]) * (4 if "U" in dtype else 1) if dtype[2:].isdigit() else 4
+    if rng.random() < 0.7 and width < 100:
+        numbers = (numbers * (1 + count * width // max(1, len(numbers))))[: count * width]
+    return npy(numbers, dtype, shape, rng.choice(("False", "False", "True", "1", "None")))

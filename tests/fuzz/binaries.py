@@ -1,0 +1,180 @@
+"""Read mutated GGUF and CTranslate2 files, and mutated generating models and tokenizers.
+
+Files get odd settings, shapes and types first, and then changed integers and bytes.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.backends.reference import ReferenceBackend
+from engine.config import RunConfig
+from engine.families.generating import GENERATING
+from engine.generation.steps import Row
+from engine.sequences import SequenceModel, load_sequence_model
+from engine.text import Tokenizer
+from engine.vocabularies.marian import read_marian
+from engine.weights.blocks import TYPES
+from engine.weights.ctranslate2 import CTranslate2File
+from engine.weights.gguf import GgufFile
+from tests.ctranslate2_files import TYPES as ARRAYS
+from tests.ctranslate2_files import ctranslate2
+from tests.fuzz.mutate import bytes_of, json_of, safetensors_of
+from tests.fuzz.pickles import MUTATORS, TEXTS
+from tests.gguf_files import PLAIN, Blocks, gguf
+
+_INTEGERS = (0, 1, 2, 3, 7, 31, 32, 33, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63,
+             2**64 - 1)
+_SETTINGS: tuple[Any, ...] = (
+    0, -1, 7, 0.5, True, "", "llama", "ü" * 50, [], ["a", "b"], ["x"] * 300, np.arange(5, dtype=np.int32),
+    np.array([True, False]), np.zeros(0, np.float32), np.array([np.nan], np.float64), 2**31,
+)
+_SHAPES = ((1,), (3,), (2, 3), (32,), (2, 64), (256,), (1, 512), (2, 1, 32), (1, 1, 1, 1), (256,), (3, 256), (0,))
+
+
+def integers_of(rng: random.Random, data: bytes, most: int = 400) -> bytes:
+    """Overwrite up to three integers among the first `most` bytes, and in one case of five other bytes, too."""
+    result = bytearray(data)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        size = rng.choice((1, 2, 4, 4, 8, 8))
+        at = rng.randrange(max(1, min(most, len(result)) - size))
+        result[at:at + size] = struct.pack("<Q", rng.choice(_INTEGERS))[:size]
+    changed = bytes(result)
+    return bytes_of(rng, changed) if rng.random() < 0.2 else changed
+
+
+def _tensor(rng: random.Random) -> np.ndarray | Blocks:
+    shape = rng.choice(_SHAPES)
+    if rng.random() < 0.4:
+        return np.zeros(shape, rng.choice(tuple(PLAIN)))
+    number = rng.choice([number for number, kind in TYPES.items() if kind.dequantize or rng.random() < 0.1])
+    kind = TYPES[number]
+    return Blocks(number, shape, rng.randbytes(int(np.prod(shape)) // kind.size * kind.nbytes))
+
+
+def _gguf(rng: random.Random, place: Path) -> None:
+    settings = {f"k{i}": rng.choice(_SETTINGS) for i in range(rng.randrange(5))}
+    alignment = rng.choice((32, 32, 32, 32, 1, 64, 24))
+    if alignment != 32 or rng.random() < 0.3:
+        settings["general.alignment"] = rng.choice((alignment, alignment, alignment, 0, "x"))
+    if rng.random() < 0.05:
+        settings["split.count"] = rng.choice((0, 1, 2, "x"))
+    tensors = {f"t{i}": _tensor(rng) for i in range(rng.randrange(4))}
+    (place / "m.gguf").write_bytes(integers_of(rng, gguf(
+        settings, tensors, version=rng.choice((2, 3)), alignment=alignment)))
+    file = GgufFile(place / "m.gguf", rng.choice(("map", "copy")))
+    with np.errstate(all="ignore"):
+        file.read(lambda name: None if name == "t2" else name, keep_float16=rng.random() < 0.5)
+
+
+def _ctranslate2(rng: random.Random, place: Path) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    for i in range(rng.randrange(5)):
+        shape = rng.choice((*_SHAPES, ()))
+        arrays[f"v{i}"] = np.ones(shape, rng.choice(tuple(ARRAYS)))
+        if rng.random() < 0.5:
+            rows = rng.choice(((), shape[:1], (1,), (3,)))
+            arrays[f"v{i}_scale"] = np.full(rows, rng.choice((1.0, 1.0, 3e38, 1e-45, 0.0, np.nan)), np.float32)
+    aliases = {f"a{i}": f"v{rng.randrange(2)}" for i in range(rng.randrange(3))}
+    data = ctranslate2(arrays, aliases, version=rng.choice((2, 3, 5, 6, 6)))
+    (place / "model.bin").write_bytes(integers_of(rng, data))
+    file = CTranslate2File(place / "model.bin", rng.choice(("map", "copy")))
+    file.read(lambda name: None if name == "v2" else name, keep_float16=rng.random() < 0.5)
+
+
+def _tokenizer_settings(rng: random.Random) -> dict[str, Any]:
+    """Return the settings of a small tokenizer of a GGUF file."""
+    words = ["<unk>", "<s>", "</s>", "a", "b", "ab", "▁", "▁a", "c", *(f"<0x{i:02X}>" for i in range(256))]
+    kind = rng.choice(("gpt2", "llama"))
+    types = np.array([2, 3, 3, *(1,) * 6, *(6,) * 256], np.int32)
+    own = {"model": kind, "tokens": words, "token_type": types, "bos_token_id": 1, "eos_token_id": 2}
+    own |= {"pre": rng.choice(("gpt-2", "smollm", "qwen2", "llama-bpe")), "merges": ["a b", "▁ a"]} if kind == "gpt2" \
+        else {"scores": -np.arange(len(words), dtype=np.float32), "add_space_prefix": rng.random() < 0.5}
+    return {f"tokenizer.ggml.{key}": value for key, value in own.items()}
+
+
+def _gguf_model(rng: random.Random, place: Path) -> None:
+    own = {"block_count": 1, "context_length": 16, "embedding_length": 8, "feed_forward_length": 6,
+           "attention.head_count": 2, "attention.head_count_kv": 1, "attention.layer_norm_rms_epsilon": 1e-5,
+           "rope.freq_base": 100.0}  # fmt: skip
+    name = rng.choice(("llama", "qwen2", "qwen3"))
+    settings: dict[str, Any] = {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
+    settings |= _tokenizer_settings(rng)
+    for key in rng.sample(list(settings), rng.choice((0, 0, 1, 2))):
+        settings[key] = rng.choice((*_SETTINGS, 2, 3, 4, 1.0, "none"))
+    shapes = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8),
+              "ffn_norm": (8,), "ffn_gate": (6, 8), "ffn_up": (6, 8), "ffn_down": (8, 6)}  # fmt: skip
+    shapes |= {"attn_q_norm": (4,), "attn_k_norm": (4,)} if name == "qwen3" else {}
+    tensors = {f"blk.0.{part}.weight": np.ones(shape, np.float32) for part, shape in shapes.items()}
+    if name == "qwen2":
+        tensors |= {f"blk.0.attn_{part}.bias": np.ones(rows, np.float32)
+                    for part, rows in (("q", 8), ("k", 4), ("v", 4))}
+    tensors |= {"token_embd.weight": np.ones((265, 8), np.float32), "output_norm.weight": np.ones(8, np.float32)}
+    if rng.random() < 0.2:
+        tensors[rng.choice(list(tensors))] = np.ones(rng.choice(_SHAPES), np.float32)
+    data = gguf(settings, tensors)
+    (place / "m.gguf").write_bytes(integers_of(rng, data) if rng.random() < 0.2 else data)
+    _run(load_sequence_model(place / "m.gguf"))
+
+
+def _folder(rng: random.Random, place: Path) -> None:
+    """Change the config, the settings or the tensors of a golden generating model."""
+    source = rng.choice(FOLDERS)
+    for name in ("config.json", "generation_config.json"):
+        data = (source / name).read_bytes()
+        (place / name).write_bytes(json_of(rng, data, WORDS) if rng.random() < 0.5 else data)
+    data = (source / "model.safetensors").read_bytes()
+    (place / "model.safetensors").write_bytes(safetensors_of(rng, data) if rng.random() < 0.2 else data)
+    _run(load_sequence_model(place))
+
+
+def _converted(rng: random.Random, place: Path) -> None:
+    """Change the files of a golden model of CTranslate2."""
+    source = rng.choice(CONVERTED)
+    for path in source.iterdir():
+        data, changed = path.read_bytes(), rng.random() < 0.4
+        change = integers_of if path.suffix == ".bin" else json_of
+        (place / path.name).write_bytes(change(rng, data) if changed else data)
+    _run(load_sequence_model(place))
+
+
+def _marian(rng: random.Random, place: Path) -> None:
+    """Change one of the files of Marian's tokenizers."""
+    chosen = rng.choice(list(MARIAN))
+    for name, data in MARIAN.items():
+        change = MUTATORS[Path("x.model" if name.endswith(".spm") else name).suffix]
+        (place / name).write_bytes(change(rng, data) if name == chosen else data)
+    sides = read_marian(place)
+    if sides is not None:
+        for side in (sides.source, sides.target):
+            Tokenizer(side, 64, 1)(TEXTS)
+
+
+def _run(model: SequenceModel) -> None:
+    """Compute logits, where the model is small and reads no source."""
+    config = model.decoder.config
+    if model.encoder is None and config.num_layers < 5:
+        decoder = ReferenceBackend().prepare_decoder(config, model.decoder.weights, RunConfig())
+        with np.errstate(all="ignore"):
+            decoder.step([Row(decoder.open(), None, np.array([0, 1], np.int64))])
+    if model.decoder.text is not None:
+        Tokenizer(model.decoder.text, 64, 1)(TEXTS)
+
+
+_GOLDEN = Path(__file__).parents[1] / "golden"
+FOLDERS = sorted((_GOLDEN / "generating").iterdir())
+CONVERTED = [path for path in sorted((_GOLDEN / "ctranslate2").iterdir()) if path.is_dir()]
+MARIAN = {name: (_GOLDEN / "marian_tokenizer" / name).read_bytes()
+          for name in ("source.spm", "target.spm", "vocab.json")}  # fmt: skip
+WORDS = ("model_type", *GENERATING, "tie_word_embeddings", "scale_embedding", "head_dim", "num_key_value_heads",
+         "sliding_window", "decoder_layers", "d_model", "rope_theta", "vocab_size", "eos_token_id")
+KINDS: dict[str, Callable[[random.Random, Path], None]] = {
+    "GGUF file": _gguf, "CTranslate2 file": _ctranslate2, "GGUF model": _gguf_model, "generating folder": _folder,
+    "CTranslate2 folder": _converted, "Marian's tokenizers": _marian,
+}

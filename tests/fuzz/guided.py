@@ -1,0 +1,168 @@
+"""Fuzz each parser with atheris, which goes on from the inputs that reach new lines.
+
+    python -m tests.fuzz.guided TARGET FOLDER [options of libFuzzer, such as -max_total_time=60]
+
+FOLDER keeps the inputs that reached new lines. An input that raises anything but an `EngineError` is written to a file
+crash-... in the current folder; `python -m tests.fuzz.guided TARGET FILE` repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import atheris
+
+with atheris.instrument_imports(include=["engine"]):
+    import numpy as np
+
+    from engine.config import TextConfig
+    from engine.errors import EngineError
+    from engine.families import get_family
+    from engine.model import load_model
+    from engine.parameters import expected_shapes
+    from engine.text import Tokenizer
+    from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
+    from engine.weights.files import FormatError, parse_object
+    from engine.weights.npz import read_npz
+    from engine.weights.safetensors import read_safetensors
+    from tests.fuzz import mutate, operations
+    from tests.fuzz.archives import Member, members_of, pack
+    from tests.fuzz.cases import WORDS_OF_FAMILIES
+    from tests.fuzz.corpus import CONFIGS, NEW_CONFIGS, NPZ, json_bytes, sources
+    from tests.fuzz.tokenizer_files import TOKENIZERS
+
+FIRST_INPUTS = 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser, the inputs to start from, and a change of an input that keeps its structure."""
+
+    seeds: list[bytes]
+    mutate: Callable[[random.Random, bytes], bytes]
+    run: Callable[[bytes], Any]
+
+
+class Choices(random.Random):
+    """Random choices that are read from bytes, so that a small change of the bytes changes few of them."""
+
+    def __new__(cls, data: bytes) -> Choices:
+        return super().__new__(cls)
+
+    def __init__(self, data: bytes):
+        self._data, self._at = data, 0
+
+    def getrandbits(self, k: int, /) -> int:
+        size = (k + 7) // 8
+        part = self._data[self._at : self._at + size].ljust(size, b"\0")
+        self._at += size
+        return int.from_bytes(part, "little") & ((1 << k) - 1)
+
+    def random(self) -> float:
+        return self.getrandbits(53) / 2**53
+
+
+def targets(place: Path) -> dict[str, Target]:
+    """Return all targets by their names; `place` is a folder for the files that they read."""
+    models = sources(place)
+    archives = [files[NPZ] for files in models.values() if NPZ in files]
+    tensors = [files["model.safetensors"] for files in models.values() if "model.safetensors" in files]
+    folder = models["sentence folder, BERT"]
+    settings = {name: json.loads(data) for name, data in folder.items()
+                if name.endswith(".json") and name != "tokenizer.json"}
+    configs = [json_bytes({"model_type": name} | values) for table in (CONFIGS, NEW_CONFIGS)
+               for name, values in table.items()]
+    members = [member.contents for data in archives[2:] for member in members_of(data)]
+
+    def with_words(rng: random.Random, data: bytes) -> bytes:
+        return mutate.json_of(rng, data, WORDS_OF_FAMILIES)
+
+    def written(name: str, data: bytes) -> Path:
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+        return path
+
+    def run_config(data: bytes) -> None:
+        values = parse_object(data)
+        config = get_family(values).read_config(values)
+        if config.num_layers < 100:
+            expected_shapes(config)
+
+    def run_settings(data: bytes) -> None:
+        values = parse_object(data)
+        for name, contents in folder.items():
+            written(f"folder/{name}", json_bytes(values[name]) if name in values else contents)
+        load_model(place / "folder")
+
+    def run_tokenizer(data: bytes) -> None:
+        Tokenizer(TextConfig(data), 12, 1)(["the cat", ("a b", "query: Äé")])
+
+    def run_numbers(data: bytes) -> None:
+        wide = np.frombuffer(data[: len(data) // 4 * 4], np.float32)
+        if np.isfinite(wide).all() and (np.abs(wide) < 3e38).all():
+            to_bfloat16(from_bfloat16(to_bfloat16(wide)))
+        read_npz(written("x.npz", pack([Member("x.npy", data)])))
+
+    def change_numbers(rng: random.Random, data: bytes) -> bytes:
+        return rng.choice((mutate.npy_of, mutate.bytes_of))(rng, data)
+
+    return {
+        "npz": Target(archives, mutate.npz_of, lambda data: load_model(written("m.npz", data))),
+        "safetensors": Target(tensors, mutate.safetensors_of,
+                              lambda data: read_safetensors(written("m.safetensors", data))),
+        "config": Target(configs, with_words, run_config),
+        "settings": Target([json_bytes(settings)], with_words, run_settings),
+        "tokenizer": Target(list(TOKENIZERS.values()), mutate.tokenizer_of, run_tokenizer),
+        "numbers": Target(members, change_numbers, run_numbers),
+        "ops": Target([random.Random(i).randbytes(200) for i in range(FIRST_INPUTS)], mutate.bytes_of,
+                      lambda data: operations.call(Choices(data))),
+    }
+
+
+def main() -> None:
+    """Run one target as the command line says; atheris ends the process."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
+        found = targets(Path(place))
+        if len(sys.argv) < 3 or sys.argv[1] not in found:
+            sys.exit(f"{__doc__}\nTargets: {', '.join(found)}")
+        target, path = found[sys.argv[1]], Path(sys.argv[2])
+        if not path.is_file():
+            path.mkdir(parents=True, exist_ok=True)
+            for i, seed in enumerate(target.seeds):
+                (path / f"seed-{i}").write_bytes(seed)
+        warnings.simplefilter("error")
+
+        def run(data: bytes) -> None:
+            with suppress(EngineError, FormatError):
+                target.run(data)
+
+        def change(data: bytes, largest: int, seed: int) -> bytes:
+            rng = random.Random(seed)
+            if rng.random() < 0.8:
+                try:
+                    changed = target.mutate(rng, data)
+                except Exception:  # the input has no structure left
+                    changed = b""
+                if 0 < len(changed) <= largest:
+                    return changed
+            return atheris.Mutate(data, largest)
+
+        atheris.Setup(
+            [sys.argv[0], str(path), "-timeout=10", "-rss_limit_mb=1000", "-max_len=20000", *sys.argv[3:]],
+            run, custom_mutator=change)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

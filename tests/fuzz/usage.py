@@ -1,0 +1,82 @@
+"""Use a model as callers do, rightly and wrongly: any answer or `EngineError` will do, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import Engine
+from engine.architectures import program_of
+from engine.dense import Dense
+from engine.errors import EngineError
+from engine.model import Model, load_model, save_model
+from engine.outline import outline
+from tests.model_files import same
+
+TEXTS: tuple[Any, ...] = (
+    "the cat sat", "", " ", "a" * 300, "a b " * 200, "Äé中\u0301\u200d", "[CLS] a [SEP]", "\0", "\ud800", ("a", "cat"),
+    ("a" * 500, "t" * 500), ["the", ""], 3, None, b"cat", ("a",), "<0x61>▁Ġ", "(a+)+$", "\ufdfa" * 20,
+)
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "prompt": ("", "query: ", "\ud800", 3), "prompt_name": ("query", "x", 3, None), "batch_size": (1, 0, 2**70, "a"),
+    "output_value": ("token_embeddings", None, "x"), "normalize_embeddings": (True, "x"), "truncate_dim": (1, 99, 0),
+    "timeout": (100.0, 0, -1, float("nan"), "x"), "precision": ("float32", "int8", 3), "convert_to_numpy": (False,),
+    "show_progress_bar": (False, None), "device": ("cpu", "cuda"), "convert_to_tensor": (True,), "pool": (3,),
+}
+"""Options of `encode`, with right and wrong values."""
+
+_LAYERS: tuple[Any, ...] = (True, False, [0], (0, 0), [-1], [99], [], "all", 10**400, [[0], [1, 2]], np.ones(2), {0: 1},
+                            [(0, 0)], (0, 1), [(0, 9)], ["a"], [True], None, [0.5], range(2))
+_IDS: tuple[Any, ...] = (
+    [[0, 1, 2], []], [[3]], [], [[0, 99]], [[-1]], [[2**40]], [list(range(16))], [[0] * 17], [[0.5]], ["a"], [[[1]]],
+    None, 7, np.arange(6).reshape(2, 3), np.zeros((0, 3), int), np.zeros((2, 0), np.int32), np.ones((1, 3), np.uint8),
+)
+
+
+def use(rng: random.Random, model: Model, place: Path) -> None:
+    """Run a model in one of the ways above; sometimes also write it and read it again, which may change nothing.
+
+    Raises the `EngineError` that the model gives, but none of a wrong argument.
+    """
+    engine = Engine(model, threads=1, backend=rng.choice(("auto", "auto", "reference")),
+                    precision=rng.choice((None, None, None, "float32", "bfloat16", "int8", "float16")))
+    with np.errstate(all="ignore"):  # finite weights can still be so large that their products are not
+        engine.forward([[0, 1, 2], []])
+        with suppress(EngineError):
+            engine.forward(**_arguments(rng, model))
+        if engine.text is not None:
+            engine.encode(["the cat sat", "", ("a" * 30, "t")])
+            with suppress(EngineError):
+                texts = rng.choice((rng.choices(TEXTS, k=rng.randrange(4)), rng.choice(TEXTS)))
+                engine.encode(texts, **{name: rng.choice(OPTIONS[name]) for name in rng.sample(list(OPTIONS), k=2)})
+            with suppress(EngineError):
+                rng.choice((engine.encode_query, engine.encode_document, engine.tokenize))(rng.choices(TEXTS, k=2))
+    outline(program_of(model.config))
+    if rng.random() < 0.2:
+        save_model(model, place / "saved.npz")
+        read = load_model(place / "saved.npz")
+        if not same(read, model) or _contents(read.dense) != _contents(model.dense):
+            raise AssertionError("a model that was written and read again is another one")
+
+
+def _contents(maps: tuple[Dense, ...]) -> list[Any]:
+    return [(dense.weight.tobytes(), dense.bias is None or dense.bias.tobytes(), dense.activation) for dense in maps]
+
+
+def _arguments(rng: random.Random, model: Model) -> dict[str, Any]:
+    ids = rng.choice(_IDS)
+    given: dict[str, Any] = {"input_ids": ids}
+    for name in ("attention_mask", "token_type_ids", "position_ids"):
+        if rng.random() < 0.3:
+            given[name] = rng.choice((ids, [[1, 0, 1], []], [[1, 1, 1], []], rng.choice(_IDS)))
+    if rng.random() < 0.2:
+        given[rng.choice(("output_hidden_states", "output_attentions", "output_entropies"))] = rng.choice(_LAYERS)
+    if rng.random() < 0.2:
+        width = rng.choice((model.config.hidden_size, 3))
+        rows = np.full((rng.choice((0, 1, 3)), width), rng.choice((0.5, 1e30, float("nan"))), np.float32)
+        given |= {"input_ids": None, "inputs_embeds": rng.choice((rows[None], [rows, rows], rows, rows.astype(int)))}
+    return given
