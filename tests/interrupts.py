@@ -1,0 +1,24 @@
+"""Interrupt a call as Ctrl-C does, from a timer of the system."""
+
+import gc
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGALRM raise KeyboardInterrupt in the body, which starts the timer.
+
+    Python drops an exception that a handler raises inside a weak reference's callback, and the garbage collector calls
+    such callbacks at any moment. So it rests here, and no interrupt is lost.
+    """
+    gc.collect()
+    gc.disable()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        gc.enable()
