@@ -1,16 +1,22 @@
-"""The Python blocks of README.md and docs/ run as they stand, and print what their comments say.
+"""The blocks of README.md and the other documents run as they stand, and Python prints what its comments say.
 
 The ```python blocks of one file run in their order, in one namespace and in an empty folder, so a block can use what
 earlier ones made. `models/all-MiniLM-L6-v2.npz` is there as after `make demo`. Directly above a block that cannot run
 here stands the line `<!-- not run: REASON -->`.
 
 A comment behind a `print` has to begin with what is printed. One that says "rounded" or "about" is not compared.
+
+In ```sh blocks, the lines that begin with `engine` run between them, with a model at the names FOLDER and MODEL. The
+others build or install something. Here it is only checked that their targets and extras exist; `make documents` runs
+pip and everything else in a clean environment.
 """
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -18,50 +24,19 @@ from engine import BackendUnavailable
 from engine.model import load_model, save_model
 
 from . import minilm
+from .documents import NOT_RUN, ROOT, Block, blocks, commands, documents, named
 
-ROOT = Path(__file__).parents[1]
 MODEL = "models/all-MiniLM-L6-v2.npz"
+TEXTS = {
+    "sentences.txt": "A kitten sleeps.\nInterest rates rose.\n",
+    "pairs.tsv": "4.5\tA kitten sleeps.\tA cat is napping.\n0.2\tA kitten sleeps.\tInterest rates rose.\n"
+                 "1.0\tA cat is napping.\tThey won the match.\n",
+}
+"""Files that the commands of the documents read."""
 
-FENCE = re.compile(r"\s*```(\S*)")
-NOT_RUN = re.compile(r"<!-- not run:\s*(.*?)\s*-->")
 INEXACT = re.compile(r"\b(rounded|about)\b")
 
-
-class Block(NamedTuple):
-    """One fenced block of a document."""
-
-    language: str
-    line: int
-    """The number of its first line of code."""
-    code: str
-    reason: str | None
-    """Why it is not run; None where nothing is said above it."""
-
-
-def blocks(text):
-    """Yield the fenced blocks of a Markdown text."""
-    lines = text.splitlines()
-    numbers = iter(range(len(lines)))
-    for number in numbers:
-        if opening := FENCE.match(lines[number]):
-            code = []
-            for inside in numbers:
-                if lines[inside].strip() == "```":
-                    break
-                code.append(lines[inside])
-            else:
-                raise ValueError(f"line {number + 1}: a block without an end")
-            above = NOT_RUN.fullmatch(lines[number - 1].strip()) if number else None
-            yield Block(opening[1], number + 2, "\n".join(code) + "\n", above[1] if above else None)
-
-
-def documents():
-    """Return the documents whose blocks are run."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def named(path):
-    return path.relative_to(ROOT).as_posix()
+SCRIPTS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 def promised(line):
@@ -86,6 +61,15 @@ def run(path, block, names, printed):
             assert spaced(expected).startswith(said), f"{where} prints {said}, but its comment says {expected}"
 
 
+def run_commands(path, block):
+    """Run the commands of a ```sh block that begin with `engine`, as they stand."""
+    for line, words in commands(block):
+        if words[0] == "engine":
+            done = subprocess.run(["bash", "-c", line], env=os.environ | {"PATH": SCRIPTS}, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+            assert done.returncode == 0, f"{named(path)}: {line}\n{done.stdout}"
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """all-MiniLM-L6-v2 as one file, or None where there is none."""
@@ -101,15 +85,22 @@ def test_blocks_run(path, model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if model is not None:
         Path(MODEL).parent.mkdir()
-        Path(MODEL).symlink_to(model)
+        for link in (MODEL, "MODEL"):
+            Path(link).symlink_to(model)
+        Path("FOLDER").symlink_to(minilm.FOLDER)
+    for name, text in TEXTS.items():
+        Path(name).write_text(text, encoding="utf-8")
     names = {"__name__": "document"}
     for block in blocks(path.read_text(encoding="utf-8")):
-        if block.language != "python" or block.reason:
+        if block.language not in ("python", "sh") or block.reason:
             continue
-        if MODEL in block.code and model is None:
+        if model is None and re.search(f"{MODEL}|FOLDER|MODEL", block.code):
             pytest.skip(f"from line {block.line} on: {minilm.MISSING}")
         try:
-            run(path, block, names, lambda: capsys.readouterr().out)
+            if block.language == "sh":
+                run_commands(path, block)
+            else:
+                run(path, block, names, lambda: capsys.readouterr().out)
         except BackendUnavailable as error:
             pytest.skip(f"from line {block.line} on: {error}")
 
@@ -119,10 +110,52 @@ def test_blocks_that_do_not_run_say_why(path):
     text = path.read_text(encoding="utf-8")
     found = list(blocks(text))
     assert all(block.reason != "" for block in found), "a reason is empty"
-    excluded = sum(block.language == "python" for block in found if block.reason)
+    excluded = sum(block.language in ("python", "sh") for block in found if block.reason)
     comments = len(NOT_RUN.findall(re.sub(r"`.*?`", "", text)))
-    assert excluded == comments, "<!-- not run --> must stand directly above a ```python block"
-    assert not [block.line for block in found if block.language in ("py", "python3")], "write ```python"
+    assert excluded == comments, "<!-- not run --> must stand directly above a ```python or ```sh block"
+    others = [block.line for block in found if block.language not in ("python", "sh", "text")]
+    assert not others, "write python, sh or text"
+
+
+@pytest.mark.parametrize("path", documents(), ids=named)
+def test_other_commands_are_there(path):
+    makefile, project = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", "pyproject.toml"))
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.language != "sh":
+            continue
+        for line, words in commands(block):
+            if words[0] == "make":
+                assert re.search(f"^{words[1]}:", makefile, re.MULTILINE), line
+            elif words[:2] == ["pip", "install"]:
+                extras = re.fullmatch(r"\.(?:\[(\w+)\])?", words[2])
+                assert extras, line
+                assert extras[1] is None or re.search(f"^{extras[1]} = ", project, re.MULTILINE), line
+            elif words[:2] == ["python", "-m"]:
+                module = ROOT / words[2].replace(".", "/")
+                assert module.with_suffix(".py").exists() or (module / "__main__.py").exists(), line
+            else:
+                assert words[0] == "engine" or block.reason, f"{line}: nothing runs or checks this command"
+
+
+EXAMPLES = re.compile(r"`(python examples/[^`]+)`")
+
+
+@pytest.mark.parametrize("command", EXAMPLES.findall((ROOT / "examples/README.md").read_text(encoding="utf-8")))
+def test_examples_run(command, model, tmp_path):
+    if model is None and "models/" in command:
+        pytest.skip(minilm.MISSING)
+    if "score_mods" in command:
+        pytest.importorskip("numba")
+    if "atom_mapping" in command:
+        pytest.skip("needs RDKit and rxnmapper's model; tests/test_atom_mapping.py runs it")
+    if "similar_molecules" in command:
+        pytest.skip("needs annalog's model; tests/test_annalog.py runs it")
+    if model is not None:
+        (tmp_path / "models").mkdir()
+        (tmp_path / MODEL).symlink_to(model)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "stsb-dev.tsv").write_text(TEXTS["pairs.tsv"], encoding="utf-8")
+    subprocess.run(command, shell=True, cwd=tmp_path, env=os.environ | {"PATH": SCRIPTS}, check=True)
 
 
 def test_how_blocks_are_read():
@@ -130,6 +163,17 @@ def test_how_blocks_are_read():
             "<!-- not run: -->\n```python\nz\n```\n```sh\nls\n```")
     assert list(blocks(text)) == [Block("python", 3, "x = 1\n", None), Block("python", 7, "y\n", "no GPU"),
                                   Block("python", 11, "z\n", ""), Block("sh", 14, "ls\n", None)]
+
+
+def test_how_commands_are_read():
+    block = Block("sh", 1, "engine info   # 'x\n\n# nothing\npip install '.[text]'\n", None)
+    assert [words for _, words in commands(block)] == [["engine", "info"], ["pip", "install", ".[text]"]]
+
+
+def test_a_command_that_fails_is_reported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError, match=r"(?s)README.md: engine info nowhere.*no such file"):
+        run_commands(ROOT / "README.md", Block("sh", 1, "engine info nowhere\n", None))
 
 
 @pytest.mark.parametrize(("code", "matches"), [

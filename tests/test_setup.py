@@ -10,6 +10,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 AVX2 = {"fpu", "avx2", "fma"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+TILES = AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +29,23 @@ def build():
     (AVX512, ["portable", "avx2", "avx512"]),
     (AVX512 | {"avx512_bf16"}, ["portable", "avx2", "avx512"]),
     (AVX512 | {"avx512_vnni", "avx512_bf16"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
+    (TILES, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"]),
+    (TILES - {"amx_int8"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
 ], ids=lambda value: value[-1] if isinstance(value, list) else "")
 def test_native_is_what_the_cpu_can_run(build, features, names):
     assert build["instruction_sets"]("native", features) == names
-    assert build["instruction_sets"]("best", features) == names[-1:]
+    assert build["instruction_sets"]("best", features | {"AuthenticAMD"}) == names[-1:]
+
+
+def test_bfloat16_products_are_best_only_on_amd(build):
+    features = AVX512 | {"avx512_vnni", "avx512_bf16"}
+    assert build["instruction_sets"]("best", features | {"AuthenticAMD"}) == ["avx512bf16"]
+    assert build["instruction_sets"]("best", features | {"GenuineIntel"}) == ["avx512vnni"]
+    assert build["instruction_sets"]("best", TILES | {"GenuineIntel"}) == ["amx"]
 
 
 def test_all_does_not_depend_on_the_cpu(build):
-    expected = ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16"]
+    expected = ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"]
     for features in (None, {"fpu"}, AVX512):
         assert build["instruction_sets"]("all", features) == expected
 
@@ -52,12 +62,15 @@ def test_an_unknown_cpu_gets_all(build, tmp_path):
 def test_features_are_the_words_of_the_first_flags_line(build, tmp_path):
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nvmx flags\t: vnmi\n\nflags\t: other\n")
     assert build["cpu_features"](tmp_path / "cpuinfo") == AVX2
+    (tmp_path / "cpuinfo").write_text("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx2 fma\n\nflags\t: other\n")
+    assert build["cpu_features"](tmp_path / "cpuinfo") == AVX2 | {"GenuineIntel"}
 
 
 def test_words_add_up_and_unknown_ones_are_refused(build):
     choose = build["instruction_sets"]
     assert choose("wide,native", {"fpu"}) == ["portable", "wide"]
     assert choose("best,portable,wide", AVX2) == ["portable", "avx2", "wide"]
+    assert choose("amxemulated,wide,portable", AVX2) == ["portable", "wide", "amxemulated"]
     for wrong in ("avx9", "avx2,", "none,avx2", "native portable"):
         with pytest.raises(SystemExit, match="ENGINE_BUILD_ISA"):
             choose(wrong, AVX2)
