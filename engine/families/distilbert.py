@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import ModelConfig
-from .fields import Names, activation, head_width, integer, padding_id, refuse_variants
+from .fields import activation, head_width, integer, padding_id, refuse_variants
+from .names import Names
 
 NAMES = Names(
     prefix="distilbert.",

@@ -1,17 +1,13 @@
-"""Read typed values from config.json and rename tensors by a table, for all families."""
+"""Read typed values from config.json, for all families."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
-from ..parameters import expected_shapes
+from ..positions import llama3_frequencies, yarn_frequencies
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -104,11 +100,78 @@ def rotary_theta(values: dict[str, Any], kind: str | None, key: str, default: fl
         raise UnsupportedError(f"rope_parameters of {layers} are {shown(rope)}; only rope_type 'default' with a "
                                "rope_theta is supported")
     theta = number(rope, "rope_theta", number(values, key, default))
-    if values.get(key, theta) != theta:
-        raise WeightsError(f"{key} {values[key]} and the rope_theta {theta} in rope_parameters of {layers} disagree")
     if not theta > 0.0:
         raise WeightsError(f"{key} must be above 0, not {theta}")
+    if values.get(key, theta) != theta:
+        raise WeightsError(f"{key} {values[key]} and the rope_theta {theta} in rope_parameters of {layers} disagree")
     return theta
+
+
+def rotary(values: dict[str, Any], kind: str | None, key: str, default: float, width: int) -> dict[str, Any]:
+    """Return the options of an `AttentionKind` for the rotary embedding of one kind of layer.
+
+    kind, key, default: as for `rotary_theta`. width: of a head. Scalings are `rope_scaling` in old configs, and further
+    keys of `rope_parameters` in new ones: linear, dynamic, yarn and llama3. "dynamic" changes no text of up to
+    `max_position_embeddings` tokens, which is the longest that a model takes here. Raises `UnsupportedError` for any
+    other scaling.
+    """
+    ropes, old = values.get("rope_parameters"), values.get("rope_scaling")
+    new = ropes.get(kind) if isinstance(ropes, dict) and kind is not None else ropes
+    if not isinstance(new, dict | None) or not isinstance(old, dict | None):
+        raise WeightsError(f"rope_parameters and rope_scaling must be objects, not {shown(new)} and {shown(old)}")
+    scaled = [rope for rope in (new, old) if rope and rope.get("rope_type", rope.get("type", "default")) != "default"]
+    if not scaled:
+        plain = not old or old.keys() <= {"rope_type", "type"}
+        return {"rotary_theta": rotary_theta(values | {"rope_scaling": None} if plain else values, kind, key, default)}
+    scaling = {name: value for name, value in scaled[0].items() if value is not None}
+    rope_type = scaling.pop("rope_type", scaling.get("type"))
+    scaling.pop("type", None)
+    stated = {} if "rope_theta" not in scaling else {"rope_theta": scaling.pop("rope_theta")}
+    if not isinstance(rope_type, str) or scaling.keys() - _SCALINGS.get(rope_type, ()) or scaled[1:] not in ([], [new]):
+        raise UnsupportedError(f"rope_scaling or rope_parameters {shown(scaled[0])} of {kind or 'all layers'} is not "
+                               f"supported; supported are {', '.join(_SCALINGS)}, each with its own keys")
+    theta = rotary_theta(values | {"rope_parameters": stated, "rope_scaling": None}, None, key, default)
+    longest = number(values, "max_position_embeddings", 0)
+    trained = number(values, "original_max_position_embeddings",
+                     number(scaling, "original_max_position_embeddings", longest))
+    factor = number(scaling, "factor", 0.0)
+    if not (1.0 <= factor <= 1e6 and 1.0 <= trained <= 1e9 and 1.0 < theta < 1e15 and 2 <= width <= 2**16):
+        raise WeightsError(f"{shown(scaled[0])} needs a factor and an original length of at least 1, a theta above 1 "
+                           f"and heads of 2 columns or more; they are {factor}, {trained}, {theta} and {shown(width)}")
+    if rope_type in ("linear", "dynamic"):
+        return {"rotary_theta": theta, "rotary_scale": factor if rope_type == "linear" else 1.0}
+    if width % 2:
+        raise WeightsError(f"a rotary embedding needs heads of an even width, not {shown(width)}")
+    names = (("beta_fast", 32.0), ("beta_slow", 1.0)) if rope_type == "yarn" else (
+        ("high_freq_factor", 4.0), ("low_freq_factor", 1.0))  # fmt: skip
+    fast, slow = (number(scaling, name, usual) for name, usual in names)
+    if not 1e-6 < slow < fast < 1e6:
+        raise WeightsError(f"{names[0][0]} must be above {names[1][0]}, and both above 0, in {shown(scaled[0])}")
+    if rope_type == "llama3":
+        return {"rotary_theta": theta,
+                "rotary_frequencies": llama3_frequencies(theta, width, factor, trained, fast, slow)}  # fmt: skip
+    whole = boolean(scaling, "truncate", True)
+    return {"rotary_theta": theta, "rotary_factor": _yarn_factor(scaling, factor),
+            "rotary_frequencies": yarn_frequencies(theta, width, factor, trained, fast, slow, whole)}  # fmt: skip
+
+
+_SCALINGS = {
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+             "mscale_all_dim", "truncate"),
+    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor"),
+}
+"""The keys of each scaling of rotary positions, beside rope_type and rope_theta."""
+
+
+def _yarn_factor(scaling: dict[str, Any], factor: float) -> float:
+    """Return the factor of YaRN's cosines and sines. Peng et al. (arXiv 2309.00071), equation 22."""
+    if "attention_factor" in scaling:
+        return number(scaling, "attention_factor", 1.0)
+    both = [scaling.get(name) for name in ("mscale", "mscale_all_dim")]
+    ups, downs = (number(scaling, "mscale", 1.0), number(scaling, "mscale_all_dim", 1.0)) if all(both) else (1.0, 0.0)
+    return (0.1 * ups * math.log(factor) + 1.0) / (0.1 * downs * math.log(factor) + 1.0)
 
 
 def activation(values: dict[str, Any], key: str, default: str = "gelu",
@@ -150,64 +213,3 @@ def refuse_remote_code(values: dict[str, Any], known: tuple[str, ...]) -> None:
             f"and this code may compute something else than a plain {shown(values.get('model_type'))} model does. If "
             "it computes the same, remove auto_map from config.json"
         )
-
-
-@dataclass(frozen=True)
-class Names:
-    """The tensor names of a family and the canonical names they are converted to."""
-
-    prefix: str | tuple[str, ...]
-    """Prefix of the encoder's tensor names in a model that has a task head; several for several dialects."""
-    embeddings: Mapping[str, str]
-    """Canonical name of each embedding tensor, by its full name."""
-    layers: str | tuple[str, ...]
-    """The part of a tensor name before the layer's number; several for several dialects."""
-    layer: Mapping[str, str]
-    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
-    left_out: tuple[str, ...]
-    """Prefixes of the names of task heads and buffers, which the encoder does not use."""
-    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Linear maps whose rows lie in one tensor, in this order, by the name that `layer` gives to the tensor."""
-    joined_by_head: tuple[str, ...] = ()
-    """The joined tensors that hold the rows of each head for all maps, [heads][maps][d], not all heads of each map."""
-
-    def split(self, weights: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
-        """Return renamed tensors with the joined ones cut into their linear maps, as views where rows are in order.
-
-        A tensor whose rows are not those of its maps stays whole, and is then reported as unexpected.
-        """
-        shapes, split = expected_shapes(config), {}
-        for name, array in weights.items():
-            layer, _, kind = name.rpartition(".")
-            prefix = next((layer.removesuffix(joined) for joined in self.joined if layer.endswith(f".{joined}")), layer)
-            maps = [f"{prefix}{part}.{kind}" for part in self.joined.get(layer.removeprefix(prefix), ())]
-            rows = [shapes.get(part, (0,))[0] for part in maps]
-            if not maps or sum(rows) != len(array):
-                split[name] = array
-            elif layer.removeprefix(prefix) in self.joined_by_head:
-                by_head = array.reshape(config.num_heads, len(maps), -1, *array.shape[1:])
-                split |= {part: by_head[:, i].reshape(-1, *array.shape[1:]) for i, part in enumerate(maps)}
-            else:
-                split.update(zip(maps, np.split(array, np.cumsum(rows)[:-1]), strict=True))
-        return split
-
-    def rename(self, name: str) -> str | None:
-        """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged."""
-        bare = next((name.removeprefix(prefix) for prefix in _each(self.prefix) if name.startswith(prefix)), name)
-        # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
-        if bare.startswith(self.left_out) or bare.endswith("rotary_emb.inv_freq"):
-            return None
-        # Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
-        bare = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare)
-        bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", bare)
-        if bare in self.embeddings:
-            return self.embeddings[bare]
-        before = "|".join(map(re.escape, _each(self.layers)))
-        match = re.fullmatch(rf"(?:{before})([0-9]+)\.(.+)\.(weight|bias)", bare)
-        if match and match[2] in self.layer:
-            return f"layers.{match[1]}.{self.layer[match[2]]}.{match[3]}"
-        return name
-
-
-def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names

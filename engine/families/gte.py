@@ -9,42 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..errors import UnsupportedError, WeightsError, shown
 from ..positions import static_ntk
 from . import fields
-from .fields import GATE_ACTIVATIONS, Names, activation, head_width, integer, number, padding_id
+from .fields import GATE_ACTIVATIONS, activation, head_width, integer, number, padding_id
+from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
 NAMES = Names(
     prefix=("gte.", "new."),
-    embeddings={
-        "embeddings.word_embeddings.weight": "embeddings.word",
-        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
-        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
-    },
+    embeddings=EMBEDDINGS,
     layers=("encoder.layer.", "layers."),
     layer={
         "attention.qkv_proj": "attention.qkv",
         "attention.o_proj": "attention.output",
         "attn_ln": "attention.norm",
         "mlp.up_gate_proj": "ffn.up_gate",
-        "mlp.down_proj": "ffn.down",
         "mlp_ln": "ffn.norm",
-        # transformers 5
-        "self_attn.q_proj": "attention.query",
-        "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value",
-        "self_attn.o_proj": "attention.output",
-        "post_attention_layernorm": "attention.norm",
-        "mlp.up_proj": "ffn.up",
-        "mlp.gate_proj": "ffn.gate",
-        "post_mlp_layernorm": "ffn.norm",
-    },
+    } | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids"),
-    joined={
-        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
-        "ffn.up_gate": ("ffn.up", "ffn.gate"),
-    },
+    joined=JOINED_HEADS | {"ffn.up_gate": ("ffn.up", "ffn.gate")},
 )
 
 SUPPORTED = {"position_embedding_type": "rope", "logn_attention_scale": False, "layer_norm_type": "layer_norm"}
@@ -76,18 +59,21 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
 
 
 def _attention(values: dict[str, Any], width: int) -> AttentionKind:
-    """Return the rotary embedding, which the old dialect scales by "ntk" and the new one by "linear"."""
+    """Return the rotary embedding, which the model's own code scales by "ntk" only, and transformers by more."""
     scaling, rope = values.get("rope_scaling"), values.get("rope_parameters")
-    plain, ntk, scale = dict(values), 1.0, 1.0
-    if isinstance(scaling, dict) and scaling.get("type", scaling.get("rope_type")) == "ntk" and "factor" in scaling:
-        if scaling.keys() - {"type", "rope_type", "factor"}:
-            raise UnsupportedError(f"rope_scaling {str(scaling)[:80]} is not supported; only the keys type and factor "
-                                   "are")
-        plain["rope_scaling"], ntk = None, number(scaling, "factor", 1.0)
-    if isinstance(rope, dict) and rope.get("rope_type") == "linear" and "factor" in rope:
-        plain["rope_parameters"] = {key: rope[key] for key in rope.keys() - {"rope_type", "factor"}}
-        scale = number(rope, "factor", 1.0)
-    if not (ntk > 0.0 and scale > 0.0) or (ntk != 1.0 and scale != 1.0):
-        raise WeightsError(f"rope_scaling {scaling} and rope_parameters {rope} must have factors above 0, and not both")
-    theta, stretch = static_ntk(fields.rotary_theta(plain, None, "rope_theta", 160000.0), ntk, width)
-    return AttentionKind(None, theta, scale * stretch)
+    if not (isinstance(scaling, dict) and scaling.get("type", scaling.get("rope_type")) == "ntk"):
+        if values.get("model_type") == "new" and scaling is not None:
+            raise UnsupportedError(f"rope_scaling {shown(scaling)} is not supported; only type 'ntk' with a factor is")
+        return AttentionKind(**fields.rotary(values, None, "rope_theta", 160000.0, width))
+    if scaling.keys() - {"type", "rope_type", "factor"} or "factor" not in scaling:
+        raise UnsupportedError(f"rope_scaling {shown(scaling)} is not supported; only the keys type and factor are, "
+                               "and both are needed")
+    if isinstance(rope, dict) and rope.get("rope_type", "default") != "default":
+        raise WeightsError(f"rope_scaling {shown(scaling)} and rope_parameters {shown(rope)} both have a factor; "
+                           "remove the wrong one")
+    factor = number(scaling, "factor", 1.0)
+    if not factor > 0.0:
+        raise WeightsError(f"the factor of rope_scaling must be above 0, not {factor}")
+    plain = values | {"rope_scaling": None}
+    theta, stretch = static_ntk(fields.rotary_theta(plain, None, "rope_theta", 160000.0), factor, width)
+    return AttentionKind(None, theta, stretch)

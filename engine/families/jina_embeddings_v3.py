@@ -1,4 +1,7 @@
-"""jina-embeddings-v3 (Sturua et al. 2024, arXiv 2409.10173) without adapters: XLM-RoBERTa with rotary positions."""
+"""jina-embeddings-v3 (Sturua et al. 2024, arXiv 2409.10173): XLM-RoBERTa with rotary positions, and adapters by task.
+
+A config.json is in the dialect of the model's own code, whose model_type is "xlm-roberta", or of transformers 5.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,14 @@ from typing import Any
 
 from ..config import AttentionKind, ModelConfig
 from . import fields
-from .fields import Names, activation, head_width, integer, number, padding_id
+from .adapters import merge_adapters as merge_adapters
+from .adapters import task_names
+from .fields import activation, head_width, integer, number, padding_id
+from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
 NAMES = Names(
     prefix="roberta.",
-    embeddings={
-        "embeddings.word_embeddings.weight": "embeddings.word",
-        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-        "emb_ln.weight": "embeddings.norm.weight",
-        "emb_ln.bias": "embeddings.norm.bias",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
-        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
-    },
+    embeddings={"emb_ln.weight": "embeddings.norm.weight", "emb_ln.bias": "embeddings.norm.bias"} | EMBEDDINGS,
     layers=("encoder.layers.", "layers."),
     layer={
         "mixer.Wqkv": "attention.qkv",
@@ -26,30 +25,30 @@ NAMES = Names(
         "mlp.fc1": "ffn.up",
         "mlp.fc2": "ffn.down",
         "norm2": "ffn.norm",
-        # transformers 5
-        "self_attn.q_proj": "attention.query",
-        "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value",
-        "self_attn.o_proj": "attention.output",
-        "post_attention_layernorm": "attention.norm",
-        "post_mlp_layernorm": "ffn.norm",
-    },
+    } | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.", "embeddings.position_ids",
               "embeddings.token_type_ids"),
-    joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},
+    joined=JOINED_HEADS,
+    adapters=True,
 )
+
+SUPPORTED = {"position_embedding_type": "rotary", "rotary_emb_interleaved": False, "rotary_emb_scale_base": None}
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    fields.refuse_variants(values, {"lora_adaptations": None, "position_embedding_type": "rotary"})
+    fields.refuse_variants(values, SUPPORTED)
+    task_names(values)
+    own = values.get("model_type") == "xlm-roberta"
+    key, theta = ("rotary_emb_base", 10000.0) if own else ("rope_theta", 20000.0)
     hidden_size, num_heads = integer(values, "hidden_size", 1024), integer(values, "num_attention_heads", 16)
+    width = head_width(hidden_size, num_heads)
     return ModelConfig(
         family="jina_embeddings_v3",
         hidden_size=hidden_size,
         num_layers=integer(values, "num_hidden_layers", 24),
         num_heads=num_heads,
-        head_width=head_width(hidden_size, num_heads),
+        head_width=width,
         ffn_size=integer(values, "intermediate_size", 4096),
         vocab_size=integer(values, "vocab_size", 250002),
         max_positions=integer(values, "max_position_embeddings", 8194),
@@ -58,5 +57,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         pad_token_id=padding_id(values, 1),
         norm_eps=number(values, "layer_norm_eps", 1e-5),
         activation=activation(values, "hidden_act"),
-        attention_kinds=(AttentionKind(None, fields.rotary_theta(values, None, "rope_theta", 20000.0)),),
+        attention_kinds=(AttentionKind(**fields.rotary(values, None, key, theta, width)),),
     )

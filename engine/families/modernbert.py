@@ -6,7 +6,8 @@ from typing import Any
 
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
-from .fields import Names, activation, boolean, head_width, integer, number, padding_id, refuse_variants, rotary_theta
+from .fields import activation, boolean, head_width, integer, number, padding_id, refuse_variants, rotary
+from .names import JOINED_HEADS, Names
 
 NAMES = Names(
     prefix="model.",
@@ -27,10 +28,7 @@ NAMES = Names(
         "mlp.Wo": "ffn.down",
     },
     left_out=("head.", "decoder.", "classifier."),
-    joined={
-        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
-        "ffn.gate_up": ("ffn.gate", "ffn.up"),
-    },
+    joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
 )
 
 KINDS = ("full_attention", "sliding_attention")
@@ -49,12 +47,13 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     if local < 0:
         raise UnsupportedError(f"local_attention {shown(local)} is not supported; it is a width of 0 or more")
     attention_bias, mlp_bias = boolean(values, "attention_bias", False), boolean(values, "mlp_bias", False)
+    width = head_width(hidden_size, num_heads)
     return ModelConfig(
         family="modernbert",
         hidden_size=hidden_size,
         num_layers=num_layers,
         num_heads=num_heads,
-        head_width=head_width(hidden_size, num_heads),
+        head_width=width,
         ffn_size=integer(values, "intermediate_size", 1152),
         vocab_size=integer(values, "vocab_size", 50368),
         max_positions=integer(values, "max_position_embeddings", 8192),
@@ -68,8 +67,8 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         activation=activation(values, "hidden_activation"),
         gated=True,
         attention_kinds=(
-            AttentionKind(None, rotary_theta(values, KINDS[0], "global_rope_theta", 160000.0)),
-            AttentionKind(local // 2, rotary_theta(values, KINDS[1], "local_rope_theta", 10000.0)),
+            AttentionKind(**rotary(values, KINDS[0], "global_rope_theta", 160000.0, width)),
+            AttentionKind(local // 2, **rotary(values, KINDS[1], "local_rope_theta", 10000.0, width)),
         ),
         layer_kinds=tuple(_layer_kinds(values, num_layers)),
     )

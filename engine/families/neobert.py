@@ -7,7 +7,8 @@ from typing import Any
 from ..config import AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
 from . import fields
-from .fields import Names, head_width, integer, number, optional_integer
+from .fields import head_width, integer, number, optional_integer
+from .names import JOINED_HEADS, Names
 
 NAMES = Names(
     prefix="model.",
@@ -22,10 +23,7 @@ NAMES = Names(
         "ffn.w3": "ffn.down",
     },
     left_out=("decoder.", "dense.", "classifier."),
-    joined={
-        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
-        "ffn.gate_up": ("ffn.gate", "ffn.up"),
-    },
+    joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
     joined_by_head=("attention.qkv",),
 )
 

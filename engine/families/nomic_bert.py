@@ -11,18 +11,12 @@ from typing import Any
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from ..errors import UnsupportedError, WeightsError
 from . import fields
-from .fields import GATE_ACTIVATIONS, Names, activation, boolean, head_width, integer, number, optional_integer
+from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
+from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
 NAMES = Names(
     prefix=("nomic_bert.", "bert."),
-    embeddings={
-        "embeddings.word_embeddings.weight": "embeddings.word",
-        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
-        "emb_ln.weight": "embeddings.norm.weight",
-        "emb_ln.bias": "embeddings.norm.bias",
-        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
-        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
-    },
+    embeddings={"emb_ln.weight": "embeddings.norm.weight", "emb_ln.bias": "embeddings.norm.bias"} | EMBEDDINGS,
     layers=("encoder.layers.", "layers."),
     layer={
         "attn.Wqkv": "attention.qkv",
@@ -32,19 +26,9 @@ NAMES = Names(
         "mlp.fc12": "ffn.gate",
         "mlp.fc2": "ffn.down",
         "norm2": "ffn.norm",
-        # transformers 5
-        "self_attn.q_proj": "attention.query",
-        "self_attn.k_proj": "attention.key",
-        "self_attn.v_proj": "attention.value",
-        "self_attn.o_proj": "attention.output",
-        "post_attention_layernorm": "attention.norm",
-        "mlp.up_proj": "ffn.up",
-        "mlp.gate_proj": "ffn.gate",
-        "mlp.down_proj": "ffn.down",
-        "post_mlp_layernorm": "ffn.norm",
-    },
+    } | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "cls.", "embeddings.position_ids", "embeddings.token_type_ids"),
-    joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},
+    joined=JOINED_HEADS,
 )
 
 NEW_KEYS = {"n_embd": "hidden_size", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
@@ -67,17 +51,18 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         raise UnsupportedError("rotary_emb_fraction must be 1; a head that is not rotated as a whole is not supported")
     if optional_integer(values, "moe_every_n_layers", 0) > 0:
         raise UnsupportedError(f"moe_every_n_layers {values['moe_every_n_layers']} is not supported; only 0 is")
-    theta = fields.rotary_theta(values, None, "rotary_emb_base", 10000.0 if own else 1000.0)
     qkv, fc1, fc2 = (boolean(values, f"{name}_bias", own) for name in ("qkv_proj", "mlp_fc1", "mlp_fc2"))
     act, positions = _activation(values, own), _max_positions(values)
     values = fields.merge_dialects(values, NEW_KEYS)
     hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    width = optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads)
+    rope = fields.rotary(values, None, "rotary_emb_base", 10000.0 if own else 1000.0, width)
     return ModelConfig(
         family="nomic_bert",
         hidden_size=hidden_size,
         num_layers=integer(values, "num_hidden_layers", 12),
         num_heads=num_heads,
-        head_width=optional_integer(values, "head_dim", 0) or head_width(hidden_size, num_heads),
+        head_width=width,
         ffn_size=integer(values, "intermediate_size", 3072),
         vocab_size=integer(values, "vocab_size", 30528),
         max_positions=positions,
@@ -88,7 +73,7 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         biases=(*LINEAR_MAPS[:4] * qkv, *("up", "gate") * fc1, *("down",) * fc2),
         activation=act,
         gated=True,
-        attention_kinds=(AttentionKind(None, theta),),
+        attention_kinds=(AttentionKind(**rope),),
     )
 
 

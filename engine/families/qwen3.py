@@ -29,14 +29,14 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     types = values.get("layer_types") or []
     if not isinstance(types, list) or any(name != "full_attention" for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
-    values = {"num_key_value_heads": 32, **values}
+    values, width = {"num_key_value_heads": 32, **values}, integer(values, "head_dim", 128)
     return ModelConfig(
         family="qwen3",
         hidden_size=integer(values, "hidden_size", 4096),
         num_layers=integer(values, "num_hidden_layers", 32),
         num_heads=integer(values, "num_attention_heads", 32),
         num_kv_heads=optional_integer(values, "num_key_value_heads", 0),
-        head_width=integer(values, "head_dim", 128),
+        head_width=width,
         head_norm=True,
         ffn_size=integer(values, "intermediate_size", 22016),
         vocab_size=integer(values, "vocab_size", 151936),
@@ -50,5 +50,5 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
         biases=LINEAR_MAPS[:4] if boolean(values, "attention_bias", False) else (),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
-        attention_kinds=(AttentionKind(None, fields.rotary_theta(values, None, "rope_theta", 10000.0), causal=True),),
+        attention_kinds=(AttentionKind(causal=True, **fields.rotary(values, None, "rope_theta", 10000.0, width)),),
     )

@@ -1,8 +1,9 @@
 """Read from a sentence-transformers folder how the model tokenizes text and pools token vectors.
 
     modules.json                        the modules and the folder of each
-    <Transformer>/                      config.json, weights, tokenizer.json, sentence_bert_config.json
+    <Transformer>/                      config.json, weights, tokenizer, sentence_bert_config.json
     <Pooling>/config.json               pooling modes
+    <Dense>/                            config.json and weights of a linear map of the pooled vector, if there is one
     config_sentence_transformers.json   prompts
 
 The files of every version up to 6 are supported. A folder without modules.json is read as SentenceTransformer reads a
@@ -15,9 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+import numpy as np
+
 from ..config import POOLINGS, ModelConfig, TextConfig
+from ..dense import Dense
 from ..errors import UnsupportedError, WeightsError, listed, shown
+from ..vocabularies import read_vocabulary
+from ..weights.bfloat16 import from_bfloat16
 from ..weights.files import has_file, naming, read_bytes, read_list, read_object, within
+from ..weights.folders import read_weights
 
 _SETTINGS = tuple(f"sentence_{name}_config.json"
                   for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
@@ -37,6 +44,15 @@ MAX_TOKENIZER = 64_000_000
 """Limit on the bytes of a tokenizer.json; the largest that we know has 35 MB, for 256,000 tokens."""
 
 
+_CUSTOM = "custom_st.Transformer"
+_CUSTOM_FAMILIES = ("jina_embeddings_v3",)
+"""The families whose folders bring their own module in place of Transformer, which chooses the adapter of a task."""
+_MOST_DENSE = 8
+_DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "identity", "torch.nn.modules.activation.Tanh": "tanh"}
+_PLAIN_DENSE: dict[str, Any] = {"use_residual": False, "module_input_name": "sentence_embedding",
+                                "module_output_name": "sentence_embedding"}
+"""The only supported value of these keys of a Dense module; null and an absent key are supported, too."""
+
 _MAX_PATH = 1000
 _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
@@ -50,11 +66,14 @@ class Modules:
     transformer: Path
     pooling: Path | None = None
     """None for a model folder without modules.json."""
+    dense: tuple[Path, ...] = ()
     normalize: bool = False
+    code: str | None = None
+    """The type of the first module where it is code of the folder."""
 
 
 def find_modules(folder: Path) -> Modules:
-    """Find the modules of a model folder; raises `UnsupportedError` for any but Transformer, Pooling and Normalize."""
+    """Find the modules of a model folder; raises `UnsupportedError` for other modules, and for another order."""
     path = folder / "modules.json"
     if not has_file(path):
         return Modules(folder, folder)
@@ -63,23 +82,56 @@ def find_modules(folder: Path) -> Modules:
                for entry in entries):
         raise WeightsError(f"{path}: expected a list of modules, each with a type and a path")
     kinds = [_kind(entry["type"]) for entry in entries]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise UnsupportedError(f"{path}: the modules are {listed(kinds) or 'none'}; supported are "
-                               "Transformer, Pooling and, after them, Normalize")
+    if kinds == ["CLIPModel"]:
+        return Modules(folder, _inside(path, entries[0]["path"]))
+    normalize = kinds[-1:] == ["Normalize"]
+    others = kinds[2 : len(kinds) - normalize]
+    code = kinds[0] if kinds[:1] == [_CUSTOM] else None
+    first = kinds[:2] in (["Transformer", "Pooling"], [_CUSTOM, "Pooling"])
+    if not first or len(others) > _MOST_DENSE or any(kind != "Dense" for kind in others):
+        raise UnsupportedError(f"{path}: the modules are {listed(kinds) or 'none'}; supported are Transformer, Pooling "
+                               f"and, after them, up to {_MOST_DENSE} Dense and one Normalize")
     homes = [_inside(path, entry["path"]) for entry in entries]
-    if len(homes) == 3:
-        _check_normalize(homes[2] / "config.json")
-    return Modules(folder, homes[0], homes[1], normalize=len(homes) == 3)
+    if normalize:
+        _check_normalize(homes[-1] / "config.json")
+    return Modules(folder, homes[0], homes[1], tuple(homes[2 : len(kinds) - normalize]), normalize, code)
+
+
+def check_code(modules: Modules, config: ModelConfig) -> None:
+    """Raise `UnsupportedError` for a module that is code of the folder, unless a family here computes what it does."""
+    if modules.code is not None and config.family not in _CUSTOM_FAMILIES:
+        raise UnsupportedError(f"{modules.folder / 'modules.json'}: the module {modules.code} is code in the folder, "
+                               f"which the engine does not run; it is known for {', '.join(_CUSTOM_FAMILIES)} only")
+
+
+def read_dense(folder: Path, memory: str) -> Dense:
+    """Return the linear map of a Dense module; raises `UnsupportedError` and `WeightsError`."""
+    values = read_object(folder / "config.json")
+    for key, expected in _PLAIN_DENSE.items():
+        if values.get(key, expected) not in (expected, None):
+            raise UnsupportedError(f"{folder / 'config.json'}: {key} = {shown(values[key])} is not supported; only "
+                                   f"{expected!r} is")
+    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if not isinstance(activation, str) or activation not in _DENSE_ACTIVATIONS:
+        raise UnsupportedError(f"{folder / 'config.json'}: activation_function {shown(activation)} is not supported; "
+                               f"supported are {', '.join(_DENSE_ACTIVATIONS)}")
+    arrays = read_weights(folder, memory=memory)
+    sizes = values.get("out_features"), values.get("in_features")
+    names = ["linear.weight"] + ["linear.bias"] * (values.get("bias") is not False)
+    if sorted(arrays) != sorted(names) or arrays["linear.weight"].shape != sizes:
+        found = ", ".join(f"{name} {list(array.shape)}" for name, array in list(arrays.items())[:10])
+        raise WeightsError(f"{folder}: the weights are {shown(found)}; config.json asks for {' and '.join(names)} with "
+                           f"out_features {shown(sizes[0])} and in_features {shown(sizes[1])}")
+    wide = {name: from_bfloat16(array) if array.dtype == np.uint16 else array for name, array in arrays.items()}
+    return Dense(wide["linear.weight"], wide.get("linear.bias"), _DENSE_ACTIVATIONS[activation])
 
 
 def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
-    """Return the text settings of the model, or None when its folder has no tokenizer.json."""
-    path = modules.transformer / "tokenizer.json"
-    if not has_file(path):
+    """Return the text settings of the model, or None when its folder has no vocabulary that the engine can read."""
+    tokenizer = read_tokenizer(modules.transformer)
+    if tokenizer is None:
         return None
-    with naming(path, "copy the model's folder again from its source"):
-        tokenizer = read_bytes(path, MAX_TOKENIZER)
-    token_types = _feeds_token_types(modules.transformer / "tokenizer_config.json")
+    token_types = _feeds_token_types(modules.transformer)
     if modules.pooling is None:
         limit = _max_seq_length(modules.transformer, {}, config)
         return TextConfig(tokenizer, limit, feeds_token_types=token_types)
@@ -99,6 +151,15 @@ def read_text(modules: Modules, config: ModelConfig) -> TextConfig | None:
             default_prompt_name=default_prompt_name,
             feeds_token_types=token_types,
         )
+
+
+def read_tokenizer(folder: Path) -> bytes | None:
+    """Return the tokenizer.json of a folder, or one made from its vocabulary files."""
+    path = folder / "tokenizer.json"
+    if not has_file(path):
+        return read_vocabulary(folder)
+    with naming(path, "copy the model's folder again from its source"):
+        return read_bytes(path, MAX_TOKENIZER)
 
 
 def _kind(module_type: str) -> str:
@@ -135,8 +196,7 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
 
 def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig) -> int | None:
     """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
-    path = folder / "tokenizer_config.json"
-    tokenizer = read_object(path) if has_file(path) else {}
+    tokenizer = tokenizer_settings(folder)
     overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}
     stated: list[Any] = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
               settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len")]
@@ -151,13 +211,20 @@ def _max_seq_length(folder: Path, settings: dict[str, Any], config: ModelConfig)
     return int(min(limit, config.longest_sequence or limit))
 
 
-def _feeds_token_types(path: Path) -> bool:
+def tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """Return the contents of tokenizer_config.json; empty for a folder without one."""
+    path = folder / "tokenizer_config.json"
+    return read_object(path) if has_file(path) else {}
+
+
+def _feeds_token_types(folder: Path) -> bool:
     """Return False if the tokenizer's settings list the inputs of the model, and the token types are not among them."""
-    names = (read_object(path) if has_file(path) else {}).get("model_input_names")
+    names = tokenizer_settings(folder).get("model_input_names")
     if names is None:
         return True
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise WeightsError(f"{path}: model_input_names must be a list of names, not {shown(names)}")
+        raise WeightsError(f"{folder / 'tokenizer_config.json'}: model_input_names must be a list of names, not "
+                           f"{shown(names)}")
     return "token_type_ids" in names
 
 

@@ -1,0 +1,78 @@
+"""Merge one of the LoRA adapters that a checkpoint holds beside its weights (Hu et al. 2021, arXiv 2106.09685).
+
+An adapter of a linear map adds alpha / r * B A to its weight [out, in], with A [r, in] and B [out, r]. An adapter of a
+table adds alpha / r * A B, with A [rows, r] and B [r, D]. The files hold A and B of all tasks in one tensor each, with
+the task as the first axis.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, UnsupportedError, WeightsError, listed, shown
+from ..weights.bfloat16 import widened
+from .fields import integer, number
+
+LOG = logging.getLogger("engine")
+
+_ROWS = 2**14
+"""How many rows of a weight are merged at one time; the table of jina-embeddings-v3 has 250,002."""
+
+
+def task_names(values: dict[str, Any]) -> list[str]:
+    """Return the tasks of a config.json, in the order in which the tensors hold them."""
+    names = values.get("lora_adaptations") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise WeightsError(f"lora_adaptations must be a list of names, not {shown(names)}")
+    return names
+
+
+def merge_adapters(weights: dict[str, np.ndarray], values: dict[str, Any], task: str | None) -> dict[str, np.ndarray]:
+    """Return the weights with the adapter of a task merged, in float32, and without all adapters.
+
+    weights: by the names that `Names.rename` gives. None for a task gives the weights without an adapter, as the
+    model's own code does. Raises `InputError` for an unknown task and `WeightsError` for adapters that do not fit.
+    """
+    tasks, parts = task_names(values), ("lora_A", "lora_B")
+    adapters = {name.rpartition(" ")[0] for name in weights if name.endswith(parts)}
+    merged = {name: array for name, array in weights.items() if not name.endswith(parts)}
+    if task is None:
+        if tasks:
+            LOG.warning("the model is loaded without an adapter. For one of its tasks, %s, pass it to "
+                        "Engine.load(path, task=...)", listed(tasks))
+        return merged
+    if not tasks or not adapters:
+        raise UnsupportedError(f"the model has no adapters, so that task={shown(task)} chooses nothing; leave it out")
+    if task not in tasks:
+        raise InputError(f"the model has no adapter for the task {shown(task)}; its tasks are {listed(tasks)}")
+    rank = integer(values, "lora_rank", 4)
+    scale = number(values, "lora_alpha", 1.0) / max(1, rank)
+    if not math.isfinite(scale):
+        raise WeightsError(f"lora_alpha must be a finite number, not {shown(values.get('lora_alpha'))}")
+    for name in sorted(adapters):
+        a, b = (weights.get(f"{name} {part}") for part in parts)
+        weight = merged.get(name)
+        left, right = (a, b) if name.startswith("embeddings.") else (b, a)
+        rows, columns = (0, 0) if weight is None or weight.ndim != 2 else weight.shape
+        shapes = (len(tasks), rows, rank), (len(tasks), rank, columns)
+        if weight is None or left is None or right is None or (left.shape, right.shape) != shapes:
+            found = [None if array is None else array.shape for array in (weight, left, right)]
+            raise WeightsError(f"the adapters of {name} must be [{len(tasks)}, {rows}, {rank}] and [{len(tasks)}, "
+                               f"{rank}, {columns}] beside a weight [{rows}, {columns}], not {shown(found)}")
+        index = tasks.index(task)
+        merged[name] = _merge(weight, widened(left[index]), widened(right[index]) * np.float32(scale))
+    return merged
+
+
+def _merge(weight: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return weight + left right in float32."""
+    merged = np.empty(weight.shape, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
+        for start in range(0, len(weight), _ROWS):
+            rows = slice(start, start + _ROWS)
+            merged[rows] = widened(weight[rows]) + left[rows] @ right
+    return merged

@@ -1,0 +1,166 @@
+"""BART (Lewis et al. 2019), mBART (Liu et al. 2020), Marian (Junczys-Dowmunt et al. 2018), and M2M100 (Fan et al. 2020)
+with NLLB (2022): translation and summarisation by an encoder and a decoder whose layers have the same names.
+
+They differ in the place of the norms, in the positions and in the scale of the embeddings; `_KINDS` says how.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..config import AttentionKind, ModelConfig
+from ..errors import UnsupportedError
+from ..positions import halved_sinusoids
+from .fields import (
+    GATE_ACTIVATIONS,
+    activation,
+    boolean,
+    head_width,
+    integer,
+    optional_integer,
+    padding_id,
+    refuse_variants,
+)
+from .halves import Half, Halves, Weights
+from .names import Names
+
+_ATTENTION = {"k_proj": "key", "v_proj": "value", "q_proj": "query", "out_proj": "output"}
+_LAYER = {
+    **{f"self_attn.{name}": f"attention.{own}" for name, own in _ATTENTION.items()},
+    "self_attn_layer_norm": "attention.norm",
+    "fc1": "ffn.up",
+    "fc2": "ffn.down",
+    "final_layer_norm": "ffn.norm",
+}
+_CROSS = {
+    **{f"encoder_attn.{name}": f"cross.{own}" for name, own in _ATTENTION.items()},
+    "encoder_attn_layer_norm": "cross.norm",
+}
+
+
+def _names(half: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...],
+           left_out: tuple[str, ...]) -> Names:
+    return Names(
+        prefix="",
+        embeddings={
+            "shared.weight": "embeddings.word",
+            f"{half}.embed_positions.weight": "embeddings.position",
+            f"{half}.layernorm_embedding.weight": "embeddings.norm.weight",
+            f"{half}.layernorm_embedding.bias": "embeddings.norm.bias",
+            f"{half}.layer_norm.weight": "final_norm.weight",
+            f"{half}.layer_norm.bias": "final_norm.bias",
+            **embeddings,
+        },
+        layers=f"{half}.layers.",
+        layer=layer,
+        left_out=(f"{other}.", f"{half}.version", "classification_head.", "qa_outputs.", *left_out),
+        copies={"embeddings.word": (f"{half}.embed_tokens.weight", *copies)},
+    )
+
+
+ENCODER = _names("encoder", "decoder", _LAYER, {}, (), ("lm_head.", "final_logits_bias"))
+DECODER = _names("decoder", "encoder", _LAYER | _CROSS, {"final_logits_bias": "logits.bias"}, ("lm_head.weight",), ())
+_OWN_LOGITS = _names("decoder", "encoder", _LAYER | _CROSS,
+                     {"final_logits_bias": "logits.bias", "lm_head.weight": "logits.weight"}, (), ())
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What differs between the models; the defaults are BART's."""
+
+    defaults: dict[str, Any]
+    norm_place: str = "post"
+    embedding_norm: bool = True
+    logits_bias: bool = True
+    offset: int = 2
+    """The position of the first token."""
+    sinusoids: Callable[[int, int], np.ndarray] | None = None
+    """Makes the table of positions [rows, D], which the files then do not hold; None for a learned table."""
+
+
+def _m2m_sinusoids(rows: int, width: int) -> np.ndarray:
+    return halved_sinusoids(rows, width, last=True)
+
+
+def _old(before: bool, embedding: bool, final: bool, **more: Any) -> dict[str, Any]:
+    """Return the keys of old configs that say where norms are, with the values that a model needs."""
+    return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
+
+
+_KINDS = {
+    "bart": _Kind(_old(False, True, False)),
+    "m2m_100": _Kind({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"}, norm_place="pre",
+                     embedding_norm=False, logits_bias=False, sinusoids=_m2m_sinusoids),
+    "marian": _Kind(_old(False, False, False, vocab_size=58101, static_position_embeddings=True), embedding_norm=False,
+                    offset=0, sinusoids=halved_sinusoids),
+    "mbart": _Kind(_old(True, True, True), norm_place="pre"),
+}  # fmt: skip
+_CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
+_TABLES = ("encoder.embed_positions.", "decoder.embed_positions.")
+
+
+def read_halves(values: dict[str, Any]) -> Halves:
+    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    family = str(values.get("model_type"))
+    kind = _KINDS[family]
+    checked = {key: kind.defaults[key] for key in _CHECKED if key in kind.defaults}
+    refuse_variants(values, checked | {"is_encoder_decoder": True, "add_bias_logits": False})
+    values = kind.defaults | values
+    shared = boolean(values, "share_encoder_decoder_embeddings", True)
+    tied = boolean(values, "tie_word_embeddings", True)
+    if not shared and family != "marian":
+        raise UnsupportedError("share_encoder_decoder_embeddings = False is supported for Marian only")
+    encoder = _config(values, kind, "encoder", family)
+    words = optional_integer(values, "decoder_vocab_size", encoder.vocab_size) if family == "marian" else 0
+    decoder = _config(values, kind, "decoder", family, vocab_size=words or encoder.vocab_size,
+                      memory_size=encoder.hidden_size, attention_kinds=(AttentionKind(causal=True),),
+                      logits="tied" if tied else "own", logits_bias=kind.logits_bias)
+    finish = partial(_finish, kind)
+    return Halves(Half(encoder, _without_tables(ENCODER, kind), finish),
+                  Half(decoder, _without_tables(DECODER if tied else _OWN_LOGITS, kind), finish))
+
+
+def _config(values: dict[str, Any], kind: _Kind, half: str, family: str, **options: Any) -> ModelConfig:
+    width, heads = integer(values, "d_model", 1024), integer(values, f"{half}_attention_heads", 16)
+    return ModelConfig(**{
+        "family": family,
+        "hidden_size": width,
+        "num_layers": integer(values, f"{half}_layers", 12),
+        "num_heads": heads,
+        "head_width": head_width(width, heads),
+        "ffn_size": integer(values, f"{half}_ffn_dim", 4096),
+        "vocab_size": integer(values, "vocab_size", 50265),
+        "max_positions": integer(values, "max_position_embeddings", 1024) + kind.offset,
+        "position_offset": kind.offset,
+        "pad_token_id": padding_id(values, 1),
+        "embedding_norm": kind.embedding_norm,
+        "embedding_scale": math.sqrt(width) if boolean(values, "scale_embedding", False) else 1.0,
+        "norm_place": kind.norm_place,
+        "norm_eps": 1e-5,
+        "activation": activation(values, "activation_function", "gelu", GATE_ACTIVATIONS),
+        **options,
+    })
+
+
+def _without_tables(names: Names, kind: _Kind) -> Names:
+    """Return names without those of the tables of positions, if this kind of model computes them."""
+    if kind.sinusoids is None:
+        return names
+    kept = {name: own for name, own in names.embeddings.items() if own != "embeddings.position"}
+    return Names(names.prefix, kept, names.layers, names.layer, (*names.left_out, *_TABLES), copies=names.copies)
+
+
+def _finish(kind: _Kind, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    if kind.sinusoids is not None:
+        weights["embeddings.position"] = kind.sinusoids(config.max_positions, config.hidden_size)
+    if config.logits_bias:
+        # Some files lack the bias, which then is zero in transformers, too.
+        bias = weights.get("logits.bias", np.zeros((1, config.vocab_size), np.float32))
+        weights["logits.bias"] = bias.reshape(-1)
+    return config, weights

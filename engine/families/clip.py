@@ -1,0 +1,117 @@
+"""The text half of CLIP (Radford et al. 2021, arXiv 2103.00020): a causal pre-norm encoder, and a map of its vectors.
+
+`encode` gives the text embeddings of transformers: the vector of the first token <|endoftext|>, times text_projection
+if the folder has it, not scaled to unit length. Weights of the image half are left out.
+
+quick_gelu(x) = x * sigmoid(1.702 x) is silu(1.702 x) / 1.702, so that the factors are folded into the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..config import AttentionKind, ModelConfig, TextConfig
+from ..errors import WeightsError, shown
+from ..weights.bfloat16 import widened
+from .fields import ACTIVATIONS, activation, head_width, integer, number, padding_id, refuse_variants
+from .names import Names
+
+NAMES = Names(
+    prefix="text_model.",
+    embeddings={
+        "embeddings.token_embedding.weight": "embeddings.word",
+        "embeddings.position_embedding.weight": "embeddings.position",
+        "final_layer_norm.weight": "final_norm.weight",
+        "final_layer_norm.bias": "final_norm.bias",
+        "text_projection.weight": "dense.0.weight",
+        "head.weight": "dense.0.weight",
+        "head.bias": "dense.0.bias",
+    },
+    layers="encoder.layers.",
+    layer={
+        "self_attn.q_proj": "attention.query",
+        "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value",
+        "self_attn.out_proj": "attention.output",
+        "layer_norm1": "attention.norm",
+        "mlp.fc1": "ffn.up",
+        "mlp.fc2": "ffn.down",
+        "layer_norm2": "ffn.norm",
+    },
+    left_out=("vision_model.", "visual_projection.", "logit_scale", "logit_bias", "embeddings.position_ids"),
+)
+
+QUICK_GELU = {"quick_gelu": "silu"}
+"""The activation that computes quick_gelu once `fold` has changed the weights."""
+
+
+def text_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of the text half, which lie in text_config where config.json describes both halves.
+
+    Raises `WeightsError` where the older key text_config_dict says otherwise.
+    """
+    inner = values.get("text_config")
+    if inner is None and str(values.get("model_type")).endswith("text_model"):
+        return values
+    older = values.get("text_config_dict")
+    inner = {} if inner is None else inner
+    if not isinstance(inner, dict) or not isinstance(older, dict | None):
+        raise WeightsError(f"text_config must be an object, not {shown(inner)}, and text_config_dict an object or null")
+    for key, value in (older or {}).items():
+        if inner.get(key, value) != value:
+            raise WeightsError(f"text_config and text_config_dict disagree on {shown(key)}; remove the wrong one")
+    return inner | (older or {})
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return text_tower("clip", text_values(values), (512, 8, 2048), 49408, 77, "quick_gelu", 1e-5, causal=True)
+
+
+def text_tower(family: str, values: dict[str, Any], sizes: tuple[int, int, int], words: int, positions: int,
+               act: str, eps: float, *, causal: bool) -> ModelConfig:
+    """Return the encoder of CLIP or SigLIP; sizes: the defaults of D, H and F, and the others of V, P and so on."""
+    refuse_variants(values)
+    hidden_size, num_heads = integer(values, "hidden_size", sizes[0]), integer(values, "num_attention_heads", sizes[1])
+    return ModelConfig(
+        family=family,
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=num_heads,
+        head_width=head_width(hidden_size, num_heads),
+        ffn_size=integer(values, "intermediate_size", sizes[2]),
+        vocab_size=integer(values, "vocab_size", words),
+        max_positions=integer(values, "max_position_embeddings", positions),
+        embedding_norm=False,
+        pad_token_id=padding_id(values, 1),
+        norm_eps=number(values, "layer_norm_eps", eps),
+        norm_place="pre",
+        activation=activation(values, "hidden_act", act, ACTIVATIONS | QUICK_GELU),
+        attention_kinds=(AttentionKind(causal=causal),),
+    )
+
+
+def fold(weights: dict[str, np.ndarray], values: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return weights with which silu computes quick_gelu, where the config asks for quick_gelu."""
+    return fold_quick_gelu(weights) if text_values(values).get("hidden_act", "quick_gelu") == "quick_gelu" else weights
+
+
+def fold_quick_gelu(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the weights with the factor 1.702 in the maps up, and its inverse in the maps down, in float32."""
+    factors = {"ffn.up.weight": 1.702, "ffn.up.bias": 1.702, "ffn.down.weight": 1 / 1.702}
+    folded = dict(weights)
+    for name, array in weights.items():
+        if (factor := factors.get(name.partition(".")[2].partition(".")[2])) is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
+                folded[name] = widened(array) * np.float32(factor)
+    return folded
+
+
+def adapt_text(text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> TextConfig:
+    """Return the pooling of CLIP. eos_token_id 2, of configs before 2023, stands for the greatest id of the text."""
+    values = text_values(values)
+    end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)
+    return replace(text, pooling=("lasttoken",), end_id=words - 1 if end == 2 else end)

@@ -1,0 +1,106 @@
+"""DeBERTa v2 and v3 (He et al. 2021, arXiv 2006.03654 and 2111.09543): BERT's layers with disentangled attention.
+
+A sequence has at most `max_position_embeddings` tokens, which is also sentence-transformers' limit. The attention
+itself has no limit: for longer sequences, raise that key and state its old number as `max_relative_positions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import ModelConfig
+from ..distances import RelativePositions
+from ..errors import UnsupportedError, WeightsError, shown
+from .fields import activation, boolean, head_width, integer, number, optional_integer, padding_id, refuse_variants
+from .names import Names
+
+NAMES = Names(
+    prefix="deberta.",
+    embeddings={
+        "embeddings.word_embeddings.weight": "embeddings.word",
+        "embeddings.position_embeddings.weight": "embeddings.position",
+        "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+        "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+        "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+        "encoder.rel_embeddings.weight": "embeddings.relative",
+        "encoder.LayerNorm.weight": "embeddings.relative_norm.weight",
+        "encoder.LayerNorm.bias": "embeddings.relative_norm.bias",
+    },
+    layers="encoder.layer.",
+    layer={
+        "attention.self.query_proj": "attention.query",
+        "attention.self.key_proj": "attention.key",
+        "attention.self.value_proj": "attention.value",
+        "attention.self.pos_query_proj": "attention.relative_query",
+        "attention.self.pos_key_proj": "attention.relative_key",
+        "attention.output.dense": "attention.output",
+        "attention.output.LayerNorm": "attention.norm",
+        "intermediate.dense": "ffn.up",
+        "output.dense": "ffn.down",
+        "output.LayerNorm": "ffn.norm",
+    },
+    left_out=("pooler.", "classifier.", "cls.", "qa_outputs.", "lm_predictions.", "mask_predictions.",
+              "embeddings.position_ids"),
+    unread=("embeddings.position",),
+)
+
+TERMS = ("c2p", "p2c")
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    # transformers ignores position_embedding_type here.
+    refuse_variants({key: value for key, value in values.items() if key != "position_embedding_type"})
+    hidden_size, num_heads = integer(values, "hidden_size", 1536), integer(values, "num_attention_heads", 24)
+    width = head_width(hidden_size, num_heads)
+    for key, only in (("embedding_size", hidden_size), ("attention_head_size", width), ("conv_kernel_size", 0)):
+        if optional_integer(values, key, only) != only:
+            raise UnsupportedError(f"{key} {shown(values[key])} is not supported; only {only} is")
+    max_positions = integer(values, "max_position_embeddings", 512)
+    return ModelConfig(
+        family="deberta-v2",
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 24),
+        num_heads=num_heads,
+        head_width=width,
+        ffn_size=integer(values, "intermediate_size", 6144),
+        vocab_size=integer(values, "vocab_size", 128100),
+        max_positions=max_positions,
+        position_table=boolean(values, "position_biased_input", True),
+        token_types=integer(values, "type_vocab_size", 0),
+        pad_token_id=padding_id(values, 0),
+        norm_eps=number(values, "layer_norm_eps", 1e-7),
+        activation=activation(values, "hidden_act"),
+        relative=_relative(values, max_positions),
+    )
+
+
+def _relative(values: dict[str, Any], max_positions: int) -> RelativePositions | None:
+    """Return the table of relative positions; None for a model that has neither the table nor a term that reads it."""
+    types = values.get("pos_att_type")
+    named = types.lower().split("|") if isinstance(types, str) else [] if types is None else types
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise WeightsError(f"pos_att_type must be a list of names or a text such as 'p2c|c2p', not {shown(types)}")
+    terms = [name.strip() for name in named]
+    if boolean(values, "relative_attention", False) != bool(terms) or not set(terms) <= set(TERMS):
+        raise UnsupportedError(f"pos_att_type {shown(types)} with relative_attention "
+                               f"{shown(values.get('relative_attention', False))} is not supported; supported are "
+                               "c2p, p2c or both with true, and nothing with false")
+    if not terms:
+        return None
+    limit, buckets = (optional_integer(values, key, -1) for key in ("max_relative_positions", "position_buckets"))
+    return RelativePositions(
+        limit=limit if limit >= 1 else max_positions,
+        buckets=max(buckets, 0),
+        terms=tuple(term for term in TERMS if term in terms),
+        norm=_normed(values),
+        own_maps=not boolean(values, "share_att_key", False),
+    )
+
+
+def _normed(values: dict[str, Any]) -> bool:
+    stated = values.get("norm_rel_ebd", "none")
+    names = {name.strip() for name in stated.lower().split("|")} if isinstance(stated, str) else {""}
+    if not names <= {"none", "layer_norm"}:
+        raise UnsupportedError(f"norm_rel_ebd {shown(stated)} is not supported; supported are none and layer_norm")
+    return "layer_norm" in names

@@ -1,0 +1,32 @@
+"""ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT whose embeddings may be narrower than its layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import ModelConfig
+from . import bert
+from .fields import integer
+
+NAMES = replace(
+    bert.NAMES,
+    prefix="electra.",
+    embeddings={
+        **bert.NAMES.embeddings,
+        "embeddings_project.weight": "embeddings.projection.weight",
+        "embeddings_project.bias": "embeddings.projection.bias",
+    },
+    left_out=("classifier.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
+              "qa_outputs.", "sequence_summary.", "embeddings.position_ids", "embeddings.token_type_ids"),
+)
+
+DEFAULTS = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+"""transformers' values of the keys that a config.json leaves out, where they are not BERT's."""
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    config = bert.read_config(DEFAULTS | values)
+    width = integer(values, "embedding_size", 128)
+    return replace(config, family="electra", embedding_width=0 if width == config.hidden_size else width)

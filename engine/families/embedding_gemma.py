@@ -1,0 +1,87 @@
+"""EmbeddingGemma (Schechter Vera et al. 2025, arXiv 2509.20354): Gemma 3 whose tokens see those on both sides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
+from ..errors import UnsupportedError, WeightsError, shown
+from . import eurobert, fields
+from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
+
+NAMES = replace(
+    eurobert.NAMES,
+    layer={
+        **eurobert.NAMES.layer,
+        "self_attn.q_norm": "attention.query_norm",
+        "self_attn.k_norm": "attention.key_norm",
+        "post_attention_layernorm": "attention.post_norm",
+        "pre_feedforward_layernorm": "ffn.norm",
+        "post_feedforward_layernorm": "ffn.post_norm",
+    },
+    left_out=("lm_head.", "score."),
+    norms_less_one=True,
+)
+
+KINDS = ("full_attention", "sliding_attention")
+"""The kinds of layers, by their names in `layer_types`."""
+
+SUPPORTED = {"attn_logit_softcapping": None, "use_bidirectional_attention": True}
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    if not boolean(values, "use_bidirectional_attention", False):
+        raise UnsupportedError("use_bidirectional_attention is not true: this gemma3_text is a language model, whose "
+                               "tokens see no later token; only EmbeddingGemma is supported")
+    fields.refuse_variants(values, SUPPORTED)
+    hidden_size, num_layers = integer(values, "hidden_size", 2304), integer(values, "num_hidden_layers", 26)
+    scalar, window = number(values, "query_pre_attn_scalar", 256), integer(values, "sliding_window", 4096)
+    if not (scalar > 0 and window >= 0 and 1 <= hidden_size <= 2**24):
+        raise WeightsError("query_pre_attn_scalar must be above 0, sliding_window at least 0 and hidden_size from 1 to "
+                           f"16,777,216, not {scalar}, {shown(window)} and {shown(hidden_size)}")
+    width = integer(values, "head_dim", 256)
+    local = values | {"rope_scaling": None}  # it is about the layers that see all keys
+    return ModelConfig(
+        family="gemma3_text",
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=integer(values, "num_attention_heads", 8),
+        num_kv_heads=integer(values, "num_key_value_heads", 4),
+        head_width=width,
+        head_norm=True,
+        ffn_size=integer(values, "intermediate_size", 9216),
+        vocab_size=integer(values, "vocab_size", 262208),
+        max_positions=integer(values, "max_position_embeddings", 131072),
+        position_table=False,
+        embedding_norm=False,
+        embedding_scale=math.sqrt(hidden_size),
+        attention_scale=scalar**-0.5,
+        pad_token_id=fields.padding_id(values, 0),
+        norm="rms",
+        norm_place="sandwich",
+        norm_eps=number(values, "rms_norm_eps", 1e-6),
+        biases=LINEAR_MAPS[:4] if boolean(values, "attention_bias", False) else (),
+        activation=activation(values, "hidden_activation", "gelu_pytorch_tanh", GATE_ACTIVATIONS),
+        gated=True,
+        attention_kinds=(
+            AttentionKind(**fields.rotary(values, KINDS[0], "rope_theta", 1000000.0, width)),
+            AttentionKind(window // 2, **fields.rotary(local, KINDS[1], "rope_local_base_freq", 10000.0, width)),
+        ),
+        layer_kinds=tuple(_layer_kinds(values, num_layers)),
+    )
+
+
+def _layer_kinds(values: dict[str, Any], num_layers: int) -> list[int]:
+    """Return the index in `KINDS` of each layer; without `layer_types`, the last of every six layers sees all keys."""
+    types, every = values.get("layer_types"), integer(values, "sliding_window_pattern", 6)
+    if every < 1:
+        raise WeightsError(f"sliding_window_pattern must be at least 1, not {shown(every)}")
+    if types is None:
+        return [int((i + 1) % every != 0) for i in range(min(num_layers, 10_000))]
+    if not isinstance(types, list) or len(types) != num_layers or not all(name in KINDS for name in types):
+        raise WeightsError(f"layer_types must be a list of {shown(num_layers)} names, {' or '.join(KINDS)}, "
+                           f"not {shown(types)}")
+    return [KINDS.index(name) for name in types]

@@ -1,0 +1,82 @@
+"""GPT-2 (Radford et al. 2019): pre-norm layers, learned positions, and one tensor for queries, keys and values.
+
+Files hold the linear maps as [inputs, outputs], the transpose of what other models hold.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from ..config import AttentionKind, ModelConfig
+from .fields import activation, boolean, head_width, integer, merge_dialects, number, refuse_variants
+from .halves import Half, Halves, Weights
+from .names import Names
+
+_MASKS = re.compile(r"(^|\.)h\.[0-9]+\.attn\.(masked_)?bias$")
+_TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
+
+
+class _Names(Names):
+    def rename(self, name: str) -> str | None:
+        """Return as `Names.rename`, and None for the causal masks that old files hold for each layer."""
+        return None if _MASKS.search(name) else super().rename(name)
+
+
+NAMES = _Names(
+    prefix="transformer.",
+    embeddings={
+        "wte.weight": "embeddings.word",
+        "wpe.weight": "embeddings.position",
+        "ln_f.weight": "final_norm.weight",
+        "ln_f.bias": "final_norm.bias",
+    },
+    layers="h.",
+    layer={
+        "ln_1": "attention.norm",
+        "attn.c_attn": "attention.qkv",
+        "attn.c_proj": "attention.output",
+        "ln_2": "ffn.norm",
+        "mlp.c_fc": "ffn.up",
+        "mlp.c_proj": "ffn.down",
+    },
+    left_out=("score.", "multiple_choice_head.", "classifier."),
+    joined={"attention.qkv": ("attention.query", "attention.key", "attention.value")},
+    copies={"embeddings.word": ("lm_head.weight",)},
+)
+
+_DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+            "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}  # fmt: skip
+
+
+def read_halves(values: dict[str, Any]) -> Halves:
+    """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
+    values = merge_dialects(values, _DIALECT)
+    width, heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    inner = values.get("intermediate_size")
+    config = ModelConfig(
+        family="gpt2",
+        hidden_size=width,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=4 * width if inner is None else integer(values, "intermediate_size", 0),
+        vocab_size=integer(values, "vocab_size", 50257),
+        max_positions=integer(values, "max_position_embeddings", 1024),
+        embedding_norm=False,
+        norm_place="pre",
+        norm_eps=number(values, "layer_norm_epsilon", 1e-5),
+        activation=activation(values, "activation_function", "gelu_new"),
+        attention_scale=None if boolean(values, "scale_attn_weights", True) else 1.0,
+        attention_kinds=(AttentionKind(causal=True),),
+        logits="tied",
+    )
+    return Halves(None, Half(config, NAMES, _transposed))
+
+
+def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    return config, {name: np.ascontiguousarray(array.T) if _TRANSPOSED.fullmatch(name) and array.ndim == 2 else array
+                    for name, array in weights.items()}  # fmt: skip

@@ -1,0 +1,48 @@
+"""JinaBERT, the encoder of jina-embeddings-v2 (Günther et al. 2023, arXiv 2310.19923): BERT with ALiBi and a gate.
+
+Its config.json has BERT's model_type, and "alibi" as position_embedding_type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import ModelConfig
+from ..errors import UnsupportedError, shown
+from . import bert
+
+NAMES = replace(
+    bert.NAMES,
+    layer={
+        **{name: own for name, own in bert.NAMES.layer.items() if not own.startswith("ffn.")},
+        "mlp.gated_layers": "ffn.gate_up",
+        "mlp.wo": "ffn.down",
+        "mlp.layernorm": "ffn.norm",
+    },
+    joined={"ffn.gate_up": ("ffn.gate", "ffn.up")},
+)
+
+GATES = {"geglu": "gelu", "reglu": "relu"}
+"""The activation of the gate, by feed_forward_type."""
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    code = str(values.get("auto_map"))
+    if "qk-post-norm" in code:
+        raise UnsupportedError(f"auto_map {shown(code)} names a variant with norms of whole queries and keys, which is "
+                               "not supported; the models of the series run, except jina-embeddings-v2-base-code")
+    gate = values.get("feed_forward_type", "original")
+    if not isinstance(gate, str) or gate not in GATES:
+        raise UnsupportedError(f"feed_forward_type {shown(gate)} is not supported; supported are {', '.join(GATES)}")
+    config = bert.read_config({key: value for key, value in values.items() if key != "position_embedding_type"})
+    return replace(
+        config,
+        family="jina_bert",
+        position_table=False,
+        biases=("query", "key", "value", "output", "down"),
+        activation=GATES[gate],
+        gated=True,
+        attention_bias="alibi",
+    )

@@ -1,0 +1,147 @@
+"""Rename and split the tensors of a checkpoint by a table, for all families; and the tables that several share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..config import ModelConfig
+from ..errors import WeightsError, listed
+from ..parameters import expected_shapes
+from ..weights.bfloat16 import widened
+
+EMBEDDINGS = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+}
+"""The embeddings of a BERT whose positions have no table."""
+
+POST_NORM_LAYER = {
+    "self_attn.q_proj": "attention.query",
+    "self_attn.k_proj": "attention.key",
+    "self_attn.v_proj": "attention.value",
+    "self_attn.o_proj": "attention.output",
+    "post_attention_layernorm": "attention.norm",
+    "mlp.up_proj": "ffn.up",
+    "mlp.gate_proj": "ffn.gate",
+    "mlp.down_proj": "ffn.down",
+    "post_mlp_layernorm": "ffn.norm",
+}
+"""A post-norm layer as transformers 5 writes it; the models' own code has other names."""
+
+JOINED_HEADS = {"attention.qkv": ("attention.query", "attention.key", "attention.value")}
+"""The rows of queries, keys and values in one tensor."""
+
+
+_WRAPPERS = ("module.", "model.")
+"""Prefixes that training with several devices or inside another module puts in front of all names."""
+
+
+_ADAPTED = r"(.+)\.parametrizations\.weight\.(original|0\.(lora_[AB]))"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The tensor names of a family and the canonical names they are converted to."""
+
+    prefix: str | tuple[str, ...]
+    """Prefix of the encoder's tensor names in a model that has a task head; several for several dialects."""
+    embeddings: Mapping[str, str]
+    """Canonical name of each embedding tensor, by its full name."""
+    layers: str | tuple[str, ...]
+    """The part of a tensor name before the layer's number; several for several dialects."""
+    layer: Mapping[str, str]
+    """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
+    left_out: tuple[str, ...]
+    """Prefixes of the names of task heads and buffers, which the encoder does not use."""
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Linear maps whose rows lie in one tensor, in this order, by the name that `layer` gives to the tensor."""
+    norms_less_one: bool = False
+    """Whether tensors hold the weights of norms less 1."""
+    joined_by_head: tuple[str, ...] = ()
+    """The joined tensors that hold the rows of each head for all maps, [heads][maps][d], not all heads of each map."""
+    unread: tuple[str, ...] = ()
+    """Canonical names of tensors that checkpoints may hold although the model, by its config, does not read them."""
+    adapters: bool = False
+    """Whether tensors may have adapters beside them, as torch's parametrizations name them."""
+    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names under which some files hold an embedding tensor a second time, or instead, by its canonical name."""
+
+    def split(self, weights: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
+        """Return renamed tensors with the joined ones cut into their linear maps, as views where rows are in order.
+
+        A tensor whose rows are not those of its maps stays whole, and is then reported as unexpected. The first copy of
+        an absent tensor stands in for it.
+        """
+        shapes, split, whole = expected_shapes(config), {}, dict(weights)
+        for canonical, copies in self.copies.items():
+            for name in copies:
+                if (copy := whole.pop(_copy(canonical, name), None)) is not None:
+                    whole.setdefault(canonical, copy)
+        if self.norms_less_one:
+            whole = {name: _plus_one(array) if name.endswith("norm.weight") else array for name, array in whole.items()}
+        for name, array in whole.items():
+            layer, _, kind = name.rpartition(".")
+            prefix = next((layer.removesuffix(joined) for joined in self.joined if layer.endswith(f".{joined}")), layer)
+            maps = [f"{prefix}{part}.{kind}" for part in self.joined.get(layer.removeprefix(prefix), ())]
+            rows = [shapes.get(part, (0,))[0] for part in maps]
+            if name in self.unread and name not in shapes:
+                continue
+            if both := [part for part in maps if part in whole]:
+                raise WeightsError(f"the weights hold {name}, which joins {listed(maps)}, and also {listed(both)}; "
+                                   "remove the joined tensor or its parts")
+            if not maps or array.shape[:1] != (sum(rows),):
+                split[name] = array
+            elif layer.removeprefix(prefix) in self.joined_by_head:
+                by_head = array.reshape(config.num_heads, len(maps), -1, *array.shape[1:])
+                split |= {part: by_head[:, i].reshape(-1, *array.shape[1:]) for i, part in enumerate(maps)}
+            else:
+                split.update(zip(maps, np.split(array, np.cumsum(rows)[:-1]), strict=True))
+        return split
+
+    def rename(self, name: str) -> str | None:
+        """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged.
+
+        The name of an adapter is that of its weight, a space, and lora_A or lora_B.
+        """
+        if self.adapters and (match := re.fullmatch(_ADAPTED, name)):
+            weight = self.rename(f"{match[1]}.weight")
+            return weight if weight is None or match[2] == "original" else f"{weight} {match[3]}"
+        bare = name
+        for prefix in _WRAPPERS:
+            bare = bare.removeprefix(prefix)
+        bare = next((bare.removeprefix(prefix) for prefix in _each(self.prefix) if bare.startswith(prefix)), bare)
+        if canonical := next((own for own, copies in self.copies.items() if bare in copies), None):
+            return _copy(canonical, bare)
+        # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
+        if bare.startswith(self.left_out) or bare.endswith("rotary_emb.inv_freq"):
+            return None
+        # Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
+        bare = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare)
+        bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", bare)
+        if bare in self.embeddings:
+            return self.embeddings[bare]
+        before = "|".join(map(re.escape, _each(self.layers)))
+        match = re.fullmatch(rf"(?:{before})([0-9]+)\.(.+)\.(weight|bias|lambda1)", bare)
+        if match and match[2] in self.layer:
+            return f"layers.{match[1]}.{self.layer[match[2]]}.{match[3]}"
+        return name
+
+
+def _copy(canonical: str, name: str) -> str:
+    """Return the name of a copy between `rename` and `split`."""
+    return f"{canonical} as {name}"
+
+
+def _plus_one(array: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # a later check reports NaN
+        return widened(array) + np.float32(1)
+
+
+def _each(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names

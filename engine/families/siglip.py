@@ -1,0 +1,53 @@
+"""The text half of SigLIP (Zhai et al. 2023, arXiv 2303.15343) and SigLIP 2: a pre-norm encoder, and a map.
+
+`encode` gives the text embeddings of transformers: each text is filled with the padding token up to the length limit,
+64 tokens, and the model reads all of them; the vector of the last one goes through the map `head`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..config import ModelConfig, TextConfig
+from ..errors import UnsupportedError, shown
+from ..weights.files import naming, parse_object
+from .clip import NAMES as NAMES
+from .clip import fold_quick_gelu, text_tower, text_values
+from .fields import padding_id
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return text_tower("siglip", text_values(values), (768, 12, 3072), 32000, 64, "gelu_pytorch_tanh", 1e-6,
+                      causal=False)
+
+
+def fold(weights: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return weights with which silu computes quick_gelu, where the config asks for quick_gelu."""
+    return fold_quick_gelu(weights) if text_values(values).get("hidden_act") == "quick_gelu" else weights
+
+
+def adapt_text(text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> TextConfig:
+    """Return the pooling of SigLIP; raises `UnsupportedError` for a tokenizer that fills texts on their left."""
+    if settings.get("padding_side", "right") != "right":
+        raise UnsupportedError(f"padding_side {shown(settings['padding_side'])} is not supported; only 'right' is, "
+                               "because SigLIP reads the padding")
+    return replace(text, pooling=("lasttoken",), fill_id=_padding(text, values, settings))
+
+
+def _padding(text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> int:
+    """Return the id of the tokenizer's padding token; configs state another model's, or none."""
+    with naming(Path("tokenizer.json"), "copy the model's folder again from its source"):
+        document = parse_object(text.tokenizer_json)
+    token = settings.get("pad_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    added = document.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict) and entry.get("content") == token and type(entry.get("id")) is int:
+            return int(entry["id"])
+    padding = document.get("padding")
+    if isinstance(padding, dict) and type(padding.get("pad_id")) is int:
+        return int(padding["pad_id"])
+    return padding_id(text_values(values), 1)

@@ -1,0 +1,32 @@
+"""umT5 (Chung et al. 2023, arXiv 2304.09151) and its encoder: mT5 with a table of biases by distance in every layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import ModelConfig
+from . import t5
+from .halves import Half, Halves
+
+NAMES = replace(
+    t5.NAMES,
+    embeddings={name: own for name, own in t5.NAMES.embeddings.items() if own != "distance_bias.weight"},
+    layer={**t5.NAMES.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
+)
+DECODER = replace(
+    t5.DECODER,
+    embeddings={name: own for name, own in t5.DECODER.embeddings.items() if own != "distance_bias.weight"},
+    layer={**t5.DECODER.layer, "layer.0.SelfAttention.relative_attention_bias": "attention.distance_bias"},
+)
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return replace(t5.read_config(values), bias_in_layers=True)
+
+
+def read_halves(values: dict[str, Any]) -> Halves:
+    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    encoder = read_config(values)
+    return Halves(Half(encoder, NAMES), Half(t5.decoder_config(values, encoder), DECODER, t5.own_logits))

@@ -1,0 +1,127 @@
+"""The vision transformers ViT (Dosovitskiy et al. 2020, arXiv 2010.11929) and DINOv2 (Oquab et al. 2023, 2304.07193).
+
+DINOv2 multiplies the result of attention and of the feed-forward network by a vector (LayerScale), which `fold` moves
+into the last linear map of each. `Engine.forward(pixel_values=...)` gives the vectors of the class token, of DINOv2's
+registers and of the patches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..config import LINEAR_MAPS, ModelConfig
+from ..errors import UnsupportedError, WeightsError
+from ..stems import Stem, make_stem
+from ..weights.bfloat16 import widened
+from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, refuse_variants
+from .names import Names
+
+NAMES = Names(
+    prefix=("vit.", "dinov2.", "dinov2_with_registers."),
+    embeddings={
+        "embeddings.cls_token": "stem.first",
+        "embeddings.register_tokens": "stem.registers",
+        "embeddings.position_embeddings": "stem.positions",
+        "embeddings.patch_embeddings.projection.weight": "stem.weight",
+        "embeddings.patch_embeddings.projection.bias": "stem.bias",
+        "layernorm.weight": "final_norm.weight",
+        "layernorm.bias": "final_norm.bias",
+    },
+    layers=("encoder.layer.", "layers."),
+    layer={
+        "attention.attention.query": "attention.query",
+        "attention.attention.key": "attention.key",
+        "attention.attention.value": "attention.value",
+        "attention.output.dense": "attention.output",
+        "layernorm_before": "attention.norm",
+        "intermediate.dense": "ffn.up",
+        "output.dense": "ffn.down",
+        "layernorm_after": "ffn.norm",
+        # DINOv2
+        "norm1": "attention.norm",
+        "layer_scale1": "attention.output.scale",
+        "norm2": "ffn.norm",
+        "mlp.weights_in": "ffn.gate_up",
+        "mlp.weights_out": "ffn.down",
+        "layer_scale2": "ffn.down.scale",
+        # transformers 5
+        "attention.q_proj": "attention.query",
+        "attention.k_proj": "attention.key",
+        "attention.v_proj": "attention.value",
+        "attention.o_proj": "attention.output",
+        "mlp.fc1": "ffn.up",
+        "mlp.fc2": "ffn.down",
+        "mlp.gate_proj": "ffn.gate",
+        "mlp.up_proj": "ffn.up",
+        "mlp.down_proj": "ffn.down",
+    },
+    left_out=("pooler.", "classifier.", "decoder.", "embeddings.mask_token"),
+    joined={"ffn.gate_up": ("ffn.gate", "ffn.up")},
+)
+
+RESIZES = {"vit": "none", "dinov2": "bicubic", "dinov2_with_registers": "antialias"}
+"""How a model's positions are made to fit an image of another size, by model_type."""
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values)
+    plain = values.get("model_type") == "vit"
+    hidden_size, num_heads = integer(values, "hidden_size", 768), integer(values, "num_attention_heads", 12)
+    gated = not plain and boolean(values, "use_swiglu_ffn", False)
+    if not plain and boolean(values, "apply_layernorm", True) is not True:
+        raise UnsupportedError("apply_layernorm = false is not supported; only true is")
+    ffn_size = integer(values, "intermediate_size", 3072) if plain else _ffn_size(values, hidden_size, gated)
+    biases = LINEAR_MAPS if boolean(values, "qkv_bias", True) else LINEAR_MAPS[3:]
+    return ModelConfig(
+        family=str(values.get("model_type")),
+        hidden_size=hidden_size,
+        num_layers=integer(values, "num_hidden_layers", 12),
+        num_heads=num_heads,
+        head_width=head_width(hidden_size, num_heads),
+        ffn_size=ffn_size,
+        embedding_norm=False,
+        position_table=False,
+        norm_place="pre",
+        norm_eps=number(values, "layer_norm_eps", 1e-12 if plain else 1e-6),
+        biases=biases,
+        gated=gated,
+        activation="silu" if gated else activation(values, "hidden_act", "gelu", GATE_ACTIVATIONS),
+    )
+
+
+def _ffn_size(values: dict[str, Any], hidden_size: int, gated: bool) -> int:
+    ratio = number(values, "mlp_ratio", 4.0)
+    if not 0.0 < ratio <= 1e4:
+        raise WeightsError(f"mlp_ratio must be above 0 and at most 10,000, not {ratio}")
+    wide = int(hidden_size * ratio)
+    return (int(wide * 2 / 3) + 7) // 8 * 8 if gated else wide
+
+
+def fold(weights: dict[str, np.ndarray], values: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the weights with each LayerScale moved into the linear map before it, whose rows it multiplies."""
+    folded = {name: array for name, array in weights.items() if not name.endswith(".lambda1")}
+    for name in weights.keys() - folded.keys():
+        scale, linear = widened(weights[name]), name.removesuffix(".scale.lambda1")
+        for part in ("weight", "bias"):
+            array = weights.get(f"{linear}.{part}")
+            if array is None or array.ndim == 0 or array.shape[:1] != scale.shape:
+                raise WeightsError(f"{name} {list(scale.shape)} has no {linear}.{part} with as many rows beside it")
+            with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
+                folded[f"{linear}.{part}"] = widened(array) * (scale[:, None] if array.ndim == 2 else scale)
+    return folded
+
+
+def read_stem(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stem:
+    """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's."""
+    tables = {name: array[0] if name in ("first", "positions", "registers") and array.ndim == 3 else array
+              for name, array in arrays.items()}
+    stem = make_stem({"kind": "patches", "resize": RESIZES[str(values["model_type"])]}, tables)
+    patch, channels = integer(values, "patch_size", 16), integer(values, "num_channels", 3)
+    count = 1 + (integer(values, "image_size", 224) // max(1, patch)) ** 2
+    if stem.weight.shape[1:] != (channels, patch, patch) or len(stem.positions) != count:
+        raise WeightsError(f"by config.json, patches must be [{channels}, {patch}, {patch}] with {count} positions, "
+                           f"not {list(stem.weight.shape[1:])} with {len(stem.positions)}")
+    return stem

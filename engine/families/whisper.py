@@ -1,0 +1,110 @@
+"""Whisper (Radford et al. 2022, arXiv 2212.04356): an encoder of sound, and a decoder that writes what was said.
+
+`Engine.forward(input_features=...)` runs the encoder alone: one vector for every two frames of a spectrogram.
+`Transcriber` runs both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..config import AttentionKind, ModelConfig
+from ..errors import UnsupportedError, WeightsError
+from ..stems import Stem, make_stem
+from . import bart
+from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, padding_id, refuse_variants
+from .halves import Half, Halves
+from .names import Names
+
+NAMES = Names(
+    prefix="encoder.",
+    embeddings={
+        "conv1.weight": "stem.weight",
+        "conv1.bias": "stem.bias",
+        "conv2.weight": "stem.weight2",
+        "conv2.bias": "stem.bias2",
+        "embed_positions.weight": "stem.positions",
+        "layer_norm.weight": "final_norm.weight",
+        "layer_norm.bias": "final_norm.bias",
+    },
+    layers="layers.",
+    layer={
+        "self_attn.q_proj": "attention.query",
+        "self_attn.k_proj": "attention.key",
+        "self_attn.v_proj": "attention.value",
+        "self_attn.out_proj": "attention.output",
+        "self_attn_layer_norm": "attention.norm",
+        "fc1": "ffn.up",
+        "fc2": "ffn.down",
+        "final_layer_norm": "ffn.norm",
+    },
+    left_out=("decoder.", "proj_out.", "projector.", "classifier.", "layer_weights"),
+)
+DECODER = replace(
+    bart.DECODER,
+    embeddings={name: own for name, own in bart.DECODER.embeddings.items() if own != "embeddings.word"},
+    copies={"embeddings.word": ("decoder.embed_tokens.weight", "proj_out.weight")},
+)
+_BIASES = ("query", "value", "output", "up", "down")
+_HANDLED = ("alignment_heads", "forced_decoder_ids", "is_multilingual", "lang_to_id", "max_initial_timestamp_index",
+            "no_timestamps_token_id", "prev_sot_token_id", "return_timestamps", "task_to_id")
+"""Keys of generation_config.json that say which tokens a decoder of speech begins with."""
+
+
+def read_config(values: dict[str, Any]) -> ModelConfig:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    refuse_variants(values)
+    return _encoder(values)
+
+
+def read_stem(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stem:
+    """Return the two convolutions and the positions; raises `WeightsError` for other sizes than the config's."""
+    stem = make_stem({"kind": "frames"}, arrays)
+    bins, positions = integer(values, "num_mel_bins", 80), integer(values, "max_source_positions", 1500)
+    if stem.weight.shape[1] != bins or len(stem.positions) != positions:
+        raise WeightsError(f"by config.json, the stem must take {bins} frequencies and have {positions} positions, not "
+                           f"{stem.weight.shape[1]} and {len(stem.positions)}")
+    return stem
+
+
+def read_halves(values: dict[str, Any]) -> Halves:
+    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`.
+
+    The config has a key scale_embedding, which transformers reads and then uses nowhere.
+    """
+    refuse_variants(values, {"is_encoder_decoder": True, "tie_word_embeddings": True})
+    encoder = _encoder(values)
+    decoder = replace(
+        _config(values, "decoder"), position_table=True, max_positions=integer(values, "max_target_positions", 448),
+        vocab_size=integer(values, "vocab_size", 51865), memory_size=encoder.hidden_size, logits="tied",
+        pad_token_id=padding_id(values, 50256), attention_kinds=(AttentionKind(causal=True),))
+    return Halves(Half(encoder, NAMES, stem=partial(read_stem, values)), Half(decoder, DECODER), _HANDLED)
+
+
+def _encoder(values: dict[str, Any]) -> ModelConfig:
+    if boolean(values, "use_weighted_layer_sum", False):
+        raise UnsupportedError("use_weighted_layer_sum = true is not supported; only false is")
+    return _config(values, "encoder")
+
+
+def _config(values: dict[str, Any], half: str) -> ModelConfig:
+    """Return the layers of one half; the stem of the encoder adds the positions."""
+    width, heads = integer(values, "d_model", 384), integer(values, f"{half}_attention_heads", 6)
+    return ModelConfig(
+        family="whisper",
+        hidden_size=width,
+        num_layers=integer(values, f"{half}_layers", 4),
+        num_heads=heads,
+        head_width=head_width(width, heads),
+        ffn_size=integer(values, f"{half}_ffn_dim", 1536),
+        embedding_norm=False,
+        position_table=False,
+        norm_place="pre",
+        norm_eps=1e-5,
+        biases=_BIASES,
+        activation=activation(values, "activation_function", "gelu", GATE_ACTIVATIONS),
+    )

@@ -1,0 +1,79 @@
+"""Truncate pairs of long texts in memory that grows with their length.
+
+`tokenizers` keeps all that it cuts off a pair, each piece of one text with each piece of the other: two texts of
+100,000 tokens take gigabytes. Here each text is truncated alone, and the special tokens are put around what is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SAMPLES = ("a", "the", "0", ".", "\u3042")
+"""Texts to find where special tokens stand; one of them has a token in every vocabulary of words."""
+
+
+@dataclass(frozen=True)
+class PairEncoding:
+    """The token ids and the token types of a pair, under the names that `tokenizers` gives to them."""
+
+    ids: list[int]
+    type_ids: list[int]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens of a pair, in order, and the places of its two texts between them."""
+
+    places: tuple[tuple[int | None, int, int | None], ...]
+    """For each special token (None, type, id); for each text (0 or 1, type, None)."""
+
+    @property
+    def special(self) -> int:
+        """The number of special tokens."""
+        return sum(text is None for text, _, _ in self.places)
+
+    def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool) -> PairEncoding:
+        """Return the pair of two texts, each encoded alone without special tokens and truncated to `limit` tokens."""
+        first, second = encodings
+        kept = kept_tokens(count_tokens(first), count_tokens(second), limit - self.special)
+        ids: list[int] = []
+        types: list[int] = []
+        for text, kind, token in self.places:
+            if token is not None:
+                part = [token]
+            else:
+                own = encodings[text or 0].ids
+                part = own[len(own) - kept[text or 0] :] if from_right else own[: kept[text or 0]]
+            ids += part
+            types += [kind] * len(part)
+        return PairEncoding(ids, types)
+
+
+def find_frame(tokenizer: Any) -> Frame | None:
+    """Return the frame of a tokenizer that does not truncate; None if no sample shows it."""
+    for sample in SAMPLES:
+        encoding = tokenizer.encode(sample, sample)
+        places: list[tuple[int | None, int, int | None]] = []
+        for text, kind, token in zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True):
+            if text is None:
+                places.append((None, kind, token))
+            elif (text, kind, None) not in places:
+                places.append((text, kind, None))
+        if sorted(text for text, _, _ in places if text is not None) == [0, 1]:
+            return Frame(tuple(places))
+    return None
+
+
+def count_tokens(encoding: Any) -> int:
+    """Return the number of tokens of a text, including the tokens that truncation cut off."""
+    return len(encoding.ids) + sum(len(piece.ids) for piece in encoding.overflowing)
+
+
+def kept_tokens(first: int, second: int, most: int) -> tuple[int, int]:
+    """Return how many tokens of each text are kept, at most `most` together; the longer text loses tokens first."""
+    if first + second <= most:
+        return first, second
+    shorter = min(first, second, most // 2)
+    longer = most - shorter
+    return (longer, shorter) if first > second else (shorter, longer)
