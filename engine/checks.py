@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from .errors import InputError
+import numpy as np
+
+from .errors import InputError, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +26,7 @@ def positive_int(name: str, value: Any, expected: str = "an int of at least 1") 
     except TypeError:
         number = 0
     if number < 1:
-        raise InputError(f"{name} must be {expected}, not {value!r}")
+        raise InputError(f"{name} must be {expected}, not {shown(value)}")
     return number
 
 
@@ -33,12 +35,24 @@ def positive_int_or_none(name: str, value: Any) -> int | None:
     return None if value is None else positive_int(name, value, "None or an int of at least 1")
 
 
+def flag(name: str, value: Any) -> bool:
+    """Return True or False, also for NumPy's and for 1 and 0; raises `InputError` for every other value."""
+    if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
+        raise InputError(f"{name} must be True or False, not {shown(value)}")
+    return bool(value)
+
+
+def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
+    """Return whether a value of any type is None or a string, and among the names."""
+    return (value is None or isinstance(value, str)) and value in names
+
+
 def deadline_of(timeout: Any) -> float:
     """Return the time.monotonic() at which a call with this timeout in seconds has to stop; 0 for None."""
     if timeout is None:
         return 0.0
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
-        raise InputError(f"timeout must be None or a number of seconds above 0, not {timeout!r}")
+        raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
     return time.monotonic() + timeout
 
 

@@ -10,34 +10,25 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from .distances import RelativePositions, impossible_relative, read_relative
 from .errors import WeightsError, listed, shown
+from .kinds import AttentionKind as AttentionKind
+from .kinds import impossible_kind, read_kinds, without_defaults
+from .logits import impossible_decoder
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """`gelu` is the exact erf form; `gelu_tanh` is the tanh approximation, used only when a model's config asks for it."""
+
+ATTENTION_BIASES = (None, "alibi", "buckets")
+"""The biases of attention's scores by the distance from the query to the key."""
 
 LINEAR_MAPS = ("query", "key", "value", "output", "up", "gate", "down")
 """The linear maps of a layer; a model without a gate has no map of that name."""
 
 
 @dataclass(frozen=True)
-class AttentionKind:
-    """What differs between the attention of one layer and another's in the same model."""
-
-    window: int | None = None
-    """How many keys a token sees on each side, beside its own; None for the whole sequence."""
-    rotary_theta: float | None = None
-    """Base of the rotary embedding of queries and keys; None for no rotation."""
-    rotary_scale: float = 1.0
-    """The rotary embedding divides positions by this number."""
-    rotary_interleaved: bool = False
-    """Whether the rotary embedding turns columns 2i and 2i+1 of a head together; else columns i and i + d/2."""
-    causal: bool = False
-    """Whether a token sees no key on its right."""
-
-
-@dataclass(frozen=True)
 class ModelConfig:
-    """The architecture of a transformer encoder, independent of the files that its weights came from.
+    """The architecture of a transformer encoder or decoder, independent of the files that its weights came from.
 
     The defaults describe BERT: post-norm, with biases, without gate, window and rotation. Raises `WeightsError` when a
     value is impossible, with all the problems in one message.
@@ -75,9 +66,12 @@ class ModelConfig:
     norm: str = "layer"
     """"layer" for LayerNorm, "rms" for RMSNorm."""
     norm_place: str = "post"
-    """"post": a norm after each residual sum. "pre": a norm before attention and feed-forward, and one after all."""
+    """"post": a norm after each residual sum. "pre": a norm before attention and feed-forward, and one after all.
+    "sandwich": as "pre", and also a norm after attention and feed-forward, before the residual sum."""
     norm_bias: bool = True
     """Whether LayerNorms have a bias."""
+    final_norm: bool | None = None
+    """Whether a norm follows the last layer; None for a norm unless `norm_place` is "post"."""
     first_attention_norm: bool = True
     """Whether the attention of a pre-norm model's layer 0 has a norm before it."""
     biases: tuple[str, ...] = LINEAR_MAPS
@@ -89,6 +83,43 @@ class ModelConfig:
     """For each layer, the index of its kind in `attention_kinds`; empty when all layers are of the first kind."""
     head_norm: bool = False
     """Whether an RMSNorm of each head of queries and keys comes before their rotation."""
+    attention_scale: float | None = None
+    """The factor of q k^T; None for 1/sqrt(d)."""
+    attention_bias: str | None = None
+    """What is added to the scores by the distance from the query to the key: "alibi" for ALiBi in both directions,
+    "buckets" for rows of a table [bias_buckets, H] by T5's buckets of the distance; None for nothing."""
+    bias_buckets: int = 0
+    """Rows of the table of "buckets", half of them for keys after the query unless `bias_one_sided` is True."""
+    bias_max_distance: int = 0
+    """The last bucket of each direction holds all distances from about this one on."""
+    bias_in_layers: bool = False
+    """Whether each layer has its own table of "buckets"; else one table serves all layers."""
+    relative: RelativePositions | None = None
+    """The table of relative positions that changes the scores of all layers; None for none."""
+    embedding_width: int = 0
+    """E: width of the tables of a model whose embeddings pass a linear map to D, after their norm; 0 for no map and
+    tables of width D."""
+    embedding_scale: float = 1.0
+    """The rows of the word table are multiplied by this number."""
+    weight_sets: tuple[int, ...] = ()
+    """For each layer, the number of the set of weights that it shares with others, from 0 on without a gap; empty when
+    each layer has its own."""
+    bias_one_sided: bool = False
+    """Whether all "buckets" are for keys at or before the query, as in the decoder of T5."""
+    logits: str | None = None
+    """The product that gives a decoder's scores of the next token: "tied" with the word table, "own" with a matrix of
+    its own; None for a model that gives token vectors."""
+    logits_bias: bool = False
+    """Whether the logits have a bias."""
+    logits_scale: float = 1.0
+    """The vectors are multiplied by this number before the product with the vocabulary."""
+    memory_size: int = 0
+    """The width of the encoder's vectors, which each layer of a decoder reads by cross-attention; 0 for none."""
+
+    @property
+    def decodes(self) -> bool:
+        """Return whether the model is a decoder, which gives scores of the next token."""
+        return self.logits is not None
 
     def __post_init__(self) -> None:
         problems = [f"{name} must be an int, not {shown(getattr(self, name))}" for name in _INTS
@@ -121,9 +152,16 @@ class ModelConfig:
         """Describe each option beyond BERT's that is impossible, once all have the right types."""
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             yield f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
-        for name, choices in (("norm", ("layer", "rms")), ("norm_place", ("post", "pre"))):
+        for name, choices in (("norm", ("layer", "rms")), ("norm_place", ("post", "pre", "sandwich"))):
             if getattr(self, name) not in choices:
                 yield f"{name} must be one of {', '.join(choices)}, not {shown(getattr(self, name))}"
+        yield from self._impossible_scores()
+        final_norm: Any = self.final_norm
+        if final_norm not in (None, True, False) or type(final_norm) is int:
+            yield f"final_norm must be None or a bool, not {shown(final_norm)}"
+        if not 1e-6 < self.embedding_scale < 1e6:
+            yield f"embedding_scale must be a float between 1e-6 and 1e6, not {shown(self.embedding_scale)}"
+        yield from impossible_decoder(self)
         if len(self.biases) > len(LINEAR_MAPS) or not all(name in LINEAR_MAPS for name in self.biases):
             yield f"biases must be some of {', '.join(LINEAR_MAPS)}, not {shown(self.biases)}"
         if not self.attention_kinds or not all(isinstance(kind, AttentionKind) for kind in self.attention_kinds):
@@ -133,29 +171,59 @@ class ModelConfig:
             yield f"attention_kinds must be at most {_MAX_LAYERS:,} kinds, not {len(self.attention_kinds):,}"
             return
         for kind in self.attention_kinds:
-            if kind.window is not None and (type(kind.window) is not int or not 0 <= kind.window <= _LARGEST):
-                yield f"window must be None or an int from 0 to {_LARGEST:,}, not {shown(kind.window)}"
-            theta = kind.rotary_theta
-            if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
-                yield f"rotary_theta must be None or a float above 0, not {theta!r}"
-            if not isinstance(kind.rotary_scale, float) or not 1e-6 < kind.rotary_scale < 1e6:
-                yield f"rotary_scale must be a float between 1e-6 and 1e6, not {kind.rotary_scale!r}"
-            for name in _KIND_BOOLS:
-                if type(getattr(kind, name)) is not bool:
-                    yield f"{name} must be a bool, not {getattr(kind, name)!r}"
-            if theta is not None and (self.head_width % 2 or not 0 < self.max_positions <= _MOST_ROTARY_POSITIONS):
-                yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
-                       f"{_MOST_ROTARY_POSITIONS:,}, not {self.head_width} and {self.max_positions}")
+            yield from impossible_kind(kind, self.head_width, self.max_positions)
+        yield from impossible_relative(self.relative)
         kinds = range(len(self.attention_kinds))
         if self.layer_kinds and (len(self.layer_kinds) != self.num_layers
                                  or not all(type(kind) is int and kind in kinds for kind in self.layer_kinds)):
             yield (f"layer_kinds must be empty or hold {self.num_layers} ints below {len(kinds)}, not "
                    f"{shown(self.layer_kinds)}")
+        sets = self.weight_sets
+        if sets and (len(sets) != self.num_layers
+                     or not all(type(number) is int and 0 <= number < self.num_layers for number in sets)
+                     or len(set(sets)) <= max(sets)):
+            yield (f"weight_sets must be empty or hold {self.num_layers} ints, from 0 on without a gap, not "
+                   f"{shown(sets)}")
+
+    def _impossible_scores(self) -> Iterator[str]:
+        """Describe what is impossible in the options that change the scores of attention."""
+        scale, buckets = self.attention_scale, self.bias_buckets
+        if scale is not None and (not isinstance(scale, float) or not 1e-6 < scale < 1e6):
+            yield f"attention_scale must be None or a float between 1e-6 and 1e6, not {shown(scale)}"
+        if self.attention_bias not in ATTENTION_BIASES:
+            choices = ", ".join(map(str, ATTENTION_BIASES))
+            yield f"attention_bias must be one of {choices}, not {shown(self.attention_bias)}"
+        if self.attention_bias is not None and self.num_heads > _MOST_BIASED_HEADS:
+            yield f"attention_bias needs at most {_MOST_BIASED_HEADS} heads, not {shown(self.num_heads)}"
+        if self.attention_bias == "buckets":
+            exact = buckets // (2 if self.bias_one_sided else 4)
+            if buckets < 4 or buckets % 2:
+                yield f"bias_buckets must be even and at least 4, not {shown(buckets)}"
+            elif self.bias_max_distance <= exact:
+                yield (f"bias_max_distance must be above {exact}, a {'half' if self.bias_one_sided else 'quarter'} of "
+                       f"the {buckets} buckets, not {shown(self.bias_max_distance)}")
+        elif buckets or self.bias_max_distance or self.bias_in_layers or self.bias_one_sided:
+            yield ("bias_buckets, bias_max_distance, bias_in_layers and bias_one_sided need attention_bias "
+                   "'buckets'")
 
     @property
     def kv_heads(self) -> int:
         """G: the number of key heads, which is also that of value heads."""
         return self.num_kv_heads or self.num_heads
+
+    @property
+    def table_width(self) -> int:
+        """The width of the embedding tables: E or, without a map of the embeddings, D."""
+        return self.embedding_width or self.hidden_size
+
+    @property
+    def ends_in_norm(self) -> bool:
+        """Return whether a norm follows the last layer."""
+        return self.norm_place != "post" if self.final_norm is None else self.final_norm
+
+    def weight_set(self, layer: int) -> int:
+        """Return the number of the weights of a layer, which is its own unless layers share weights."""
+        return self.weight_sets[layer] if self.weight_sets else layer
 
     def attention_kind(self, layer: int) -> AttentionKind:
         """Return the kind of attention of a layer."""
@@ -171,7 +239,7 @@ class ModelConfig:
 
         An option beyond BERT's is left out where it has its default, so that older engines can read the rest.
         """
-        values = asdict(self) | {"attention_kinds": tuple(map(_without_defaults, self.attention_kinds))}
+        values = asdict(self) | {"attention_kinds": tuple(map(without_defaults, self.attention_kinds))}
         return {f.name: values[f.name] for f in fields(self)
                 if f.name not in NEW_IN_VERSION_2 or getattr(self, f.name) != f.default}
 
@@ -189,36 +257,29 @@ class ModelConfig:
             raise WeightsError(f"the model configuration lacks: {', '.join(missing)}")
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         if "attention_kinds" in values:
-            values["attention_kinds"] = _read_kinds(values["attention_kinds"])
+            values["attention_kinds"] = read_kinds(values["attention_kinds"])
+        if values.get("relative") is not None:
+            values["relative"] = read_relative(values["relative"])
         return cls(**values)
 
 
-def _without_defaults(kind: AttentionKind) -> dict[str, Any]:
-    """Return the options of a kind of attention that do not have their defaults."""
-    return {f.name: getattr(kind, f.name) for f in fields(kind) if getattr(kind, f.name) != f.default}
-
-
-def _read_kinds(entries: Any) -> tuple[AttentionKind, ...]:
-    names = {f.name for f in fields(AttentionKind)}
-    if not isinstance(entries, tuple) or not all(isinstance(e, dict) and e.keys() <= names for e in entries):
-        raise WeightsError(f"attention_kinds must be a list of objects with {', '.join(sorted(names))}, "
-                           f"not {str(entries)[:80]}")
-    return tuple(AttentionKind(**entry) for entry in entries)
-
-
 NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "norm_bias", "first_attention_norm",
-                    "biases", "gated", "attention_kinds", "layer_kinds", "head_norm")
+                    "biases", "gated", "attention_kinds", "layer_kinds", "head_norm", "attention_scale",
+                    "attention_bias", "bias_buckets", "bias_max_distance", "bias_in_layers", "relative",
+                    "embedding_width", "weight_sets", "embedding_scale", "final_norm", "bias_one_sided", "logits",
+                    "logits_bias", "logits_scale", "memory_size")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
-_INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads")
+_INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
+         "bias_buckets", "bias_max_distance", "embedding_width", "memory_size")
 _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm": str, "norm_place": str,
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
-          "layer_kinds": tuple, "head_norm": bool}
-_KIND_BOOLS = ("rotary_interleaved", "causal")
+          "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,
+          "embedding_scale": float, "bias_one_sided": bool, "logits_bias": bool, "logits_scale": float}
 _LARGEST = 2**24
-_MOST_ROTARY_POSITIONS = 2**17
 _MAX_LAYERS = 10_000
+_MOST_BIASED_HEADS = 1024
 _MAX_FAMILY = 100
 
 
@@ -250,16 +311,34 @@ class TextConfig:
     default_prompt_name: str | None = None
     feeds_token_types: bool = True
     """Whether the model gets the tokenizer's token types, which tell the two texts of a pair apart; if not, zeros."""
+    end_id: int | None = None
+    """Id of the token that ends a sequence: what follows the first one is removed. None to keep all tokens."""
+    fill_id: int | None = None
+    """Id with which a sequence is filled up to `max_seq_length` tokens, which the model reads. None to fill nothing."""
+    known_ids: int = 0
+    """The tokenizer's ids from this number on stand for pieces that the model does not know, and become `unknown_id`;
+    0 if it has no such ids."""
+    unknown_id: int = 0
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
-                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool}
+                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
                     for name, expected in types.items() if type(getattr(self, name)) is not expected]
         if problems:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
+        for name in ("end_id", "fill_id"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 0 <= value <= _LARGEST):
+                problems.append(f"{name} must be None or an int from 0 to {_LARGEST:,}, not {shown(value)}")
+        if self.fill_id is not None and (type(self.max_seq_length) is not int or self.max_seq_length > _LONGEST_FILLED):
+            problems.append(f"fill_id needs a max_seq_length of at most {_LONGEST_FILLED:,}, not "
+                            f"{shown(self.max_seq_length)}")
         if self.max_seq_length is not None and (type(self.max_seq_length) is not int or self.max_seq_length < 1):
             problems.append(f"max_seq_length must be a positive int or nothing, not {shown(self.max_seq_length)}")
+        if not 0 <= self.unknown_id <= self.known_ids <= _LARGEST:
+            problems.append(f"known_ids must be a number of ids, {_LARGEST:,} at most, and unknown_id one of them, not "
+                            f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
         if not 1 <= len(self.pooling) <= len(POOLINGS) or not all(mode in POOLINGS for mode in self.pooling):
             problems.append(f"pooling must be one or more of {', '.join(POOLINGS)}, {len(POOLINGS)} at most, "
                             f"not {shown(self.pooling)}")
@@ -293,7 +372,9 @@ class TextConfig:
         return cls(tokenizer_json, **values)
 
 
-TEXT_NEW_IN_VERSION_2 = ("feeds_token_types",)
+_LONGEST_FILLED = 4096
+
+TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id")
 """Fields of the text configuration that version 1 of the .npz does not know."""
 
 

@@ -28,6 +28,10 @@ _MAX_AFFIX = 100
 _MAX_WORD = 1000
 """Limit on max_input_chars_per_word: WordPiece takes quadratic time for a word."""
 
+_FREE_TREE, _MAX_TREE = 1_500_000, 2_000_000
+"""Bytes of a Unigram vocabulary that need no count, and the limit on the nodes of the tree that `tokenizers` builds of
+it, a node for each byte that no two words share: 330 bytes of memory each. XLM-RoBERTa's 250,000 words have 2.6 MB."""
+
 _UNICODE_GROWTH = 18
 """Most characters that Unicode's compatibility forms make of one (U+FDFA), and so does a table of SentencePiece."""
 _HARMLESS = {"Strip", "StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt"}
@@ -101,6 +105,8 @@ def _steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
         return
     if not isinstance(step, dict):
         raise WeightsError(f"a step of the model's tokenizer.json must be an object, not {shown(step)}")
+    if not isinstance(step.get("type", ""), str):
+        raise WeightsError(f"the type of a step of the model's tokenizer.json must be text, not {shown(step['type'])}")
     if step.get("type") != "Sequence":
         yield step
         return
@@ -135,7 +141,11 @@ def _longest_replacement(table: Any) -> int:
         data = base64.b64decode(table, validate=True)
     except (TypeError, ValueError, binascii.Error):
         raise WeightsError("precompiled_charsmap of the model's tokenizer.json is not in base64") from None
-    texts = data[4 + int.from_bytes(data[:4], "little"):]
+    start = 4 + int.from_bytes(data[:4], "little")
+    if start > len(data) or start % 4:  # `tokenizers` would reserve this much memory
+        raise WeightsError(f"precompiled_charsmap of the model's tokenizer.json has {len(data):,} bytes, and says that "
+                           f"its texts start at byte {start:,}")
+    texts = data[start:]
     return max(len(text.decode(errors="replace")) for text in texts.split(b"\0"))
 
 
@@ -149,6 +159,26 @@ def _check_model(model: Any) -> None:
     for name in ("continuing_subword_prefix", "end_of_word_suffix", "unk_token"):
         if isinstance(model.get(name), str) and len(model[name]) > _MAX_AFFIX:
             raise WeightsError(f"{name} in the model's tokenizer.json must have at most {_MAX_AFFIX} characters")
+
+
+    _check_tree(model.get("vocab"))
+
+
+def _check_tree(vocab: Any) -> None:
+    """Refuse a Unigram vocabulary, a list of pairs of a word and its score, that needs too large a tree."""
+    words = [one[0].encode(errors="replace") for one in vocab if isinstance(one, list) and one and
+             isinstance(one[0], str)] if isinstance(vocab, list) else []
+    if sum(map(len, words)) <= _FREE_TREE:
+        return
+    nodes, before = 0, b""
+    for word in sorted(words):
+        shared, most = 0, min(len(word), len(before))
+        while shared < most and word[shared] == before[shared]:
+            shared += 1
+        nodes, before = nodes + len(word) - shared, word
+    if nodes > _MAX_TREE:
+        raise WeightsError(f"the words of the model's tokenizer.json need a tree of {nodes:,} nodes; at most "
+                           f"{_MAX_TREE:,} are allowed")
 
 
 def _check_processor(processor: Any) -> None:

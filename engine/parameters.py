@@ -10,23 +10,32 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
-from .architectures import program_of
+from .architectures import programs_of
 from .config import ModelConfig
 from .errors import WeightsError, listed
-from .groups import LIMIT, integer_sums, to_groups
+from .layout import PREFIX, Layout
 from .precision import STORED
-from .program import Parameter
+from .program import Linear, Parameter
 
 SLAB = 2**20
 """How many numbers of a large matrix are worked on together, so that temporary arrays stay small."""
 
 
+@lru_cache(maxsize=16)
 def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
-    """Every parameter of a model by its name, in the order of use."""
-    return program_of(config).parameters
+    """Every parameter of a model by its name, in the order of use; do not change the dictionary.
+
+    A table that is also the weight of the logits is stored as a table is.
+    """
+    merged: dict[str, Parameter] = {}
+    for program in programs_of(config):
+        merged |= {name: parameter for name, parameter in program.parameters.items() if name not in merged}
+    return merged
 
 
 def linear_maps(config: ModelConfig) -> list[str]:
@@ -80,14 +89,33 @@ def row_slabs(matrix: np.ndarray) -> list[slice]:
     return [slice(i, i + step) for i in range(0, len(matrix), step)]
 
 
-def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *, numbers: bool = True) -> None:
+def packed_arrays(config: ModelConfig, layout: Layout) -> dict[str, str]:
+    """Return the name and the dtype of each array that holds packed linear maps; all are vectors."""
+    arrays = {}
+    for operation in chain.from_iterable(program.operations for program in programs_of(config)):
+        if isinstance(operation, Linear):
+            name = f"{PREFIX}{operation.parts[0].weight}"
+            arrays[name] = "uint8"
+            if layout.precision == "int8":
+                arrays |= {f"{name}_scale": "float32", f"{name}_sums": "float32"}
+    return arrays
+
+
+def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *, numbers: bool = True,
+          layout: Layout | None = None) -> None:
     """Raise one `WeightsError` that lists every problem: missing, unexpected, shape, dtype, impossible numbers.
 
-    numbers=False leaves out the numbers, which takes less than a millisecond for a model of 12 layers.
+    numbers=False leaves out the numbers, which takes less than a millisecond for a model of 12 layers. layout: that of
+    packed linear maps; backends check their sizes.
     """
     if others := [name for name, array in weights.items() if not isinstance(array, np.ndarray)]:
         raise WeightsError(f"{source}: weights must be NumPy arrays, which {listed(others)} are not")
     shapes, smaller = expected_shapes(config, weights), matrices(config)
+    packed = {} if layout is None else packed_arrays(config, layout)
+    if packed:
+        linear = {f"{name}.weight" for name in linear_maps(config)}
+        shapes = {name: shape for name, shape in shapes.items() if name.removesuffix("_scale") not in linear}
+        shapes |= {name: weights[name].reshape(-1).shape if name in weights else (0,) for name in packed}
     problems = [f"missing {name}, shape {list(shape)}" for name, shape in shapes.items() if name not in weights]
     others = [name for name in weights if name not in shapes]
     problems += [f"unexpected {listed([name])}, shape {list(weights[name].shape)}" for name in others]
@@ -95,12 +123,15 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         if name not in weights:
             continue
         array = weights[name]
-        stored = ["int8"] if f"{name}_scale" in shapes else [*map(str, STORED)] if name in smaller else ["float32"]
+        if name in packed:
+            stored = [packed[name]]
+        else:
+            stored = ["int8"] if f"{name}_scale" in shapes else [*map(str, STORED)] if name in smaller else ["float32"]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in stored:
             problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(stored)}")
-        elif numbers and (problem := _impossible(name, array) or _overfull(config, name, array)):
+        elif numbers and name not in packed and (problem := _impossible(name, array)):
             problems.append(f"{name} holds {problem}")
     if problems:
         shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
@@ -116,17 +147,6 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
     if name.endswith("_scale") and array.min() <= 0:
         return "a scale that is not above 0"
     return None
-
-
-def _overfull(config: ModelConfig, name: str, array: np.ndarray) -> str | None:
-    """Describe the largest sum of same-sign int8 weights in a group of inputs, if it exceeds `engine.groups.LIMIT`."""
-    if array.dtype != np.int8 or parameters_of(config)[name].kind != "linear":
-        return None
-    heads = input_heads(config, name)
-    most = max(int(np.max(integer_sums(to_groups(array[rows], heads)))) for rows in row_slabs(array))
-    if most <= LIMIT:
-        return None
-    return f"weights of one sign that come to {most} in a group of inputs, expected {LIMIT} at most (see engine.groups)"
 
 
 def _all_finite(array: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""Turn a `ModelConfig` into a `Program`. Only `encoder.py` states the order of the operations of a layer."""
+"""Turn a `ModelConfig` into programs. Only `encoder.py` and `decoder.py` state the order of a layer's operations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from functools import lru_cache
 
 from ..config import ModelConfig
 from ..program import Program
+from .decoder import head_program as head_program
+from .decoder import memory_program as memory_program
+from .decoder import step_program as step_program
 from .encoder import encoder
 
 
 @lru_cache(maxsize=16)
 def program_of(config: ModelConfig) -> Program:
-    """Return the program that computes the token vectors of a model."""
-    return Program(tuple(encoder(config)))
+    """Return the program that computes the token vectors of a model; those of a decoder read its cache and memory."""
+    return step_program(config) if config.decodes else Program(tuple(encoder(config)))
+
+
+@lru_cache(maxsize=16)
+def programs_of(config: ModelConfig) -> tuple[Program, ...]:
+    """Return all programs of a model: one for an encoder; step, memory (if any) and head for a decoder."""
+    if not config.decodes:
+        return (program_of(config),)
+    return tuple(program for program in (program_of(config), memory_program(config), head_program(config)) if program)

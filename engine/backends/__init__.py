@@ -5,15 +5,19 @@ A backend turns a configuration and weights into a `Plan`; a plan turns a packed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..architectures.taps import Taps
 from ..batch import Batch
 from ..config import ModelConfig, RunConfig
-from ..errors import BackendUnavailable, InputError
+from ..errors import BackendUnavailable, InputError, UnsupportedError, shown
+from ..generation.steps import Row, Scores, Top
+from ..layout import Layout
 from .functional import Ops
 
 
@@ -43,6 +47,61 @@ class PoolingPlan(Plan, Protocol):
         """
 
 
+@runtime_checkable
+class TappingPlan(Plan, Protocol):
+    """A plan that also gives hidden states, attention weights, and the entropy of attention weights."""
+
+    def tap(self, batch: Batch, taps: Taps, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the token vectors, float32 [N, D], and then the arrays that `taps` describes, float32.
+
+        The token vectors have the bits of `forward`, and `deadline` is that of `forward`.
+        """
+
+
+class DecoderPlan(Protocol):
+    """A decoder that is ready to run, with its cache.
+
+    It is a `engine.generation.steps.Stepper`, except that it gets the vectors of a source in place of its ids.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the number of logits of a row."""
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a hypothesis; None if there is no limit."""
+
+    def open(self) -> int:
+        """Begin a request and return its number."""
+
+    def remember(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+        """Compute the keys and values of the sources of requests, from the vectors [N, memory_size] of an encoder.
+
+        cu_seqlens: the source of request i has the rows cu_seqlens[i] to cu_seqlens[i+1] - 1.
+        """
+
+    def step(self, rows: Sequence[Row]) -> Scores:
+        """See `Stepper`."""
+
+    def step_top(self, rows: Sequence[Row], k: int) -> Top:
+        """See `Stepper`."""
+
+    def release(self, hypotheses: Iterable[int]) -> None:
+        """See `Stepper`."""
+
+    def close(self, request: int) -> None:
+        """See `Stepper`."""
+
+
+@runtime_checkable
+class DecodingBackend(Protocol):
+    """A backend that also runs decoders."""
+
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+        """Lay the weights of a decoder out; raises `UnsupportedError` if the backend cannot run the model."""
+
+
 class Backend(Protocol):
     """One way to run a model."""
 
@@ -55,7 +114,10 @@ class Backend(Protocol):
         """Return whether its kernels are made for this CPU, rather than for any CPU; called only where it can run."""
 
     def describe(self) -> str:
-        """Describe what it would run on, for `engine info`: instruction set, device, versions."""
+        """Describe what it would run on, for `engine info`, in lines: instruction set, device, versions."""
+
+    def layout(self, precision: str) -> Layout | None:
+        """Return the layout of packed linear maps that it reads in a precision; None if it packs none."""
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Lay the weights out and return a plan; raises `UnsupportedError` if the backend cannot run the model."""
@@ -80,15 +142,22 @@ a GPU is fast in bfloat16 only, is often reserved for other work, and gives othe
 """
 
 
+def refuse_decoder(config: ModelConfig) -> None:
+    """Raise `UnsupportedError` for a decoder, where an encoder is expected."""
+    if config.decodes:
+        raise UnsupportedError("this model is a decoder, which gives scores of the next token and no token vectors; "
+                               "load it with Generator")
+
+
 def get_backend(name: str) -> Backend:
     """Return the backend of this name, or for "auto" the backend that `AUTO` describes.
 
     Raises `BackendUnavailable`, with the reasons, and `InputError` for anything but a string.
     """
     if not isinstance(name, str):
-        raise InputError(f"backend must be the name of a backend or 'auto', not {name!r}")
+        raise InputError(f"backend must be the name of a backend or 'auto', not {shown(name)}")
     if name != "auto" and name not in BACKENDS:
-        raise BackendUnavailable(f"no backend is called {name!r}; choose auto, {', '.join(BACKENDS)}")
+        raise BackendUnavailable(f"no backend is called {shown(name)}; choose auto, {', '.join(BACKENDS)}")
     able: list[Backend] = []
     reasons = []
     for candidate in AUTO if name == "auto" else (name,):
@@ -104,3 +173,14 @@ def get_backend(name: str) -> Backend:
     if able:
         return able[0]
     raise BackendUnavailable("cannot run " + "; ".join(reasons))
+
+
+def check_layout(backend: Backend, layout: Layout | None) -> None:
+    """Raise `UnsupportedError` unless a backend reads packed linear maps of this layout; None is plain weights."""
+    if layout is None:
+        return
+    readable = backend.layout(layout.precision)
+    if readable != layout:
+        reads = "no packed file" if readable is None else str(readable)
+        raise UnsupportedError(f"the file is packed as {layout}; the backend {backend.name} reads {reads} here. Load "
+                               "the original model, or pack it on this machine: engine convert --packed")

@@ -10,9 +10,10 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ..positions import rotary_angles
-from ..program import Attend, Heads, Linear, Norm, Operation, Part, Rotary
+from ..positions import distance_bias, rotary_angles
+from ..program import Attend, DistanceBias, Heads, Linear, Norm, Operation, Part, Rotary
 from .functional import UNBOUNDED, AttentionCall, Ops
+from .relative import relative_terms
 
 Attention = Callable[[np.ndarray, np.ndarray, np.ndarray, Attend], np.ndarray]
 """A function that computes attention from q [B,H,T,d], k [B,G,S,d] and v [B,G,S,e]: [B,H,T,e]."""
@@ -36,20 +37,22 @@ class Execution:
         for operation in operations:
             match operation:
                 case Norm():
-                    buffers[operation.out] = self.norm(operation, buffers[operation.x])
+                    normed = self.norm(operation, buffers[operation.x])
+                    residual = operation.residual
+                    buffers[operation.out] = normed if residual is None else buffers[residual] + normed
                 case Linear():
                     self.linear(operation, buffers)
                 case Heads():
                     self.heads(operation, buffers)
                 case Attend():
-                    q, k, v = (buffers[name].transpose(0, 2, 1, 3) for name in (operation.q, operation.k, operation.v))
+                    q, k, v = heads_of(operation, buffers)
                     context = self.attend(q, k, v, operation).transpose(0, 2, 1, 3)
                     buffers[operation.out] = context.reshape(*context.shape[:2], -1)
                 case _:
                     raise ValueError(f"{type(operation).__name__} is not an operation on arrays")
 
     def norm(self, operation: Norm, x: np.ndarray) -> np.ndarray:
-        """Return the norm of each row of x [B,T,width]."""
+        """Return the norm of each row of x [B,T,width], without the residual."""
         rows, weight = x.reshape(-1, x.shape[-1]), self.weights[operation.weight]
         if operation.kind == "rms":
             return self.ops.rms_norm(rows, weight, operation.eps).reshape(x.shape)
@@ -58,6 +61,8 @@ class Execution:
     def linear(self, operation: Linear, buffers: dict[str, np.ndarray]) -> None:
         """Write the results of all parts; heads become arrays [B,T,heads,width of a head]."""
         x = buffers[operation.x]
+        if operation.scale != 1.0:
+            x = x * x.dtype.type(operation.scale)
         if operation.gate:
             gate, up = (self._product(part, x) for part in operation.parts)
             assert operation.activation is not None
@@ -91,14 +96,42 @@ class Execution:
     def _rotated(self, heads: np.ndarray, rotary: Rotary) -> np.ndarray:
         """Return heads [B,T,H,d] rotated by the positions of their tokens."""
         assert self.positions is not None
-        cos, sin = rotary_angles(self.positions, rotary.theta, rotary.width, heads.dtype, rotary.scale)
+        cos, sin = rotary_angles(self.positions, rotary.theta, rotary.width, heads.dtype, rotary.scale,
+                                 rotary.frequencies, rotary.factor)
         return self.ops.rotate(heads.transpose(0, 2, 1, 3), cos, sin, rotary.interleaved).transpose(0, 2, 1, 3)
 
     def _attend(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend) -> np.ndarray:
+        return self.ops.attention(self.attention_call(q, k, v, operation))
+
+    def attention_call(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, operation: Attend,
+                       past: int = 0) -> AttentionCall:
+        """Return the arguments of plain attention over heads [B,H,T,d], as the operation describes them.
+
+        past: how many keys belong to tokens before the first query's own.
+        """
         B = len(q)
-        low, high = band(operation)
-        return self.ops.attention(AttentionCall(q, k, v, operation.scale, 0.0, np.full(B, low), np.full(B, high),
-                                                np.full(B, k.shape[2])))
+        low, high = (side + past for side in band(operation))
+        bias = None if operation.bias is None else self._bias_of(operation.bias, q, past)
+        if operation.relative is not None:
+            terms = relative_terms(operation.relative, self.weights, q, k) * q.dtype.type(operation.scale)
+            bias = terms if bias is None else terms + bias
+        return AttentionCall(q, k, v, operation.scale, 0.0, np.full(B, low), np.full(B, high), np.full(B, k.shape[2]),
+                             bias)
+
+    def _bias_of(self, bias: DistanceBias, q: np.ndarray, past: int) -> np.ndarray:
+        """Return the bias of all scores up to the last query's key, a view [B,H,T,S] of a line for each head."""
+        B, H, T, _ = q.shape
+        S = past + T
+        table = None if bias.table is None else self.weights[bias.table.name]
+        line = distance_bias(S, H, table, bias.max_distance, bias.one_sided).astype(q.dtype)
+        # The row of token t holds the columns S-1 + t down to t of the line.
+        rows = np.lib.stride_tricks.sliding_window_view(line, S, axis=1)[:, past:, ::-1]
+        return np.broadcast_to(rows, (B, H, T, S))
+
+
+def heads_of(operation: Attend, buffers: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Return the queries [B,H,T,d], keys [B,G,S,d] and values [B,G,S,e] of an operation; S is T except in a memory."""
+    return [buffers[name].transpose(0, 2, 1, 3) for name in (operation.q, operation.k, operation.v)]
 
 
 def band(operation: Attend) -> tuple[int, int]:

@@ -79,7 +79,7 @@ class Arguments:
         """Return the operations of the chosen backend, after checking that it computes in the dtype of the arrays."""
         name = "auto" if backend is None else backend
         if not isinstance(name, str):
-            raise InputError(f"backend must be None or the name of a backend, not {backend!r}")
+            raise InputError(f"backend must be None or the name of a backend, not {shown(backend)}")
         threads = positive_int_or_none("threads", threads)
         if self.dtype == np.float64 and name != "reference":
             raise UnsupportedError(
@@ -117,15 +117,28 @@ def number(name: str, value: Any, least: float = -math.inf) -> float:
     return result
 
 
-def integer(name: str, value: Any, least: int) -> int:
-    """Return `value`, a Python or NumPy integer, as an int that is at least `least`."""
+def integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return `value`, a Python or NumPy integer, as an int that is at least `least`, and at most `most` if given."""
     try:
         result = operator.index(value)
     except TypeError:
         result = least - 1
     if result < least:
         raise InputError(f"{name} must be an int of at least {least}, not {shown(value)}")
+    if most is not None and result > most:
+        raise InputError(f"{name} must be at most {most:,}, not {shown(value)}")
     return result
+
+
+def read_array(name: str, value: Any, expected: str) -> np.ndarray:
+    """Return a number or numbers as an array; `expected` says which ones, for the error."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{name} must be {expected}, not a MaskedArray, because its own mask would be lost; pass "
+                         f"{name}.data")  # fmt: skip
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be {expected}, not {shown(value)}") from None
 
 
 def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndarray:
@@ -133,12 +146,13 @@ def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndar
 
     `value` holds one integer for each sequence, or one integer for all of them.
     """
-    array = np.asarray(value)
+    expected = f"an int, or integers [B] with B={size}"
+    array = read_array(name, value, expected)
     array = np.full(size, array) if array.ndim == 0 else array
     # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if array.shape != (size,) or (array.size and array.dtype.kind not in "iu"):
         given = f"{array.dtype} {list(np.shape(value))}"
-        raise InputError(f"{name} must be an int, or integers [B] with B={size}, not {given}")
+        raise InputError(f"{name} must be {expected}, not {given}")
     wrong = (array < least) | (array > most)
     if wrong.any():
         b = int(wrong.argmax())
@@ -148,6 +162,6 @@ def integers(name: str, value: Any, size: int, least: int, most: int) -> np.ndar
 
 def activation_name(value: Any) -> str:
     """Return `value` after checking that it is one of `ACTIVATIONS`."""
-    if value not in ACTIVATIONS:
-        raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {value!r}")
-    return str(value)
+    if not isinstance(value, str) or value not in ACTIVATIONS:
+        raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(value)}")
+    return value

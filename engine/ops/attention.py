@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..backends.functional import UNBOUNDED, AttentionCall
-from ..checks import explain_arguments
-from ..errors import InputError
+from ..checks import explain_arguments, flag
+from ..errors import InputError, shown
 from .arguments import Arguments, integer, integers, number
 
 _FARTHEST = 2**31
@@ -83,7 +83,8 @@ def attention(
     if H % G:
         raise InputError(f"the {G} heads of k and v must divide the {H} heads of q")
     if score_mod is not None and not callable(score_mod):
-        raise InputError(f"score_mod must be a function (score, b, h, q_index, kv_index) -> score, not {score_mod!r}")
+        raise InputError("score_mod must be a function (score, b, h, q_index, kv_index) -> score, "
+                         f"not {shown(score_mod)}")
     low, high = _band(B, causal, window, q_offset)
     call = AttentionCall(
         q, k, v,
@@ -107,7 +108,7 @@ def _band(B: int, causal: bool, window: Any, q_offset: Any) -> tuple[np.ndarray,
     offset = integers("q_offset", 0 if q_offset is None else q_offset, B, -_FARTHEST, _FARTHEST)
     left, right = _check_window(window)
     low = np.full(B, -UNBOUNDED) if left is None else offset - left
-    if causal:
+    if flag("causal", causal):
         right = 0
     high = np.full(B, UNBOUNDED) if right is None else offset + right + 1
     return low, high
@@ -117,7 +118,7 @@ def _check_window(window: Any) -> tuple[int | None, int | None]:
     if window is None:
         return None, None
     if not isinstance(window, (tuple, list)) or len(window) != 2:
-        raise InputError(f"window must be None or (left, right), each an int or None, not {window!r}")
+        raise InputError(f"window must be None or (left, right), each an int or None, not {shown(window)}")
     left, right = (
         None if n is None else min(integer(f"window[{i}]", n, least=0), _FARTHEST) for i, n in enumerate(window)
     )

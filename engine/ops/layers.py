@@ -10,8 +10,9 @@ import numpy as np
 
 from ..architectures.encoder import layer_of
 from ..backends.execute import Execution
+from ..checks import flag
 from ..config import ModelConfig
-from ..errors import InputError
+from ..errors import InputError, shown
 from ..program import Attend, Norm
 from .arguments import Arguments, activation_name, integer, number
 from .attention import attention
@@ -110,8 +111,8 @@ def encoder_layer(
 
     Raises `InputError`, and the errors that `attention` raises.
     """
-    if norm not in ("layer_norm", "rms_norm"):
-        raise InputError(f"norm must be 'layer_norm' or 'rms_norm', not {norm!r}")
+    if not isinstance(norm, str) or norm not in ("layer_norm", "rms_norm"):
+        raise InputError(f"norm must be 'layer_norm' or 'rms_norm', not {shown(norm)}")
     activation = activation_name(activation)
     _check_layer_names(weights, norm)
     H = integer("num_heads", num_heads, least=1)
@@ -125,7 +126,7 @@ def encoder_layer(
     config = ModelConfig("layer", hidden_size=sizes["D"], num_layers=1, num_heads=H, num_kv_heads=G,
                          head_width=sizes["H*d"] // H, ffn_size=sizes["F"], activation=activation,
                          gated="ffn.gate.weight" in w, norm=norm.removesuffix("_norm"),
-                         norm_place="pre" if pre_norm else "post")  # fmt: skip
+                         norm_place="pre" if flag("pre_norm", pre_norm) else "post")  # fmt: skip
     # The eps is set here and not in the ModelConfig, because a model needs an eps above 0 and a single layer does not.
     operations = [replace(operation, eps=eps) if isinstance(operation, Norm) else operation
                   for operation in layer_of(config, 0)]  # fmt: skip
@@ -172,6 +173,6 @@ def _check_names(weights: Any, required: list[str], optional: list[str]) -> None
         raise InputError(f"weights must be a mapping from names to arrays, not {type(weights).__name__}")
     known = [*required, *optional]
     problems = [f"lack {name}" for name in required if name not in weights]
-    problems += [f"have an unknown {name!r}" for name in weights if name not in known]
+    problems += [f"have an unknown {shown(name)}" for name in weights if name not in known]
     if problems:
         raise InputError(f"weights {', '.join(problems)}; known are {', '.join(known)}")

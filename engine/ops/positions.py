@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from .. import positions as formulas
+from ..checks import flag
 from ..errors import InputError, shown
-from ..positions import rotary_angles
-from .arguments import Arguments, integer, number
+from .arguments import Arguments, integer, number, read_array
 
 _MOST_HEADS = 2**16
+_MOST_TOKENS = 2**20
+"""Limit on T and S of `relative_position_bias`, which takes 40 bytes for each of their sum."""
+_FARTHEST = 2**31
 
 
 def rotary(
@@ -52,7 +55,7 @@ def rotary(
         raise InputError(f"cos and sin must have from 1 to d/2 = {d // 2} columns, one for each pair, not {pairs}")
     cos, sin = _for_batch("cos", cos, (B, T, pairs)), _for_batch("sin", sin, (B, T, pairs))
     ops = arguments.ops(backend, threads)
-    return ops.rotate(x, cos, sin, bool(interleaved)) if x.size else np.empty_like(x)
+    return ops.rotate(x, cos, sin, flag("interleaved", interleaved)) if x.size else np.empty_like(x)
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:
@@ -70,13 +73,8 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
     other slopes when H is not a power of two: it takes the slopes of the next higher power of two in another order.
     Raises `InputError` for H below 1.
     """
-    H = integer("num_heads", num_heads, least=1)
-    if H > _MOST_HEADS:
-        raise InputError(f"num_heads must be at most {_MOST_HEADS:,}, not {shown(H)}")
-    lower = 2 ** (H.bit_length() - 1)
-    slopes = [2.0 ** (-8 * i / lower) for i in range(1, lower + 1)]
-    slopes += [2.0 ** (-4 * i / lower) for i in range(1, 2 * (H - lower), 2)]
-    return np.array(slopes, np.float32)
+    H = integer("num_heads", num_heads, least=1, most=_MOST_HEADS)
+    return formulas.alibi_slopes(H).astype(np.float32)
 
 
 def relative_position_bias(
@@ -101,17 +99,19 @@ def relative_position_bias(
     Raffel et al., arXiv:1910.10683, section 2.1. Raises `InputError`.
     """
     table = Arguments().array("table", table, "buckets H")
-    T, S = integer("T", T, least=0), integer("S", T if S is None else S, least=0)
+    T = integer("T", T, least=0, most=_MOST_TOKENS)
+    S = T if S is None else integer("S", S, least=0, most=_MOST_TOKENS)
+    bidirectional = flag("bidirectional", bidirectional)
     buckets = len(table) // 2 if bidirectional else len(table)
     if buckets < 2 or (bidirectional and len(table) % 2):
         raise InputError(f"table must have {'an even number of 4 or more' if bidirectional else '2 or more'} rows, "
                          f"not {len(table)}")  # fmt: skip
-    max_distance = integer("max_distance", max_distance, least=buckets // 2 + 1)
+    max_distance = integer("max_distance", max_distance, least=buckets // 2 + 1, most=_FARTHEST)
     # Entry j of `line` is the bias at distance j - (T-1) - offset. Row t of the result is the window of `line` that
     # starts at T-1-t.
-    first = 1 - T - integer("query_offset", query_offset, least=-(2**31))
+    first = 1 - T - integer("query_offset", query_offset, least=-_FARTHEST, most=_FARTHEST)
     distances = np.arange(first, first + max(T + S - 1, 0))
-    line = table[_buckets(distances, buckets, bidirectional, max_distance)].T
+    line = table[formulas.buckets_of(distances, len(table), max_distance, bidirectional)].T
     if T * S == 0:
         return np.zeros((1, table.shape[1], T, S), table.dtype)
     return np.lib.stride_tricks.sliding_window_view(line, S, axis=1)[None, :, ::-1]
@@ -124,28 +124,14 @@ def _angles(
     r = d if width is None else integer("width", width, least=2)
     if r % 2 or r > d:
         default = "; it is d by default" if width is None else ""
-        raise InputError(f"width must be even and at most d={d}, not {r}{default}")
-    places = np.arange(shape[1]) if positions is None else np.asarray(positions)
+        raise InputError(f"width must be even and at most d={d}, not {shown(r)}{default}")
+    places = np.arange(shape[1]) if positions is None else read_array("positions", positions, "numbers [T] or [B,T]")
     if places.size and places.dtype.kind not in "iuf":
         raise InputError(f"positions must be numbers [T] or [B,T], not {places.dtype}")
     if not np.isfinite(places).all():
         raise InputError("positions must be finite numbers, and they hold NaN or infinity")
     _for_batch("positions", places, shape)
-    return rotary_angles(places, base, r, dtype)
-
-
-def _buckets(distances: np.ndarray, buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
-    """Return the row of the table for each distance; `buckets` is the number of buckets of one direction."""
-    away = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
-    exact = buckets // 2
-    # The logarithm is in float32, as in T5's training: in float64 some distances fall on the other side of a bucket's
-    # edge.
-    ratio = np.log(np.maximum(away, exact).astype(np.float32) / np.float32(exact)) / np.float32(
-        math.log(max_distance / exact)
-    )
-    far = np.minimum(exact + (ratio * np.float32(buckets - exact)).astype(np.int64), buckets - 1)
-    own = np.where(away < exact, away, far)
-    return own + buckets * (distances > 0) if bidirectional else own
+    return formulas.rotary_angles(places, base, r, dtype)
 
 
 def _for_batch(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

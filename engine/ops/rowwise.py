@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import explain_arguments
-from ..errors import InputError
+from ..errors import InputError, shown
 from .arguments import Arguments, number
 
 
@@ -66,8 +66,8 @@ def softmax(
     x = arguments.array("x", x, "... N")
     try:
         moved = np.moveaxis(x, axis, -1)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"axis must be an int from {-x.ndim} to {x.ndim - 1}, not {axis!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"axis must be an int from {-x.ndim} to {x.ndim - 1}, not {shown(axis)}") from error
     ops = arguments.ops(backend, threads)
     if x.size == 0:
         return np.empty_like(x)
@@ -82,8 +82,8 @@ def gelu(
     approximate: "none", or "tanh" for x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, which some models are trained
     with. Hendrycks and Gimpel, arXiv:1606.08415, section 2. Raises `InputError`.
     """
-    if approximate not in ("none", "tanh"):
-        raise InputError(f"approximate must be 'none' or 'tanh', not {approximate!r}")
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        raise InputError(f"approximate must be 'none' or 'tanh', not {shown(approximate)}")
     return _activate("gelu" if approximate == "none" else "gelu_tanh", x, backend, threads)
 
 

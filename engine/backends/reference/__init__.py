@@ -2,7 +2,7 @@
 
 formulas.py   each operation as its formula      plan.py      a forward pass, by the model's program
 attention.py  attention with all its options     rounded.py   the roundings that define bfloat16 and int8
-ops.py        the operations as `engine.ops` calls them
+ops.py        the operations as `engine.ops` calls them      steps.py    a decoder, step by step, with its cache
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import numpy as np
 
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
+from .. import refuse_decoder
 from .ops import ReferenceOps
 from .plan import ReferencePlan
+from .steps import ReferenceDecoder
 
 
 class ReferenceBackend:
@@ -40,17 +42,29 @@ class ReferenceBackend:
         """Describe the precision and the version of NumPy."""
         return f"{np.dtype(self.dtype).name} in NumPy {np.__version__}, slow; for comparison"
 
+    def layout(self, precision: str) -> None:
+        """Return None, because this backend packs nothing."""
+
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> ReferencePlan:
         """Convert the weights to this backend's dtype."""
-        if run.precision != "float32":
-            raise UnsupportedError(
-                f"the reference backend computes in float32; precision {run.precision!r} is not there"
-            )
+        refuse_decoder(config)
+        _check_precision(run)
         return ReferencePlan(config, weights, self.dtype, ReferenceOps())
+
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray],
+                        run: RunConfig) -> ReferenceDecoder:
+        """Convert the weights of a decoder to this backend's dtype."""
+        _check_precision(run)
+        return ReferenceDecoder(config, weights, self.dtype, ReferenceOps())
 
     def ops(self, threads: int) -> ReferenceOps:
         """Return the formulas, which compute in the precision of their arguments."""
         return ReferenceOps()
+
+
+def _check_precision(run: RunConfig) -> None:
+    if run.precision != "float32":
+        raise UnsupportedError(f"the reference backend computes in float32; precision {run.precision!r} is not there")
 
 
 BACKEND = ReferenceBackend()

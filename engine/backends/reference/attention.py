@@ -30,6 +30,11 @@ def attention(call: AttentionCall) -> np.ndarray:
     return out
 
 
+def attention_weights(call: AttentionCall, b: int, h: int) -> np.ndarray:
+    """Return [T,S]: the softmax of the scores of one head, with zeros for keys that a query does not see."""
+    return softmax(_scores(call, b, h))
+
+
 def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
     """Return the scores [T,S] of one head, with -inf where the query does not see the key."""
     scores = call.q[b, h] @ call.k[b, h // (call.q.shape[1] // call.k.shape[1])].T * call.scale

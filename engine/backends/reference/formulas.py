@@ -88,6 +88,14 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return exponentials / (total + (total == 0.0))
 
 
+def entropy(p: np.ndarray) -> np.ndarray:
+    """Return -sum p ln p over the last axis, where 0 ln 0 is 0: between 0 and ln n for n probabilities. Any shape.
+
+    Shannon, "A Mathematical Theory of Communication" (1948), section 6.
+    """
+    return -(p * np.log(np.where(p > 0.0, p, 1.0))).sum(axis=-1)
+
+
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
     """Rotate pairs (a, b) of the first r columns to (a cos - b sin, a sin + b cos); keep the other columns.
 

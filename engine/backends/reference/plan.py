@@ -9,13 +9,16 @@ from itertools import pairwise
 import numpy as np
 
 from ...architectures import program_of
+from ...architectures.taps import Taps, pairs_before, tapped
 from ...batch import Batch
 from ...config import ModelConfig
 from ...errors import TimedOut
-from ...program import Embed, Store
+from ...program import Attend, Embed, Program, Store
 from ...quantize import widen
-from ..execute import Execution
+from ..execute import Execution, heads_of
 from ..functional import Ops
+from .attention import attention_weights
+from .formulas import entropy
 
 
 class ReferencePlan:
@@ -34,27 +37,48 @@ class ReferencePlan:
 
     def forward_unrounded(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
         """Return token vectors [N, D] in the plan's own dtype."""
-        out = np.empty((batch.tokens, self.width), self.dtype)
-        for start, end in pairwise(batch.cu_seqlens.tolist()):
+        return self._run(self.program, batch, [], deadline)
+
+    def tap(self, batch: Batch, taps: Taps, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the token vectors [N, D], then the arrays of `taps`, as `engine.backends.TappingPlan` describes."""
+        return [array.astype(np.float32) for array in self.tap_unrounded(batch, taps, deadline)]
+
+    def tap_unrounded(self, batch: Batch, taps: Taps, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the arrays of `tap` in the plan's own dtype."""
+        arrays = taps.arrays(batch.cu_seqlens, self.width, self.dtype)
+        return [self._run(tapped(self.program, taps), batch, arrays, deadline), *arrays]
+
+    def _run(self, program: Program, batch: Batch, arrays: list[np.ndarray], deadline: float) -> np.ndarray:
+        """Return the result of a program, and fill the other arrays that it writes."""
+        arrays = [np.empty((batch.tokens, self.width), self.dtype), *arrays]
+        pairs = pairs_before(batch.cu_seqlens).tolist()
+        for (start, end), place in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(pairs), strict=True):
             if deadline and time.monotonic() > deadline:
                 raise TimedOut
             if start < end:
-                out[start:end] = self.sequence(batch, slice(start, end))
-        return out
+                self._sequence(program, batch, slice(start, end), slice(*place), arrays)
+        return arrays[0]
 
-    def sequence(self, batch: Batch, tokens: slice) -> np.ndarray:
-        """Return the token vectors [T, D] of one sequence; `tokens` are its rows in the batch."""
+    def _sequence(self, program: Program, batch: Batch, tokens: slice, pairs: slice, arrays: list[np.ndarray]) -> None:
+        """Run one sequence, which has the places `pairs` in arrays of attention weights, and `tokens` in all others."""
         execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None])
         buffers: dict[str, np.ndarray] = {}
-        out = np.empty(0, self.dtype)
-        for operation in self.program.operations:
+        for operation in program.operations:
             if isinstance(operation, Embed):
                 buffers[operation.out] = self.embed(operation, batch, tokens)[None]
             elif isinstance(operation, Store):
-                out = buffers[operation.x][0]
+                arrays[operation.array][tokens] = buffers[operation.x][0]
             else:
                 execution.run([operation], buffers)
-        return out
+            if isinstance(operation, Attend) and operation.taps:
+                q, k, v = heads_of(operation, buffers)
+                call = execution.attention_call(q, k, v, operation)
+                for tap in operation.taps:
+                    weights = attention_weights(call, 0, tap.head)
+                    if tap.weights is not None:
+                        arrays[tap.weights][pairs] = weights.ravel()
+                    if tap.entropy is not None:
+                        arrays[tap.entropy][tokens] = entropy(weights)
 
     def embed(self, operation: Embed, batch: Batch, tokens: slice) -> np.ndarray:
         """Return the sum of the tables' rows [T, D], or of the caller's embeddings and the other tables' rows."""
@@ -64,8 +88,14 @@ class ReferencePlan:
         else:
             assert operation.word is not None
             assert batch.input_ids is not None
-            x = self.weights[operation.word.name][batch.input_ids[tokens]]
-        for table, ids in ((operation.position, batch.position_ids), (operation.token_type, batch.token_type_ids)):
-            if table is not None:
-                x = x + self.weights[table.name][ids[tokens]]
-        return x
+            x = self.weights[operation.word.name][batch.input_ids[tokens]] * self.dtype(operation.scale)
+        return add_positions(operation, self.weights, x, batch.position_ids[tokens], batch.token_type_ids[tokens])
+
+
+def add_positions(operation: Embed, weights: Mapping[str, np.ndarray], x: np.ndarray, position_ids: np.ndarray,
+                  token_type_ids: np.ndarray) -> np.ndarray:
+    """Return x [T, D] plus the rows of the tables of positions and token types, where the operation has them."""
+    for table, ids in ((operation.position, position_ids), (operation.token_type, token_type_ids)):
+        if table is not None:
+            x = x + weights[table.name][ids]
+    return x

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...config import ModelConfig
 from ...parameters import parameters_of
-from ...quantize import quantize_linear, widen
+from ...quantize import quantize_bounded, quantize_rows, widen
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ..functional import AttentionCall
 from .attention import visible_keys
@@ -34,21 +34,22 @@ def codes(x: np.ndarray) -> np.ndarray:
 
 
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
-                 attention: bool) -> ReferencePlan:
+                 attention: bool, bounded: bool = False) -> ReferencePlan:
     """Return a plan in float64 that rounds as "bfloat16" or "int8" does.
 
     rows: whether the input rows of a bfloat16 GEMM are rounded too; the input rows of an int8 GEMM always are.
-    attention: whether attention rounds its operands to bfloat16.
+    attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
+    `engine.groups`.
     """
-    rounded = {name: _rounded(widen(weights, name), parameter.heads, precision) if parameter.kind == "linear"
+    rounded = {name: _rounded(widen(weights, name), parameter.heads, precision, bounded) if parameter.kind == "linear"
                else weights[name] for name, parameter in parameters_of(config).items()}
     return ReferencePlan(config, dict(weights) | rounded, np.float64, _RoundedOps(precision, rows, attention))
 
 
-def _rounded(weight: np.ndarray, heads: int, precision: str) -> np.ndarray:
+def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> np.ndarray:
     if precision == "bfloat16":
         return bfloat16(weight)
-    integers, scale = quantize_linear(weight, heads)
+    integers, scale = quantize_bounded(weight, heads) if bounded else quantize_rows(weight)
     return integers * scale[:, None].astype(np.float64)
 
 
@@ -69,7 +70,10 @@ class _RoundedOps(ReferenceOps):
             return super().attention(call)
         sharing = call.q.shape[1] // call.k.shape[1]    # query heads that share a key head
         k, v = (bfloat16(x).repeat(sharing, axis=1) for x in (call.k, call.v))
-        scores = bfloat16(call.q * (call.scale * math.log2(math.e))) @ k.swapaxes(2, 3)
+        if call.bias is None:       # the factor log2 e is part of the rounded queries, unless the scores are changed
+            scores = bfloat16(call.q * (call.scale * math.log2(math.e))) @ k.swapaxes(2, 3)
+        else:
+            scores = (bfloat16(call.q * call.scale) @ k.swapaxes(2, 3) + call.bias) * math.log2(math.e)
         for b, h in np.ndindex(scores.shape[:2]):
             scores[b, h][~visible_keys(call, b, h)] = -np.inf
         p = np.exp2(scores - scores.max(axis=3, keepdims=True))

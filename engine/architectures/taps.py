@@ -1,0 +1,59 @@
+"""Add to a program what a caller wants to see of its layers: hidden states, attention weights, and their entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..program import Attend, Operation, Program, Store, Tap
+
+Head = tuple[int, int]
+"""(layer, head), both counted from 0."""
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The arrays that a pass returns beside the token vectors, in this order. No entry occurs twice."""
+
+    hidden: tuple[int, ...] = ()
+    """Layers from 0 to L-1: the hidden states [N,D] that the layer reads."""
+    weights: tuple[Head, ...] = ()
+    """The attention weights of each head: [T,T] of each sequence, one after the other in a flat array."""
+    entropy: tuple[Head, ...] = ()
+    """The entropy in nats of each token's attention weights, for each head: [N]."""
+
+    def arrays(self, cu_seqlens: np.ndarray, width: int, dtype: type[np.floating] = np.float32) -> list[np.ndarray]:
+        """Return new arrays for the results of a batch; `width` is D."""
+        tokens, pairs = int(cu_seqlens[-1]), int(pairs_before(cu_seqlens)[-1])
+        shapes = ([(tokens, width)] * len(self.hidden) + [(pairs,)] * len(self.weights)
+                  + [(tokens,)] * len(self.entropy))
+        return [np.empty(shape, dtype) for shape in shapes]
+
+
+def pairs_before(cu_seqlens: np.ndarray) -> np.ndarray:
+    """Return where the attention weights of each sequence begin in a flat array, and their number: int64 [B+1]."""
+    lengths = np.diff(cu_seqlens).astype(np.int64)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths * lengths)])
+
+
+def tapped(program: Program, taps: Taps) -> Program:
+    """Return the program with the operations that write the arrays of `taps`; array 0 is its result, as before."""
+    return Program(tuple(_tapped(program, taps)))
+
+
+def _tapped(program: Program, taps: Taps) -> Iterator[Operation]:
+    result = next(operation.x for operation in program.operations if isinstance(operation, Store))
+    hidden = {layer: i for i, layer in enumerate(taps.hidden, 1)}
+    weights = {head: i for i, head in enumerate(taps.weights, 1 + len(hidden))}
+    entropy = {head: i for i, head in enumerate(taps.entropy, 1 + len(hidden) + len(weights))}
+    for operation in program.operations:
+        if operation.layer in hidden:   # the first operation of the layer
+            yield Store(result, array=hidden.pop(operation.layer))
+        if isinstance(operation, Attend):
+            heads = sorted({entry for entry in (*weights, *entropy) if entry[0] == operation.layer})
+            yield replace(operation, taps=tuple(
+                Tap(head, weights.get((layer, head)), entropy.get((layer, head))) for layer, head in heads))
+        else:
+            yield operation

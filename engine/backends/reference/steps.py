@@ -1,0 +1,140 @@
+"""Run a decoder step by step in NumPy, one row after the other, with the keys and values of earlier steps in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...architectures import head_program, memory_program, step_program
+from ...config import ModelConfig
+from ...errors import InputError
+from ...generation.steps import Row, Scores, Top
+from ...parameters import parameters_of
+from ...program import Attend, Embed, Operation, Store
+from ...quantize import widen
+from ..execute import Execution
+from ..functional import Ops
+from ..top import check_k, top_of
+from ..tree import Forest, Node, check_sources, check_vectors, path
+from ..turns import Turn
+from .plan import add_positions
+
+Heads = tuple[np.ndarray, np.ndarray]
+"""Keys [1,G,T,d] and values [1,G,T,d] of one layer."""
+
+
+@dataclass
+class _Pass:
+    """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
+
+    before: list[list[Heads]]
+    own: list[Heads]
+
+
+class ReferenceDecoder:
+    """A decoder as `engine.backends.DecoderPlan` describes it. All arithmetic is in the dtype, float32 or float64."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
+        self.vocab_size = config.vocab_size
+        self.longest = config.longest_sequence
+        self._program, self._memory, self._head = step_program(config), memory_program(config), head_program(config)
+        self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
+        self._width = config.memory_size
+        self._weights = {name: np.asarray(widen(weights, name), dtype) for name in parameters_of(config)}
+        self._forest: Forest[list[Heads]] = Forest(config.vocab_size, self.longest)
+        self._memories: dict[int, dict[str, np.ndarray]] = {}
+        self._turn = Turn()
+
+    def open(self) -> int:
+        """Begin a request and return its number."""
+        with self._turn.take():
+            return self._forest.open()
+
+    def remember(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+        """Compute the keys and values of each request's source, as `engine.backends.DecoderPlan` describes."""
+        check_vectors(vectors, self._width)
+        assert self._memory is not None
+        with self._turn.take():
+            for i, request in enumerate(requests):
+                self._forest.check(request)
+                buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
+                arrays = self._run(self._memory.operations, Execution(self._ops, self._weights), buffers)
+                self._memories[request] = {name: arrays[j] for j, (name, _) in enumerate(self._program.inputs)}
+
+    def step(self, rows: Sequence[Row]) -> Scores:
+        """Compute the logits after each row, as `engine.generation.steps.Stepper` describes."""
+        hypotheses, logits = self.step_unrounded(rows)
+        return Scores(hypotheses, logits.astype(np.float32))
+
+    def step_unrounded(self, rows: Sequence[Row]) -> tuple[NDArray[np.int64], np.ndarray]:
+        """Return the new hypotheses, and the logits in the decoder's own dtype."""
+        with self._turn.take():
+            parents = self._forest.parents(rows)
+            if self._memory is not None:
+                check_sources(rows, self._memories)
+            results = [self._row(row, parent) for row, parent in zip(rows, parents, strict=True)]
+            hypotheses = [self._forest.add(row, parent, own)
+                          for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
+        return np.array(hypotheses), np.concatenate([logits for _, logits in results])
+
+    def step_top(self, rows: Sequence[Row], k: int) -> Top:
+        """Return the k best logits of each row, as `engine.generation.steps.Stepper` describes."""
+        if any(row.every for row in rows):
+            raise InputError("step_top gives the logits after each row, not after every token")
+        check_k(k, self.vocab_size)
+        scores = self.step(rows)
+        return top_of(scores.hypotheses, scores.logits, k)
+
+    def release(self, hypotheses: Iterable[int]) -> None:
+        """Note that these hypotheses become no parents."""
+        with self._turn.take():
+            self._forest.release(hypotheses)
+
+    def close(self, request: int) -> None:
+        """End a request."""
+        with self._turn.take():
+            self._forest.close(request)
+            self._memories.pop(request, None)
+
+    def _row(self, row: Row, parent: Node[list[Heads]] | None) -> tuple[list[Heads], np.ndarray]:
+        """Return the row's keys and values of each layer, and its logits."""
+        past = parent.length if parent else 0
+        positions = np.arange(past, past + len(row.tokens)) + self._offset
+        state = _Pass([node.rows for node in path(parent)], [])
+        execution = Execution(self._ops, self._weights, positions[None])
+        execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
+        buffers = dict(self._memories[row.request]) if self._program.inputs else {}
+        x = self._run(self._program.operations, execution, buffers, row.tokens, positions)[0]
+        x = x if row.every else x[:, -1:]
+        return state.own, self._run(self._head.operations, execution, {"x": x})[0][0]
+
+    def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
+                operation: Attend) -> np.ndarray:
+        q, k, v = heads
+        if operation.keys == "cache":
+            layer = len(state.own)
+            state.own.append((k, v))
+            k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.own[layer][i]], axis=2)
+                    for i in range(2))
+        return self._ops.attention(execution.attention_call(q, k, v, operation, past))
+
+    def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray],
+             ids: np.ndarray | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
+        """Return the arrays that operations store, [1,T,width] or [1,T,heads,width of a head]."""
+        arrays = {}
+        for operation in operations:
+            match operation:
+                case Embed():
+                    assert operation.word is not None
+                    assert positions is not None
+                    x = self._weights[operation.word.name][ids] * self._dtype(operation.scale)
+                    x = add_positions(operation, self._weights, x, positions, np.zeros_like(positions))
+                    buffers[operation.out] = x[None]
+                case Store():
+                    arrays[operation.array] = buffers[operation.x]
+                case _:
+                    execution.run([operation], buffers)
+        return arrays

@@ -1,0 +1,50 @@
+"""Compute what a table of relative positions adds to the scores of attention; `program.Relative` has the formula."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..positions import relative_rows
+from ..program import Affine, Relative
+
+
+def relative_vectors(relative: Relative, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, ...]:
+    """Return K [rows, G*d] and Q [rows, H*d] in float64, each None if the score lacks its term."""
+
+    def wide(name: str) -> np.ndarray:
+        return np.asarray(weights[name], np.float64)
+
+    table = wide(relative.table.name)
+    if relative.norm is not None:
+        centred = table - table.mean(axis=1, keepdims=True)
+        table = centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + relative.eps)
+        table = table * wide(relative.norm.weight) + (wide(relative.norm.bias) if relative.norm.bias else 0.0)
+
+    def mapped(affine: Affine | None) -> np.ndarray | None:
+        if affine is None:
+            return None
+        return table @ wide(affine.weight).T + (wide(affine.bias) if affine.bias else 0.0)
+
+    return mapped(relative.key), mapped(relative.query)
+
+
+def relative_terms(relative: Relative, weights: Mapping[str, np.ndarray], q: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Return q_t . K[b] + k_s . Q[b] for each query t and key s, before the scale: [B,H,T,S].
+
+    q [B,H,T,d], k [B,G,S,d]; query head h belongs to key head h // (H/G). The result has the dtype of q.
+    """
+    (H, T, d), (G, S) = q.shape[1:], k.shape[1:3]
+    rows = relative_rows(np.arange(T)[:, None] - np.arange(S), relative.limit, relative.buckets)
+    keys, queries = relative_vectors(relative, weights)
+    terms = np.zeros((len(q), H, T, S), q.dtype)
+    for h in range(H):
+        g = h // (H // G)
+        if keys is not None:        # element (t, s) is column rows[t, s] of row t
+            columns = q[:, h] @ keys[:, g * d : (g + 1) * d].T.astype(q.dtype)
+            terms[:, h] += columns[:, np.arange(T)[:, None], rows]
+        if queries is not None:     # element (t, s) is column rows[t, s] of row s
+            columns = k[:, g] @ queries[:, h * d : (h + 1) * d].T.astype(q.dtype)
+            terms[:, h] += columns[:, np.arange(S), rows]
+    return terms
