@@ -7,7 +7,7 @@ ENGINE_BUILD_ISA in the environment says which kernels to compile. It is a list 
     all       every instruction set of this machine's architecture; the default, and what a wheel needs
     native    those of them that this CPU can run, which is what the tests need
     best      the fastest one that this CPU can run, which is what `make demo` needs
-    NAME      the instruction set of this name, for example avx2, portable or wide (wide is for tests only)
+    NAME      the instruction set of this name, for example avx2, portable or wide (wide and amxemulated are for tests)
     none      nothing, not even the native code: for an editable install of a tree that is built already
 
 Where the CPU's features cannot be read, native and best mean all.
@@ -40,23 +40,28 @@ if platform.machine().lower() in ("x86_64", "amd64"):
         "avx512": AVX512,
         "avx512vnni": [*AVX512, "-mavx512vnni"],
         "avx512bf16": [*AVX512, "-mavx512vnni", "-mavx512bf16"],
+        "amx": [*AVX512, "-mavx512vnni", "-mavx512bf16", "-mamx-tile", "-mamx-bf16", "-mamx-int8"],
     }
 
-# AVX-512's tile shapes without its instructions, so that any machine can test them. Not part of "all": it is slow, and
-# with -O3 its unrolled loops would take the compiler minutes.
-FOR_TESTS = {"wide": ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1"]}
+# AVX-512's tile shapes, and AMX's tiles, without their instructions, so that any machine can test them. Not part of
+# "all": they are slow, and with -O3 their unrolled loops would take the compiler minutes.
+WIDE = ["-DENGINE_EMULATE_WIDE", "-Wno-psabi", "-O1"]
+FOR_TESTS = {"wide": WIDE, "amxemulated": [*WIDE, "-DENGINE_EMULATE_TILES"]}
 
-# Linux spells these features of the CPU with an underscore, the compiler without.
-CPUINFO_NAMES = {"avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16"}
+# Linux spells these features of the CPU in another way than the compiler.
+CPUINFO_NAMES = {"avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+                 "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8"}
 
 
 def cpu_features(cpuinfo="/proc/cpuinfo"):
-    """Return the features that Linux lists for the first CPU, or None where it lists none."""
+    """Return the features that Linux lists for the first CPU and its maker, or None where it lists no features."""
     try:
         lines = Path(cpuinfo).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
-    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), None)
+    first = {key: next((set(line.partition(":")[2].split()) for line in lines if line.startswith(key)), None)
+             for key in ("flags", "vendor_id")}  # fmt: skip
+    return first["flags"] and first["flags"] | (first["vendor_id"] or set())
 
 
 def runnable(features):
@@ -68,10 +73,19 @@ def runnable(features):
             if features.issuperset(CPUINFO_NAMES.get(name, name) for name in names)]
 
 
+def best(features):
+    """Return the instruction sets to compile where one is enough: the fastest, as `isa.fastest_first` explains."""
+    native = runnable(features)
+    if features is None:
+        return native
+    if native[-1] == "avx512bf16" and "AuthenticAMD" not in features:
+        return ["avx512vnni"]
+    return native[-1:]
+
+
 def instruction_sets(request, features):
     """Return the names of the instruction sets to compile for this value of ENGINE_BUILD_ISA."""
-    native = runnable(features)
-    groups = {"all": list(INSTRUCTION_SETS), "native": native, "best": native if features is None else native[-1:]}
+    groups = {"all": list(INSTRUCTION_SETS), "native": runnable(features), "best": best(features)}
     known = {**INSTRUCTION_SETS, **FOR_TESTS}
     chosen = set()
     for word in request.split(","):

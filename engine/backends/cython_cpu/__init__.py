@@ -1,11 +1,13 @@
 """The CPU backend: kernels compiled ahead of time from Cython, one module for each instruction set.
 
     isa.py        the kernels to use          table.pxd       the kernel table, which each kernels_<isa>.pyx fills
-    panels.py     weights packed for them     tile.pxi ...    the kernels, written once over simd.h, dot.h, bfloat16.h
+    panels.py     weights packed for them     tile.pxi ...    the kernels, written once over simd.h ... tiles.h
     lowering.py   a program as instructions   program.pxi     the instructions; executor.pxi owns them and their memory
     schedule.py   groups of sequences         schedule.pxi    how threads share the instructions; pool.c the threads
     plan.py       a model ready to run        kernel_table.pxi, weights.pxi      the table and weights for Python
+    decoder.py    a decoder, step by step     state.pxi attention over its cache, cache.py; maps.pxi logits and memories
     native_ops.py single operations           operations.pxi, attention_operation.pxi      their native calls
+                                              vocabulary.pxi, best.pxi                     the best logits of a product
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import numpy as np
 from ...config import ModelConfig, RunConfig
 from ...errors import BackendUnavailable, UnsupportedError
 from ...installation import explain_missing_kernels
+from ...layout import Layout
 from ...precision import COMPUTED
-from .. import Plan
+from .. import DecoderPlan, Plan
 from ..functional import Ops
 
 
@@ -47,23 +50,37 @@ class CythonBackend:
         return "ENGINE_ISA" in os.environ or isa.chosen().isa != "portable"
 
     def describe(self) -> str:
-        """Describe the instruction set in use, and list the sets that could be used."""
+        """Describe in lines the instruction set in use, the sets that could be used, and what multiplies and why."""
         from . import isa
 
-        chosen = isa.chosen().isa
-        # "wide" is for tests only, and nobody gets it without naming it.
-        names = [name for name in isa.available() if name != "wide" or name == chosen]
-        return f"{chosen} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
+        chosen = isa.chosen()
+        # Nobody gets those for tests without naming them.
+        names = [name for name in isa.available() if name not in isa.FOR_TESTS or name == chosen.isa]
+        first = f"{chosen.isa} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
+        return "\n".join([first, *isa.explain(chosen)])
+
+    def layout(self, precision: str) -> Layout | None:
+        """Return the layout of the panels of this CPU's kernels."""
+        from . import isa
+        from .panels import layout_of
+
+        return layout_of(isa.chosen().product(precision))
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""
         from . import isa
         from .plan import CythonPlan
 
-        if run.precision not in COMPUTED:
-            raise UnsupportedError(f"the cython backend computes in {', '.join(COMPUTED)}; "
-                                   f"precision {run.precision!r} is not there")
+        _check_precision(run)
         return CythonPlan(isa.chosen(), config, weights, run)
+
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+        """Pack the weights of a decoder for this CPU's kernels."""
+        from . import isa
+        from .decoder import CythonDecoder
+
+        _check_precision(run)
+        return CythonDecoder(isa.chosen(), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
         """Return the single operations, which run on this CPU's kernels."""
@@ -71,6 +88,12 @@ class CythonBackend:
         from .native_ops import NativeOps
 
         return NativeOps(isa.chosen(), threads)
+
+
+def _check_precision(run: RunConfig) -> None:
+    if run.precision not in COMPUTED:
+        raise UnsupportedError(f"the cython backend computes in {', '.join(COMPUTED)}; "
+                               f"precision {run.precision!r} is not there")
 
 
 BACKEND = CythonBackend()

@@ -11,7 +11,7 @@
 #       Q^T = (q scale log2 e)^T                     [d][W]
 #       m = -max, l = 0                              [W], [W]
 #     for each block of KEYS keys that the group sees, and each block of queries
-#       P^T = K Q^T, changed by scores.pxi           [KEYS][W]
+#       P^T = K Q^T, changed by scores.pxi           [KEYS][W]    with terms of relative.pxi for the whole group
 #       m' = max(m, P^T)
 #       P^T = 2^(P^T - m'), c = 2^(m - m')           [W]
 #       l = c l + sum of P^T
@@ -44,6 +44,16 @@ cdef struct Keys:
     const float* v          # value vectors, beginning with the one of key `first`
     const float* tail       # copy of columns e // NR * NR and later, padded to VL; NULL if e is a multiple of VL
 
+cdef struct Terms:
+    # Terms of relative positions for a query group and a key block: the products with rows of a table (relative.pxi).
+    float* queries          # q K^T [QUERIES][stride], the row of the largest distance first
+    float* keys             # k Q^T [KEYS][stride], the row of the smallest distance first
+    Py_ssize_t stride
+    Py_ssize_t t            # first query
+    Py_ssize_t key          # first key
+    Py_ssize_t first_key_row    # row of K in the first column of `queries`, counted from the last row
+    Py_ssize_t first_query_row  # row of Q in the first column of `keys`
+
 cdef struct Scratch:
     float* p                # [KEYS][W]
     float* correction       # [W]
@@ -51,14 +61,19 @@ cdef struct Scratch:
     float* tail             # [KEYS][NR]
     Keys keys               # the key block being processed
     int finite              # 1 if all values of `keys` are finite, 0 if not, -1 if not checked yet
+    Terms terms
 
 
 cdef inline Py_ssize_t padded(Py_ssize_t e) noexcept nogil:
     return (e + VL - 1) // VL * VL
 
 
-cdef Py_ssize_t attention_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
+cdef inline Py_ssize_t plain_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
     return QUERIES * (d + padded(e) + 2) + NR * (2 * KEYS + 2)
+
+
+cdef Py_ssize_t attention_scratch(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil:
+    return plain_scratch(d, e) + (QUERIES + KEYS) * terms_stride(columns)
 
 
 cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
@@ -69,6 +84,10 @@ cdef inline Scratch cut(const Attention* call, float* scratch) noexcept nogil:
     s.tail = s.p + NR * KEYS
     s.correction = s.tail + NR * KEYS
     s.unused = s.correction + NR
+    if call.relative != NULL:
+        s.terms.stride = terms_stride(call.relative.columns)
+        s.terms.queries = scratch + plain_scratch(call.d, call.e)
+        s.terms.keys = s.terms.queries + QUERIES * s.terms.stride
     return s
 
 
@@ -103,6 +122,8 @@ cdef void attention(const Attention* call, float* scratch) noexcept nogil:
             keys.v = call.v + keys.first * call.v_stride
             keys.tail = copy_tail(call, keys, s.tail) if call.e % VL else NULL
             s.finite = -1
+            if call.relative != NULL:
+                multiply_terms(call, &s, blocks[0].t, min(call.T - blocks[0].t, <Py_ssize_t>QUERIES))
             for i in range(count):
                 attend_keys(call, &s, &blocks[i])
             keys.first = keys.last
@@ -122,7 +143,18 @@ cdef inline Keys seen_keys(const Attention* call, const Keys* keys, const Block*
 
 
 cdef inline bint changes_scores(const Attention* call) noexcept nogil:
-    return call.softcap != 0 or call.bias != NULL or call.score_mod != NULL
+    return call.softcap != 0 or call.bias != NULL or call.score_mod != NULL or call.relative != NULL
+
+
+cdef inline bint compute_scores(const Attention* call, Scratch* s, Block* b, const Keys* keys) noexcept nogil:
+    # Compute the scores P^T, with -inf for hidden keys, and update the maximum. Return whether they are plain: none of
+    # them was changed or hidden.
+    cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
+    cdef bint plain = not (edge or call.mask != NULL or changes_scores(call))
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
+    if not plain:
+        revise_scores(call, &s.terms, b, keys, s.p, edge)
+    return plain
 
 
 cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogil:
@@ -130,16 +162,13 @@ cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogi
     cdef const Keys* keys = &seen
     if keys.first >= keys.last:
         return
-    cdef bint edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
-    cdef bint plain = not (edge or call.mask != NULL or changes_scores(call))
     cdef int j
     for j in range(b.nv):
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
-    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
+    cdef bint plain = compute_scores(call, s, b, keys)
     if plain:
         exponentiate(s, b, keys.last - keys.first, True)
     else:
-        revise_scores(call, b, keys, s.p, edge)
         exponentiate(s, b, keys.last - keys.first, False)
     if plain or values_are_finite(call, s):
         add_values(call, s, b, keys)
@@ -210,6 +239,12 @@ cdef inline void fetch_rows(const float* x, Py_ssize_t stride, Py_ssize_t width,
         row += 1
 
 
+cdef inline vf correction(vf before, vf maximum) noexcept nogil:
+    # Return 2^(before - maximum), the factor of sums whose maximum was `before`. It is exactly 1 if the maximum is the
+    # same, which v_exp2 does not return: key blocks that a query does not see leave its sums as they are.
+    return v_select(v_equal(before, maximum), v_set1(1.0), v_exp2(v_sub(before, maximum)))
+
+
 cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const int nv) noexcept nogil:
     # On entry s.correction holds the maximum before these keys, and b.maximum the maximum that includes them. Only a
     # hidden key, whose score is -inf, gets the weight 0, because the smallest result of v_exp2 is 2^-126.
@@ -220,7 +255,7 @@ cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const
     cdef int j
     for j in range(nv):
         maximum[j] = v_load(b.maximum + j * VL)
-        p = v_exp2(v_sub(v_load(s.correction + j * VL), maximum[j]))
+        p = correction(v_load(s.correction + j * VL), maximum[j])
         v_store(s.correction + j * VL, p)
         sum[j] = v_mul(v_load(b.sum + j * VL), p)
     for key in range(keys):

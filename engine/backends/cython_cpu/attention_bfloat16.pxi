@@ -12,6 +12,8 @@
 #         O = c O + P V                              [W][e]
 #     out = O / l
 #
+# Terms of relative positions stay float32.
+#
 # Pairs are counted from the sequence's first key, so the part of a key block that queries see begins at an even key. If
 # this includes a hidden key, its weight is 0.
 
@@ -21,8 +23,8 @@ cdef struct HalfScratch:
     unsigned short* values  # [KEYS/2][e][2]
 
 
-cdef Py_ssize_t attention_bfloat16_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
-    return attention_scratch(padded(d), e) + KEYS * (padded(d) + padded(e)) // 2
+cdef Py_ssize_t attention_bfloat16_scratch(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil:
+    return attention_scratch(padded(d), e, columns) + KEYS * (padded(d) + padded(e)) // 2
 
 
 cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nogil:
@@ -34,7 +36,7 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
     cdef Py_ssize_t group, count, last, i
     wide.d = padded(call.d)         # for cut and cut_blocks, which divide the scratch
     s.floats = cut(&wide, scratch)
-    s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e))
+    s.keys = <operand*>(scratch + attention_scratch(wide.d, call.e, call.relative.columns if call.relative != NULL else 0))
     s.values = <unsigned short*>(s.keys + KEYS * wide.d)
     for group in range((call.T + QUERIES - 1) // QUERIES):
         count = cut_blocks(&wide, group * QUERIES, scratch, blocks)
@@ -50,8 +52,10 @@ cdef void attention_bfloat16(const Attention* call, float* scratch) noexcept nog
             seen.first = max(keys.first, (group * QUERIES + call.low) & ~1)
             seen.last = min(keys.last, last)
             to_operands(call.k + seen.first * call.k_stride, call.k_stride, seen.last - seen.first, call.d,
-                        s.keys + (seen.first - keys.first) * wide.d, wide.d, NULL)
+                        s.keys, wide.d, seen.first - keys.first, NULL)
             pair_values(call, &seen, s.values + (seen.first - keys.first) * padded(call.e))
+            if call.relative != NULL:
+                multiply_terms(call, &s.floats, blocks[0].t, min(call.T - blocks[0].t, <Py_ssize_t>QUERIES))
             for i in range(count):
                 attend_pairs(call, &wide, &s, &blocks[i])
             keys.first = keys.last
@@ -126,7 +130,7 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
         scores_of_pairs_any(<int>(next_row - row), b.nv, &t)
         row = next_row
     if not plain:
-        revise_scores(call, b, &seen, s.floats.p, edge)
+        revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
     exponentiate(&s.floats, b, count, plain)
     if not (plain or values_are_finite(call, &s.floats)):
         add_seen_values(call, &s.floats, b, &seen)      # without rounding values and weights

@@ -85,7 +85,7 @@ def attention(Kernels kernels, const float[:, :, :, :] q, const float[:, :, :, :
     cdef Py_ssize_t heads = a.B * a.H, small = (a.T + SMALL_SHARE - 1) // SMALL_SHARE
     cdef int team = team_of(threads, heads * small, heads * a.T * (k.shape[2] + 1) * (a.first.d + a.first.e) // FMAS)
     a.share = LARGE_SHARE if heads * (a.T // LARGE_SHARE) >= ITEMS * team or team == 1 else SMALL_SHARE
-    a.scratch_size = row_stride(kernels.table.products[<int>FLOAT32].attention_scratch(a.first.d, a.first.e))
+    a.scratch_size = row_stride(kernels.table.products[<int>FLOAT32].attention_scratch(a.first.d, a.first.e, 0))
     a.scratch = <float*>aligned_alloc(64, team * a.scratch_size * sizeof(float))
     if a.scratch == NULL:
         raise MemoryError(f"no memory for the scratch of {team} threads, {a.scratch_size * 4} bytes each")

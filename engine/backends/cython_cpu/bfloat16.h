@@ -12,6 +12,7 @@
 
 #if defined(__AVX512BF16__) && !defined(ENGINE_EMULATE_WIDE)
 
+#define PAIR_INSTRUCTION "vdpbf16ps"
 enum { HALVES = 1 };
 typedef uint16_t operand;
 typedef __m512bh vp;
@@ -32,6 +33,7 @@ INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
 
 #elif defined(ENGINE_EMULATE_WIDE)
 
+#define PAIR_INSTRUCTION "portable code"
 enum { HALVES = 1 };
 typedef uint16_t operand;
 typedef vi vp;
@@ -64,6 +66,7 @@ static __attribute__((noinline)) void p_store_pairs(uint16_t *p, vf first, vf se
 
 #else
 
+#define PAIR_INSTRUCTION FLOAT_INSTRUCTION " of widened weights"
 enum { HALVES = 2 };
 typedef float operand;
 typedef vf vp;

@@ -7,6 +7,7 @@ cdef extern from "bfloat16.h" nogil:
     ctypedef int operand
     enum:
         HALVES
+    const char* PAIR_INSTRUCTION
     vp p_weights(const unsigned short* p, int half)
     vp p_operand(const operand* p)
     vf p_dot(vf sum, vp x, vp weights)
@@ -30,18 +31,28 @@ cdef inline void add_half(const int mr, const int nv, const char* low, const cha
             acc[i * NV + j] = p_dot(acc[i * NV + j], x, w[j])
 
 
-cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
-                      Py_ssize_t operands_stride, RowRange* ranges) noexcept nogil:
-    # Round M rows of x to bfloat16, and pad them to VL with zeros.
-    cdef Py_ssize_t whole = K // VL * VL, row, i
-    cdef operand* out = <operand*>operands
-    for row in range(M):
+cdef inline void round_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
+                            operand* operands, Py_ssize_t operands_stride, Py_ssize_t first) noexcept nogil:
+    # Round M rows of x to bfloat16, and pad them to VL with zeros, or to whole lines if they lie in strips.
+    cdef Py_ssize_t line = 64 // sizeof(operand), whole = K // VL * VL, row, i
+    cdef operand* out
+    for row in range(first, first + M):
+        out = operands + start_of_row(row, strip, operands_stride, line)
         for i in range(K // VL):
-            p_store(out + i * VL, v_load(x + i * VL))
+            p_store(out + place_in_row(i * VL, strip, line), v_load(x + i * VL))
         if whole < K:
-            p_store(out + whole, v_loadn(x + whole, <int>(K - whole)))
+            p_store(out + place_in_row(whole, strip, line), v_loadn(x + whole, <int>(K - whole)))
+        if strip > 1:
+            i = (K + VL - 1) // VL * VL
+            while i % line != 0:
+                p_store(out + place_in_row(i, strip, line), v_set1(0.0))
+                i += VL
         x += x_stride
-        out += operands_stride
+
+
+cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                      Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    round_rows(1, x, x_stride, M, K, <operand*>operands, operands_stride, first)
 
 
 cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
@@ -60,11 +71,12 @@ cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t c
 
 cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     # Run n rounds as fma_rounds does, with bfloat16 products if the CPU has an instruction for them. Sums serve as
-    # weights, so that the compiler cannot merge products.
+    # weights, so that the compiler cannot merge products. The loop over the sums is two loops, as in fma_rounds: gcc
+    # does not unroll one loop of 24, and keeps the sums in memory.
     cdef vf acc[MR * NV]
     cdef operand ones[2]
     cdef vp x
-    cdef int i
+    cdef int i, j
     cdef Py_ssize_t k
     if HALVES == 2:
         return fma_rounds(n, sink)
@@ -73,8 +85,9 @@ cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     for i in range(MR * NV):
         acc[i] = v_set1(<float>i)
     for k in range(n):
-        for i in range(MR * NV):
-            acc[i] = p_dot(acc[i], x, p_lanes(acc[i]))
+        for i in range(MR):
+            for j in range(NV):
+                acc[i * NV + j] = p_dot(acc[i * NV + j], x, p_lanes(acc[i * NV + j]))
     sink[0] = 0
     for i in range(MR * NV):
         sink[0] += v_sum(acc[i])

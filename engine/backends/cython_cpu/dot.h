@@ -9,7 +9,7 @@
  *   portable      4    plain C: slow, but with AVX512-VNNI's layout, so that `wide` tests that layout
  *
  * Where DOT is 8, four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16. The sums cannot overflow,
- * because the weights are rounded so (engine/groups.py) that the sum of same-sign weights of such an int8 group is at
+ * because the weights are rounded so (quantize_bounded) that the sum of same-sign weights of such an int8 group is at
  * most 128, and 255 * 128 < 2^15.
  *
  * A tile's loop (depth.pxi) is unrolled DOT_STEPS times, each time for DOT steps of depth. With five instructions for a
@@ -88,6 +88,7 @@ INLINE vd d_all(const uint8_t *p) {
  * d_dot: return sum + the dot products of codes and weights. */
 #if defined(ENGINE_VPDPBUSD)
 
+#define DOT_INSTRUCTION "vpdpbusd"
 enum { DOT = 4, DOT_STEPS = 4 };
 typedef vd vcodes, vweights;
 INLINE vcodes d_codes(const uint8_t *p) { return d_all(p); }
@@ -103,6 +104,7 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #elif defined(ENGINE_PORTABLE_DOT)
 
+#define DOT_INSTRUCTION "portable code"
 enum { DOT = 4, DOT_STEPS = 4 };
 typedef vd vcodes;
 typedef const int8_t *vweights;
@@ -121,6 +123,7 @@ vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #else
 
+#define DOT_INSTRUCTION "vpmaddubsw"
 enum { DOT = 8, DOT_STEPS = 1 };
 typedef struct {
     vd first, second;

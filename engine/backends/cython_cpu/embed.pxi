@@ -15,17 +15,20 @@ cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_s
     # Add a table's row to out, or overwrite out with it if `first` is True. The scaled int8 row is rounded before it is
     # added, so that the bits are the same as with a float32 table of the same numbers.
     cdef vf scale = v_set1(table.scale[row] if storage == INT8 else 1)
+    cdef vf factor = v_set1(table.factor)
     cdef vf x
     cdef Py_ssize_t i = 0
     cdef int tail = <int>(D % VL)
     while i + VL <= D:
         x = entries(storage, table.rows, row * D + i, VL)
         x = v_mul(scale, x) if storage == INT8 else x
+        x = v_mul(factor, x)
         v_store(out + i, x if first else v_add(v_load(out + i), x))
         i += VL
     if tail:
         x = entries(storage, table.rows, row * D + i, tail)
         x = v_mul(scale, x) if storage == INT8 else x
+        x = v_mul(factor, x)
         v_storen(out + i, x if first else v_add(v_loadn(out + i, tail), x), tail)
 
 

@@ -52,7 +52,7 @@ cdef class Executor:
         m.buffers = <Buffer*>calloc(len(buffers), sizeof(Buffer))
         self.privates = <Private*>calloc(threads, sizeof(Private))
         if m.code == NULL or m.buffers == NULL or self.privates == NULL:
-            raise MemoryError
+            raise MemoryError(f"no memory for {count} instructions and {threads} threads")
         for i in range(len(buffers)):
             m.buffers[i].in_pass, m.buffers[i].offset, m.buffers[i].stride, m.buffers[i].heads = buffers[i]
         self.capacity, self.threads, self.allocate = count, threads, allocate
@@ -80,10 +80,10 @@ cdef class Executor:
         op.width = width
         op.embedding.word, op.embedding.position, op.embedding.type = table_of(word), table_of(position), table_of(token_type)
 
-    def norm(self, int x, int out, NormWeights weights, *, bint rms, bint stored, bint meets):
-        """out = the norm of x, or the rows of the caller's array where `stored`."""
+    def norm(self, int x, int out, NormWeights weights, *, int residual, bint rms, bint stored, bint meets):
+        """out = the norm of x, plus the buffer `residual` unless it is -1; or the rows of the caller's array where `stored`."""
         cdef Instruction* op = self.append(NORM, meets, x, out, weights)
-        op.norm, op.rms, op.stored = weights.norm, rms, stored
+        op.norm, op.residual, op.rms, op.stored = weights.norm, residual, rms, stored
 
     def convert(self, int x, PackedLinear map, *, bint meets):
         """Convert rows of x to operands of the product that comes next."""
@@ -109,17 +109,53 @@ cdef class Executor:
             op.rotary.cos, op.rotary.sin, op.rotary.stride = &cos[0, 0], &sin[0, 0], cos.shape[1]
             op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
 
-    def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high, *,
-               bint meets):
-        """out = attention of the heads of q over those of k and v, inside the band (low, high)."""
-        cdef Machine* m = &self.machine
-        cdef Instruction* op = self.append(ATTEND, meets, q, out, None)
-        op.k, op.v, op.d, op.scale, op.low, op.high = k, v, d, scale, low, high
-        m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attention_scratch(d, m.buffers[v].stride)))
+    def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high,
+               const float[:, ::1] bias, RelativeWeights relative, const int[:, ::1] taps, *, bint meets):
+        """out = attention of the heads of q over those of k and v, inside the band (low, high).
 
-    def store(self, int x, Py_ssize_t width, *, bint meets):
-        """Copy rows of x to the caller's array."""
-        self.append(STORE, meets, x, -1, None).width = width
+        bias: None, or [H, 2n - 1] as `engine.positions.distance_bias` makes it; then no sequence has more than n tokens.
+        relative: of all heads, or None.
+        taps: a row for each `Tap`.
+        """
+        cdef Machine* m = &self.machine
+        cdef Instruction* op = self.append(ATTEND, meets, q, out, (bias, relative, taps))
+        cdef Py_ssize_t e = m.buffers[v].stride
+        if bias is not None:
+            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
+        op.k, op.v, op.d, op.scale, op.low, op.high = k, v, d, scale, low, high
+        if relative is not None:
+            op.relative, op.relative_head = relative.relative, relative.head
+        cdef Py_ssize_t columns = op.relative.columns
+        m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attention_scratch(d, e, columns)))
+        if taps.shape[0]:
+            op.taps, op.tap_count = <const Tap*>&taps[0, 0], taps.shape[0]
+            # `weigh` computes in float32 for every precision.
+            m.scratch_floats = max(m.scratch_floats,
+                                   row_stride(m.kernels.products[<int>FLOAT32].attention_scratch(d, e, columns)))
+
+    def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads, Py_ssize_t d,
+                     float scale, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, *, bint meets):
+        """out = attention of the heads of q over the keys of the cache (source 1), or of the memory (source 2).
+
+        k and v are the buffers that go to the cache, -1 for a memory. layer: counts the layers of the cache, or of the
+        memory. bias: as in `attend`.
+        """
+        cdef Machine* m = &self.machine
+        cdef Instruction* op = self.append(ATTEND, meets, q, out, bias)
+        cdef Py_ssize_t e = m.buffers[q].stride
+        if source not in (FROM_CACHE, FROM_MEMORY) or (k >= 0 and not e == m.buffers[k].stride == m.buffers[v].stride):
+            raise ValueError("keys and values of a state have heads as wide as those of the queries")
+        if bias is not None:
+            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
+        op.source, op.layer, op.key_heads, op.k, op.v = source, layer, key_heads, max(k, 0), max(v, 0)
+        op.d, op.scale, op.low, op.high = d, scale, low, high
+        m.scratch_floats = max(m.scratch_floats, row_stride(max(
+            m.kernels.cached_attention_scratch(d, e), m.kernels.products[<int>FLOAT32].attention_scratch(d, e, 0))))
+
+    def store(self, int x, Py_ssize_t width, int array, *, bint meets):
+        """Copy rows of x to the caller's array of this number."""
+        cdef Instruction* op = self.append(STORE, meets, x, -1, None)
+        op.width, op.array = width, array
 
     def start(self):
         """Allocate each thread's own memory; instructions are complete."""
@@ -134,18 +170,18 @@ cdef class Executor:
         for rank in range(self.threads):
             own = &self.privates[rank]
             own.rows = &memory[rank * each]
-            own.scratch = own.rows + BLOCK * m.block_floats
+            own.scratch = own.rows + m.product.block * m.block_floats
             own.panel = own.scratch + m.scratch_floats
             own.operands = own.panel + self.panel_floats()
-            own.ranges = <RowRange*>(<char*>own.operands + BLOCK * m.operands_stride * m.product.operand_bytes)
+            own.ranges = <RowRange*>(<char*>own.operands + m.product.block * m.operands_stride * m.product.operand_bytes)
 
     cdef Py_ssize_t panel_floats(self) noexcept:
-        return BLOCK * self.machine.kernels.NR if self.machine.gated else 0
+        return self.machine.product.block * self.machine.kernels.NR if self.machine.gated else 0
 
     cdef Py_ssize_t private_floats(self) noexcept:
         cdef Machine* m = &self.machine
-        return (BLOCK * m.block_floats + m.scratch_floats + self.panel_floats()
-                + BLOCK * (m.operands_stride * m.product.operand_bytes // 4 + 2))
+        return (m.product.block * m.block_floats + m.scratch_floats + self.panel_floats()
+                + m.product.block * (m.operands_stride * m.product.operand_bytes // 4 + 2))
 
     def workspace_bytes(self, Py_ssize_t tokens):
         """Return the bytes of workspace with `tokens` tokens in flight."""
@@ -153,40 +189,59 @@ cdef class Executor:
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
-                float[:, ::1] out, double deadline=0):
+                list arrays, const long long[::1] pairs=None, double deadline=0, state=None):
         """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
 
+        arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width]. pairs: for each
+        sequence, the place of its first attention weight in a flat array of [T,T] after [T,T]; None where nobody asks.
         Signal handlers run during the pass; an exception that one raises, such as KeyboardInterrupt, stops the pass.
         deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
+        state: what a decoder keeps: (addresses of the cache's blocks, rows of the cache, and for each sequence, in the
+        order of `sequences`, (the place of its first row in these rows, past, address of its memory, S)), or None.
         """
+        cdef const size_t[::1] blocks
+        cdef const int[::1] rows
+        cdef const long long[:, ::1] kept
         cdef Job job
         cdef EmbeddingTable given
         cdef Py_ssize_t i, first = 0, most = 0
+        cdef float[::1] flat
         memset(&job, 0, sizeof(job))
-        job.machine, job.privates, job.bundles, job.count, job.out = (
-            &self.machine, self.privates, bundles, len(groups), &out[0, 0])
+        job.machine, job.privates, job.bundles, job.count = &self.machine, self.privates, bundles, len(groups)
         job.ids, job.position_ids, job.type_ids = first_id(ids), first_id(position_ids), first_id(type_ids)
         if embeds is not None:
-            given.rows, given.scale, given.storage = &embeds[0, 0], NULL, FLOAT32
+            given.rows, given.scale, given.storage, given.factor = &embeds[0, 0], NULL, FLOAT32, 1
             job.given = &given
         for i in range(self.threads):
             self.privates[i].begun = 0
         job.looked, job.deadline, job.executor = monotonic_seconds(), deadline, <void*>self
         cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
         job.groups = <Group*>calloc(job.count, sizeof(Group))
+        job.arrays = <float**>calloc(len(arrays), sizeof(float*))
         try:
-            if all_sequences == NULL or job.groups == NULL:
-                raise MemoryError
+            if all_sequences == NULL or job.groups == NULL or job.arrays == NULL:
+                raise MemoryError(f"no memory to list {len(sequences)} sequences in {job.count} groups")
+            for i in range(len(arrays)):
+                flat = arrays[i].reshape(-1)
+                job.arrays[i] = &flat[0]
             for i in range(len(sequences)):
                 all_sequences[i].source, all_sequences[i].T, all_sequences[i].row = sequences[i, 0], sequences[i, 1], sequences[i, 2]
+                all_sequences[i].pairs = pairs[i] if pairs is not None else 0
+            if state is not None:
+                blocks, rows, kept = state
+                job.cache = <const float* const*>&blocks[0]
+                for i in range(len(sequences)):
+                    all_sequences[i].rows, all_sequences[i].past = &rows[kept[i, 0]], kept[i, 1]
+                    all_sequences[i].memory, all_sequences[i].S = <const float*><size_t>kept[i, 2], kept[i, 3]
             for i in range(job.count):
                 job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + first, groups[i, 0], groups[i, 1]
                 first += groups[i, 0]
                 most = max(most, groups[i, 1])
             job.share = most * self.machine.token_floats
             needed = job.share * (self.threads if bundles else 1)
-            if self.tokens.shape[0] < needed:
-                self.tokens = None
+            # None if an earlier allocation failed, or in a child that was forked during one.
+            if self.tokens is None or self.tokens.shape[0] < needed:
+                self.tokens = None      # frees the smaller workspace first
                 self.tokens = self.allocate(needed)
             job.tokens = &self.tokens[0]
             run_team(self.threads, work, &job)
@@ -196,6 +251,7 @@ cdef class Executor:
         finally:
             free(all_sequences)
             free(job.groups)
+            free(job.arrays)
 
 
 cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:

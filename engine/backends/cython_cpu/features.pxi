@@ -1,10 +1,13 @@
-# Find out which instruction sets this CPU can run.
+# Find out which instruction sets this CPU and its operating system can run, and why not the others.
 
 cdef extern from *:
     """
+    #include <errno.h>
     #include <string.h>
     #if defined(__x86_64__)
     #include <cpuid.h>
+    #include <unistd.h>
+    #include <sys/syscall.h>
     /* clang 14's __builtin_cpu_supports does not know its name. */
     static int has_avxvnni(void) {
         unsigned eax, ebx, ecx, edx;
@@ -25,16 +28,71 @@ cdef extern from *:
         if (!strcmp(isa, "avx512bf16")) return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
         return 0;       /* a name that is not known here is never confirmed */
     }
+    static int cpu_is_amd(void) { return __builtin_cpu_init(), __builtin_cpu_is("amd"); }
+
+    /* AMX's tiles. CPUID names the instructions, XCR0 says whether the operating system saves the tiles, and Linux
+     * wants to be asked: the answer holds for all threads of the process and cannot be taken back. The first answer is
+     * kept, so that all models of a process run on the same kernels. */
+    static int cpu_has_tiles(void) {
+        unsigned eax, ebx, ecx, edx, wanted = 1u << 22 | 1u << 24 | 1u << 25;   /* AMX-BF16, AMX-TILE, AMX-INT8 */
+        return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & wanted) == wanted;
+    }
+    static int system_saves_tiles(void) {
+        unsigned eax, ebx, ecx, edx, low, high, wanted = 3u << 17;              /* XTILECFG, XTILEDATA */
+        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE)) return 0;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        return (low & wanted) == wanted;
+    }
+    static int ask_for_tiles(void) {    /* 0, or the number of an error */
+        static int answer = -1;
+    #ifdef __linux__
+        enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+        if (answer < 0) answer = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) ? errno : 0;
+    #else
+        answer = ENOSYS;
+    #endif
+        return answer;
+    }
     #else
     static int cpu_has(const char *isa) { return 0; }
+    static int cpu_is_amd(void) { return 0; }
+    static int cpu_has_tiles(void) { return 0; }
+    static int system_saves_tiles(void) { return 0; }
+    static int ask_for_tiles(void) { return 0; }
     #endif
     """
+    enum:
+        ENOSPC
     bint cpu_has(const char* isa)
+    bint cpu_is_amd()
+    bint cpu_has_tiles()
+    bint system_saves_tiles()
+    int ask_for_tiles()
 
 
-def supports(str isa):
-    """Return whether this CPU and its operating system can run the kernels of an instruction set.
+def refusal(str isa):
+    """Return why this CPU or its operating system cannot run the kernels of an instruction set, or None if they can.
 
-    False for a name that has no check here; "portable" and "wide" need none.
+    A name that has no check here is always refused; "portable", "wide" and "amxemulated" need no check.
     """
-    return cpu_has(isa.encode())
+    cdef int error
+    cdef bytes vectors = b"avx512bf16" if isa == "amx" else isa.encode()
+    if not cpu_has(vectors):
+        return f"this CPU, or its operating system, lacks {isa}"
+    if isa != "amx":
+        return None
+    if not cpu_has_tiles():
+        return "this CPU lacks amx: it has no tiles with bfloat16 and int8 products"
+    if not system_saves_tiles():
+        return "the operating system, or the monitor of this virtual machine, does not enable amx"
+    error = ask_for_tiles()
+    if error == ENOSPC:
+        return "Linux does not let this process use amx: the signal stack of a thread is smaller than 12 KB"
+    if error:
+        return f"Linux does not let this process use amx ({os.strerror(error)}); it needs Linux 5.16"
+    return None
+
+
+def made_by_amd():
+    """Return whether AMD made this CPU."""
+    return cpu_is_amd()

@@ -17,6 +17,7 @@ cdef extern from "dot.h" nogil:
         DOT
         DOT_STEPS
         DOT_MR
+    const char* DOT_INSTRUCTION
     vd d_zero()
     vcodes d_codes(const unsigned char* p)
     vweights d_weights(const signed char* p)
@@ -25,15 +26,17 @@ cdef extern from "dot.h" nogil:
     void d_store(unsigned char* p, vf x)
 
 
-cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
-                   Py_ssize_t codes_stride, RowRange* ranges) noexcept nogil:
+cdef inline void quantize_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
+                               unsigned char* operands, Py_ssize_t codes_stride, Py_ssize_t first,
+                               RowRange* ranges) noexcept nogil:
     # Convert M rows of x to codes. A row that holds NaN or infinity gets the step NaN, which makes all its results NaN.
     cdef Py_ssize_t whole = K // VL * VL, row, i
     cdef int tail = <int>(K % VL)
     cdef vf least, most, probe, value, low, inverse
     cdef float step
-    cdef unsigned char* codes = <unsigned char*>operands
+    cdef unsigned char* codes
     for row in range(M):
+        codes = operands + start_of_row(first + row, strip, codes_stride, 64)
         least = most = v_set1(x[0])
         probe = v_set1(0.0)
         i = 0
@@ -49,10 +52,19 @@ cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
         i = 0
         while i < K:
             value = v_mul(v_sub(v_load(x + i) if i < whole else v_loadn(x + i, tail), low), inverse)
-            d_store(codes + i, v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+            d_store(codes + place_in_row(i, strip, 64), v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
             i += VL
         x += x_stride
-        codes += codes_stride
+
+
+cdef void quantize(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                   Py_ssize_t codes_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    quantize_rows(1, x, x_stride, M, K, <unsigned char*>operands, codes_stride, first, ranges)
+
+
+cdef inline vf result_of(vf total, const RowRange* row, vf sums, vf scale, vf bias) noexcept nogil:
+    # Return y of the formula above for the integer sums `total` of one row.
+    return v_fma(v_fma(v_set1(row.step), total, v_mul(v_set1(row.low), sums)), scale, bias)
 
 
 cdef struct DotTile:
@@ -89,7 +101,7 @@ cdef inline void add_dots(const int mr, const int nv, const char* low, const cha
 
 cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
     cdef vd acc[DOT_MR * NV]
-    cdef vf y
+    cdef vf y, sums, scale, bias
     cdef const signed char* b = t.b
     cdef const char* a = <const char*>t.a
     cdef const char* high = a + 3 * t.a_stride
@@ -100,6 +112,8 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
     for i in range(mr):
         for j in range(nv):
             acc[i * NV + j] = d_zero()
+            if j * VL % LINE == 0:
+                fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
     for k in range(t.depth // DOT_STEPS):
         fetch_lines(ahead, ahead_step)
         ahead += ahead_step
@@ -114,12 +128,11 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
         a += DOT
         high += DOT
         b += nv * VL * DOT
-    for i in range(mr):
-        for j in range(nv):
+    for j in range(nv):
+        sums, scale, bias = v_load(t.sums + j * VL), v_load(t.scale + j * VL), v_load(t.bias + j * VL)
+        for i in range(mr):
             out = t.out + t.column[j] + i * t.out_stride
-            y = v_mul(v_set1(t.ranges[i].low), v_load(t.sums + j * VL))
-            y = v_fma(v_set1(t.ranges[i].step), d_float(acc[i * NV + j]), y)
-            y = v_fma(y, v_load(t.scale + j * VL), v_load(t.bias + j * VL))
+            y = result_of(d_float(acc[i * NV + j]), &t.ranges[i], sums, scale, bias)
             if t.residual != NULL:
                 y = v_add(y, v_load(t.residual + t.column[j] + i * t.out_stride))
             v_store(out, y)
@@ -180,22 +193,27 @@ cdef void linear_int8(const Linear* y, const void* a, Py_ssize_t codes_stride, c
             row = next_row
 
 
+cdef inline float sum_of_row(const signed char* w, Py_ssize_t K) noexcept nogil:
+    cdef long long total = 0
+    cdef Py_ssize_t k
+    for k in range(K):
+        total += w[k]
+    return <float>total
+
+
 cdef void pack_int8(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                     Py_ssize_t n) noexcept nogil:
     cdef const signed char* w = <const signed char*>weight
     cdef Py_ssize_t depth = (y.K + DOT - 1) // DOT, i, k, c, first, width
     cdef signed char* lane
-    cdef long long total
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
         lane = <signed char*>panels + first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4
-        total = 0
         for k in range(y.K):
             lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]
-            total += w[i * y.K + k]
-        sums[c] = total
+        sums[c] = sum_of_row(w + i * y.K, y.K)
 
 
 cdef signed char ONES[NV * VL * DOT]

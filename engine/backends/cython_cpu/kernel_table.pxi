@@ -47,12 +47,89 @@ cdef class Kernels:
         with nogil:
             self.table.activate(activation, &x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1])
 
+    def weigh(self, const float[:, :] q, const float[:, :] k, float[:, :] weights, float[::1] entropy, float scale,
+              float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
+              const float[:, :] bias=None, const unsigned char[:, :] mask=None):
+        """weights [T,S] and entropy [T], or None for either, of one head, from q [T,d] and k [S,d].
+
+        The options are those of `Product.attention`; scratch is that of float32's attention with e = d.
+        """
+        cdef Attention call
+        cdef Py_ssize_t stride = weights.strides[0] // 4 if weights is not None else 0
+        memset(&call, 0, sizeof(call))
+        call.q, call.q_stride, call.k, call.k_stride = &q[0, 0], q.strides[0] // 4, &k[0, 0], k.strides[0] // 4
+        call.v, call.v_stride = call.k, call.k_stride       # where prefetches go; nothing is read
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], q.shape[1], scale
+        call.low, call.high, call.softcap = low, high, softcap
+        if bias is not None:
+            call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
+        if mask is not None:
+            call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
+        cdef float* rows = &weights[0, 0] if weights is not None else NULL
+        cdef float* nats = &entropy[0] if entropy is not None else NULL
+        with nogil:
+            self.table.weigh(&call, rows, stride, nats, &scratch[0])
+
+    def cached_attention(self, const float[:, :, :] q, const size_t[::1] blocks, int shift, keys, values,
+                         float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch, const int[::1] rows=None,
+                         Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None):
+        """out [T,heads,e] from q [T,heads,d] and S keys of a cache, whose blocks are at these addresses.
+
+        keys and values: the offset of the first row in a block, and the stride, in floats. rows [S] or None. bias
+        [heads,T,S]. See CachedAttention in table.pxd.
+        """
+        cdef CachedAttention call
+        memset(&call, 0, sizeof(call))
+        call.q, call.q_stride, call.q_head = &q[0, 0, 0], q.strides[0] // 4, q.strides[1] // 4
+        call.out, call.out_stride, call.out_head = &out[0, 0, 0], out.strides[0] // 4, out.strides[1] // 4
+        call.T, call.heads, call.S, call.d, call.e = q.shape[0], q.shape[1], S, q.shape[2], out.shape[2]
+        call.low, call.high, call.scale, call.softcap = low, high, scale, softcap
+        call.blocks, call.shift = <const float* const*>&blocks[0], shift
+        call.rows = &rows[0] if rows is not None else NULL
+        call.k, call.k_stride = keys
+        call.v, call.v_stride = values
+        if bias is not None:
+            call.bias, call.bias_head = &bias[0, 0, 0], bias.strides[0] // 4
+            call.bias_t, call.bias_s = bias.strides[1] // 4, bias.strides[2] // 4
+        with nogil:
+            self.table.cached_attention(&call, &scratch[0])
+
+    def cached_attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
+        """Floats of scratch that cached attention needs."""
+        return self.table.cached_attention_scratch(d, e)
+
+    def choose(self, const float[:, :] logits, Py_ssize_t id, float[:, ::1] values, int[:, ::1] ids, float[:, :] sums=None):
+        """Update values and ids [M,k] with logits [M,n], whose first column has this id; sums [M,2] are maxima and sums."""
+        cdef Best best
+        best.values, best.ids, best.k = &values[0, 0], &ids[0, 0], <int>values.shape[1]
+        cdef float* maximum = &sums[0, 0] if sums is not None else NULL
+        cdef float* sum = &sums[0, 1] if sums is not None else NULL
+        cdef Py_ssize_t stride = sums.strides[0] // 4 if sums is not None else 0
+        with nogil:
+            self.table.choose(&best, &logits[0, 0], logits.strides[0] // 4, logits.shape[0], id, logits.shape[1], maximum,
+                              sum, stride)
+
+    def log_sum_exp(self, const float[:, ::1] maximum, const float[:, ::1] sum, float[::1] out):
+        """out [M] from the maxima and the sums [M,parts] of parts of rows."""
+        with nogil:
+            self.table.log_sum_exp(&maximum[0, 0], &sum[0, 0], maximum.shape[1], maximum.shape[0], maximum.shape[1], &out[0])
+
     def read(self, const float[::1] x, int threads=1):
         """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
         cdef Probe probe
         probe.read, probe.x = self.table.read, &x[0]
         probe.n = x.shape[0] // threads // (4 * self.table.VL) * 4 * self.table.VL
         return run_probe(&probe, threads)
+
+
+cdef inline void begin_work(const ProductRow* row) noexcept nogil:
+    if row.begin != NULL:
+        row.begin()
+
+
+cdef inline void end_work(const ProductRow* row) noexcept nogil:
+    if row.end != NULL:
+        row.end()
 
 
 cdef class Product:
@@ -83,6 +160,12 @@ cdef class Product:
         return self.row.depth_step
 
     @property
+    def needs_bound(self):
+        """Whether it adds int8 products in 16 bits, so that weights have to be within the bound of engine.groups: where
+        DOT is 8 (dot.h)."""
+        return self.precision == "int8" and self.row.depth_step == 8
+
+    @property
     def operand_bytes(self):
         """Bytes of one number in a row of operands."""
         return self.row.operand_bytes
@@ -92,30 +175,60 @@ cdef class Product:
         """Whether rows have to be converted to operands; otherwise float32 rows are operands."""
         return self.row.convert != NULL
 
-    def convert(self, const float[:, :] x, operands, float[:, ::1] ranges=None):
-        """operands [M, K'], K' at least K padded to VL, of the rows of x [M,K]; ranges [M,2] (low, step) of int8 codes."""
+    @property
+    def instruction(self):
+        """The instruction that multiplies."""
+        return self.row.instruction.decode()
+
+    @property
+    def strip(self):
+        """Rows of operands that lie together, line by line; 1 for rows one after another."""
+        return self.row.strip
+
+    @property
+    def block(self):
+        """Rows that go through the instructions between two attentions together."""
+        return self.row.block
+
+    @property
+    def bundle(self):
+        """About how many tokens one thread takes at a time."""
+        return self.row.bundle
+
+    def convert(self, const float[:, :] x, operands, float[:, ::1] ranges=None, Py_ssize_t first=0):
+        """Rows [first, first + M) of operands, of the rows of x [M,K]; ranges [M,2] (low, step) of int8 codes.
+
+        operands [R, K'], K' at least K padded to VL and to depth_step, R a multiple of strip.
+        """
         cdef unsigned char[:, ::1] target = operands.view("u1")
         cdef RowRange* r = <RowRange*>&ranges[0, 0] if ranges is not None else NULL
         with nogil:
             self.row.convert(&x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1], &target[0, 0],
-                             target.shape[1] // self.row.operand_bytes, r)
+                             target.shape[1] // self.row.operand_bytes, first, r)
 
     def multiply(self, PackedLinear map, operands, float[:, :] out, const float[:, :] residual=None,
                  const float[:, ::1] ranges=None, Py_ssize_t width=0, Py_ssize_t block=0):
-        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block: see Output in table.pxd."""
+        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block: see Output in table.pxd.
+
+        M is the number of rows of out or of operands, whichever has fewer: operands may end in the middle of a strip,
+        and out may have the rows of all blocks.
+        """
         cdef const unsigned char[:, :] a = operands.view("u1")
+        cdef Py_ssize_t M = min(a.shape[0], out.shape[0])
         cdef const float* extra = &residual[0, 0] if residual is not None else NULL
         cdef const RowRange* r = <const RowRange*>&ranges[0, 0] if ranges is not None else NULL
         cdef Output target
         target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
         with nogil:
-            self.row.multiply(&map.y, &a[0, 0], a.strides[0] // self.row.operand_bytes, r, a.shape[0], extra, &target, 0,
+            begin_work(self.row)
+            self.row.multiply(&map.y, &a[0, 0], a.strides[0] // self.row.operand_bytes, r, M, extra, &target, 0,
                               (map.y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
+            end_work(self.row)
 
     def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
                   float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
                   const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
-                  size_t captured=0):
+                  size_t captured=0, RelativeWeights relative=None, Py_ssize_t query=0):
         """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; the options as in table.pxd, bias and mask [T,S]."""
         cdef Attention call
         memset(&call, 0, sizeof(call))
@@ -129,12 +242,15 @@ cdef class Product:
         if mask is not None:
             call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
         call.score_mod, call.captured = <ScoreMod>score_mod, <const void*>captured
+        call.relative, call.query = &relative.relative if relative is not None else NULL, query
         with nogil:
+            begin_work(self.row)
             self.row.attention(&call, &scratch[0])
+            end_work(self.row)
 
-    def attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
-        """Floats of scratch that attention needs."""
-        return self.row.attention_scratch(d, e)
+    def attention_scratch(self, Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns=0):
+        """Floats of scratch that attention needs; columns: those of relative positions, see Relative in table.pxd."""
+        return self.row.attention_scratch(d, e, columns)
 
     @property
     def attends_in_float32(self):

@@ -3,27 +3,33 @@
 
 from cpython.pycapsule cimport PyCapsule_New
 from libc.float cimport FLT_MAX
-from libc.math cimport INFINITY, M_LOG2E, sqrtf
+from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, RELU, SILU, Attention, Embedding, EmbeddingTable, KernelTable, Linear,
-    Norm, Output, Product, Rotary, RowRange,
+    BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, PRECISIONS, RELU, SILU, Attention, Best, CachedAttention, Embedding,
+    EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
 include "simd.pxi"
 include "elementwise.pxi"
 include "depth.pxi"
 include "tile.pxi"
+include "operands.pxi"
 include "bfloat16.pxi"
 include "linear.pxi"
 include "attention.pxi"
+include "relative.pxi"
 include "scores.pxi"
 include "attention_bfloat16.pxi"
+include "weigh.pxi"
 include "norm.pxi"
 include "embed.pxi"
 include "softmax.pxi"
 include "rotary.pxi"
+include "cached_attention.pxi"
+include "best.pxi"
+include "choose.pxi"
 include "int8.pxi"
 include "roofline.pxi"
 
@@ -36,13 +42,27 @@ TABLE.layer_norm = layer_norm
 TABLE.rms_norm = rms_norm
 TABLE.softmax = softmax
 TABLE.rotate = rotate
+TABLE.weigh = weigh
+TABLE.cached_attention_scratch = cached_attention_scratch
+TABLE.cached_attention = cached_attention
+TABLE.choose = choose
+TABLE.log_sum_exp = log_sum_exp
 TABLE.embed = embed
 TABLE.activate = activate
 TABLE.gate = gate
 TABLE.read = read
 
-cdef Product* product = &TABLE.products[<int>FLOAT32]
+cdef Product* product
+cdef int storage
+for storage in range(PRECISIONS):
+    product = &TABLE.products[storage]
+    product.strip = 1
+    product.block = 64
+    product.bundle = 192
+
+product = &TABLE.products[<int>FLOAT32]
 product.name = b"float32"
+product.instruction = FLOAT_INSTRUCTION
 product.depth_step = 1
 product.operand_bytes = sizeof(float)
 product.pack = pack
@@ -53,6 +73,7 @@ product.rounds = fma_rounds
 
 product = &TABLE.products[<int>BFLOAT16]
 product.name = b"bfloat16" if HALVES == 1 else b"bfloat16_weights"
+product.instruction = PAIR_INSTRUCTION
 product.depth_step = 2
 product.operand_bytes = sizeof(operand)
 product.pack = pack_bfloat16
@@ -65,6 +86,7 @@ product.rounds = pair_rounds
 
 product = &TABLE.products[<int>INT8]
 product.name = b"int8"
+product.instruction = DOT_INSTRUCTION
 product.depth_step = DOT
 product.operand_bytes = 1
 product.pack = pack_int8

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from ...program import Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Program, Store, reads, writes
+from ...program import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Program, Store, reads, writes
 from ..execute import band
 from .native import Executor, Product, padded_stride
 from .panels import Packer, allocate
@@ -35,9 +35,8 @@ class Placed:
         return self.stride * max(1, self.heads)
 
 
-def lower(program: Program, product: Product, weights: Mapping[str, np.ndarray], threads: int) -> Executor:
-    """Pack the weights of a program and return it ready to run on `threads` threads."""
-    packer = Packer(product, weights)
+def lower(program: Program, product: Product, packer: Packer, threads: int) -> Executor:
+    """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads."""
     placed = place(program, packer)
     steps = fuse(program)
     in_pass, in_block = ([p for p in placed.values() if p.in_pass is kept] for kept in (True, False))
@@ -77,12 +76,13 @@ def kept_buffers(program: Program) -> set[str]:
     """Return the buffers that an Attend reads or writes, or that are written before an Attend and read after it."""
     kept: set[str] = set()
     written: dict[str, int] = {}
-    segment = 0
+    segment, inputs = 0, dict(program.inputs)
     for operation in program.operations:
+        own = [name for name in reads(operation) if name not in inputs]
         if isinstance(operation, Attend):
-            kept |= {*reads(operation), *writes(operation)}
+            kept |= {*own, *writes(operation)}
             segment += 1
-        kept |= {name for name in reads(operation) if written[name] != segment}
+        kept |= {name for name in own if written[name] != segment}
         written |= dict.fromkeys(writes(operation), segment)
     return kept
 
@@ -96,7 +96,7 @@ def fuse(program: Program) -> list[Step]:
     steps: list[Step] = [(operation, dict(shapes), False) for operation, shapes in program.steps()]
     if len(steps) > 1:
         (norm, shapes, _), (store, _, _) = steps[-2:]
-        if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x:
+        if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x and norm.residual is None:
             steps[-2:] = [(norm, shapes, True)]
     return steps
 
@@ -133,6 +133,12 @@ _OPERANDS = "operands"
 """A name for the operands of a product; no buffer of a program has this name."""
 
 
+def _taps(operation: Attend) -> np.ndarray:
+    """Return head, array of weights and array of entropy of each tap, -1 for no array: int32 [n, 3]."""
+    rows = [(tap.head, tap.weights, tap.entropy) for tap in operation.taps]
+    return np.array([[-1 if number is None else number for number in row] for row in rows], np.int32).reshape(-1, 3)
+
+
 class _Emitter:
     def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed]):
         self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
@@ -144,15 +150,17 @@ class _Emitter:
         meets = self._meetings.before
         match operation:
             case Embed():
-                tables = map(self._packer.table, (operation.word, operation.position, operation.token_type))
+                tables = map(self._packer.table, (operation.word, operation.position, operation.token_type),
+                             (operation.scale, 1.0, 1.0))
                 self._executor.embed(at[operation.out], operation.width, *tables,
                                      meets=meets({}, {operation.out: "rows"}))
             case Norm():
                 norm = self._packer.norm(operation.weight, operation.bias, operation.eps, shapes[operation.x].width)
                 self._executor.norm(
                     at[operation.x], at[operation.out], norm,
+                    residual=-1 if operation.residual is None else at[operation.residual],
                     rms=operation.kind == "rms", stored=stored,
-                    meets=meets({operation.x: "rows"}, {} if stored else {operation.out: "rows"}))
+                    meets=meets(dict.fromkeys(reads(operation), "rows"), {} if stored else {operation.out: "rows"}))
             case Linear():
                 self._linear(operation, shapes[operation.x], at)
             case Heads():
@@ -163,16 +171,34 @@ class _Emitter:
                     own = None if weight is None else self._packer.norm(weight, None, operation.eps, width)
                     self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
                                          meets=meets({name: "heads"}, {name: "heads"}))
+            case Attend(keys="cache" | "memory"):
+                self._attend_state(operation, shapes, at)
             case Attend():
                 q, operands = shapes[operation.q], (operation.q, operation.k, operation.v)
+                bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
                 self._executor.attend(
                     at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
-                    operation.scale, *band(operation),
+                    operation.scale, *band(operation), bias, self._packer.relative(operation, shapes), _taps(operation),
                     meets=meets(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
             case Store():
-                self._executor.store(at[operation.x], shapes[operation.x].width, meets=meets({operation.x: "rows"}, {}))
+                self._executor.store(at[operation.x], shapes[operation.x].width, operation.array,
+                                     meets=meets({operation.x: "rows"}, {}))
+
+    def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+        q, k = shapes[operation.q], shapes[operation.k]
+        cached = operation.keys == "cache"
+        operands = (operation.q, operation.k, operation.v) if cached else (operation.q,)
+        bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
+        assert operation.layer is not None
+        self._executor.attend_state(
+            at[operation.q], at[operation.k] if cached else -1, at[operation.v] if cached else -1, at[operation.out],
+            KEYS.index(operation.keys), operation.layer, k.heads or 1, q.width // (q.heads or 1), operation.scale,
+            *band(operation), bias,
+            meets=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
     def _linear(self, operation: Linear, x: Buffer, at: dict[str, int]) -> None:
+        if operation.scale != 1.0:
+            raise ValueError(f"{operation}: a product inside of a program does not scale its input")
         packed, source, first = self._packer.linear(operation, x), operation.x, writes(operation)[0]
         self._check_adjacent(operation)
         if self._product.converts:

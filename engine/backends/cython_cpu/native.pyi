@@ -7,7 +7,8 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-def supports(isa: str) -> bool: ...
+def refusal(isa: str) -> str | None: ...
+def made_by_amd() -> bool: ...
 def struct_sizes() -> dict[str, int]: ...
 
 def padded_stride(width: int) -> int: ...
@@ -21,6 +22,40 @@ class Kernels:
     def product(self, precision: str) -> Product: ...
     def layer_norm(self, weights: NormWeights, x: Array, out: Array) -> None: ...
     def activate(self, activation: int, x: Array) -> None: ...
+    def weigh(
+        self,
+        q: Array,
+        k: Array,
+        weights: Array | None,
+        entropy: Array | None,
+        scale: float,
+        scratch: Array,
+        low: int = ...,
+        high: int = ...,
+        softcap: float = 0.0,
+        bias: Array | None = None,
+        mask: Array | None = None,
+    ) -> None: ...
+    def cached_attention(
+        self,
+        q: Array,
+        blocks: Array,
+        shift: int,
+        keys: tuple[int, int],
+        values: tuple[int, int],
+        out: Array,
+        S: int,
+        scale: float,
+        scratch: Array,
+        rows: Array | None = None,
+        low: int = ...,
+        high: int = ...,
+        softcap: float = 0.0,
+        bias: Array | None = None,
+    ) -> None: ...
+    def cached_attention_scratch(self, d: int, e: int) -> int: ...
+    def choose(self, logits: Array, id: int, values: Array, ids: Array, sums: Array | None = None) -> None: ...
+    def log_sum_exp(self, maximum: Array, sum: Array, out: Array) -> None: ...
     def read(self, x: Array, threads: int = 1) -> float: ...
 
 class Product:
@@ -30,11 +65,16 @@ class Product:
     name: str
     exists: bool
     depth_step: int
+    needs_bound: bool
     operand_bytes: int
+    instruction: str
+    strip: int
+    block: int
+    bundle: int
     converts: bool
     attends_in_float32: bool
     def __init__(self, kernels: Kernels, precision: str) -> None: ...
-    def convert(self, x: Array, operands: Array, ranges: Array | None = None) -> None: ...
+    def convert(self, x: Array, operands: Array, ranges: Array | None = None, first: int = 0) -> None: ...
     def multiply(
         self,
         map: PackedLinear,
@@ -60,22 +100,31 @@ class Product:
         mask: Array | None = None,
         score_mod: int = 0,
         captured: int = 0,
+        relative: RelativeWeights | None = None,
+        query: int = 0,
     ) -> None: ...
-    def attention_scratch(self, d: int, e: int) -> int: ...
+    def attention_scratch(self, d: int, e: int, columns: int = 0) -> int: ...
     def rounds(self, n: int, threads: int = 1) -> float: ...
 
 class PackedLinear:
     product: Product
     def __init__(
-        self, product: Product, panels: Array, K: int, bias: Array, scale: Array | None = None, activation: int = 0
+        self, product: Product, panels: Array, K: int, bias: Array, scale: Array | None = None, activation: int = 0,
+        sums: Array | None = None,
     ) -> None: ...
     def fill(self, w: Array, column: int = 0) -> None: ...
+    @property
+    def arrays(self) -> tuple[Array, Array | None, Array | None]: ...
 
 class TableWeights:
-    def __init__(self, rows: Array, storage: int, scale: Array | None) -> None: ...
+    def __init__(self, rows: Array, storage: int, scale: Array | None, factor: float = 1.0) -> None: ...
 
 class NormWeights:
     def __init__(self, weight: Array, bias: Array, eps: float) -> None: ...
+
+class RelativeWeights:
+    columns: int
+    def __init__(self, keys: Array | None, queries: Array | None, row: Array, rows: int) -> None: ...
 
 class Executor:
     threads: int
@@ -100,7 +149,9 @@ class Executor:
         *,
         meets: bool,
     ) -> None: ...
-    def norm(self, x: int, out: int, weights: NormWeights, *, rms: bool, stored: bool, meets: bool) -> None: ...
+    def norm(
+        self, x: int, out: int, weights: NormWeights, *, residual: int, rms: bool, stored: bool, meets: bool
+    ) -> None: ...
     def convert(self, x: int, map: PackedLinear, *, meets: bool) -> None: ...
     def multiply(self, x: int, out: int, map: PackedLinear, *, residual: int, gated: bool, meets: bool) -> None: ...
     def heads(
@@ -115,9 +166,39 @@ class Executor:
         meets: bool,
     ) -> None: ...
     def attend(
-        self, q: int, k: int, v: int, out: int, d: int, scale: float, low: int, high: int, *, meets: bool
+        self,
+        q: int,
+        k: int,
+        v: int,
+        out: int,
+        d: int,
+        scale: float,
+        low: int,
+        high: int,
+        bias: Array | None,
+        relative: RelativeWeights | None,
+        taps: Array,
+        *,
+        meets: bool,
     ) -> None: ...
-    def store(self, x: int, width: int, *, meets: bool) -> None: ...
+    def attend_state(
+        self,
+        q: int,
+        k: int,
+        v: int,
+        out: int,
+        source: int,
+        layer: int,
+        key_heads: int,
+        d: int,
+        scale: float,
+        low: int,
+        high: int,
+        bias: Array | None,
+        *,
+        meets: bool,
+    ) -> None: ...
+    def store(self, x: int, width: int, array: int, *, meets: bool) -> None: ...
     def start(self) -> None: ...
     def workspace_bytes(self, tokens: int) -> int: ...
     def forward(
@@ -129,10 +210,13 @@ class Executor:
         embeds: Array | None,
         position_ids: Array,
         type_ids: Array,
-        out: Array,
+        arrays: list[Array],
+        pairs: Array | None = None,
         deadline: float = 0.0,
+        state: tuple[Array, Array, Array] | None = None,
     ) -> None: ...
 
+def apply_maps(x: Array, maps: list[tuple[PackedLinear, int, int, Array, int, int]], threads: int = 1) -> None: ...
 def layer_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
 def rms_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
 def softmax(kernels: Kernels, x: Array, out: Array, threads: int = 1) -> None: ...
@@ -151,6 +235,16 @@ def linear(
     residual: Array | None,
     out: Array,
     panels: Array,
+    threads: int = 1,
+) -> None: ...
+def best_logits(
+    map: PackedLinear,
+    operands: Array,
+    V: int,
+    values: Array,
+    ids: Array,
+    log_sum_exp: Array | None = None,
+    ranges: Array | None = None,
     threads: int = 1,
 ) -> None: ...
 def attention(

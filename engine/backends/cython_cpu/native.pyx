@@ -2,12 +2,16 @@
 """The native half of the CPU backend, on any CPU: the interpreter of programs, single operations, CPU features."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    FLOAT32, IDENTITY, INT8, Attention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Rotary, RowRange, ScoreMod,
+    DISTANCES, FLOAT32, IDENTITY, INT8, Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm,
+    Output, Relative, Rotary, RowRange, ScoreMod,
 )
 from engine.backends.cython_cpu.table cimport Product as ProductRow
+
+import os
 
 import numpy as np
 
@@ -48,7 +52,11 @@ include "sizes.pxi"
 include "weights.pxi"
 include "kernel_table.pxi"
 include "program.pxi"
+include "state.pxi"
 include "schedule.pxi"
 include "executor.pxi"
+include "maps.pxi"
 include "operations.pxi"
+include "best.pxi"
+include "vocabulary.pxi"
 include "attention_operation.pxi"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..functional import AttentionCall
-from ..score_mods import compiled
+from ..score_mods import check_results, compiled
 from . import native
 from .native import Kernels, NormWeights
 from .panels import ACTIVATIONS
@@ -36,6 +36,8 @@ class NativeOps:
         native.attention(self._kernels, _unit_rows(q), _unit_rows(k), _unit_rows(call.v), out, call.scale, call.softcap,
                          call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
                          code.captured if code else 0, self._threads)
+        if code and code.failed:
+            check_results(call, out)
         return out
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,

@@ -195,8 +195,8 @@ cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     cdef ArrayProduct* p = <ArrayProduct*>arg
     cdef Py_ssize_t panels = count_panels(p), panel = panels * rank // size, last_panel = panels * (rank + 1) // size
     cdef Py_ssize_t first = p.M * rank // size, M = p.M * (rank + 1) // size - first
-    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK, i
-    if p.M <= COLUMN_TOKENS:
+    cdef Py_ssize_t block = p.table.products[<int>FLOAT32].block, blocks = (M + block - 1) // block, i
+    if p.M <= block:
         for i in range(panel, last_panel):
             pack_panels(p, i, i + 1)
             multiply_rows(p, 0, p.M, i, i + 1)
@@ -220,5 +220,5 @@ def linear(Kernels kernels, const float[:, :] x, const float[:, ::1] weight, con
     p.x, p.x_stride, p.M = &x[0, 0], x.strides[0] // 4, x.shape[0]
     p.residual = &residual[0, 0] if residual is not None else NULL
     p.out.data, p.out.stride, p.out.width = &out[0, 0], p.y.N, p.y.N
-    run_team(team_of(threads, count_panels(&p) if p.M <= COLUMN_TOKENS else p.M, p.y.N * p.y.K * (1 + p.M // FMAS)),
-             product_work, &p)
+    cdef Py_ssize_t units = count_panels(&p) if p.M <= kernels.table.products[<int>FLOAT32].block else p.M
+    run_team(team_of(threads, units, p.y.N * p.y.K * (1 + p.M // FMAS)), product_work, &p)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections.abc import Mapping
 
 import numpy as np
 
 from ...architectures import program_of
+from ...architectures.taps import Taps, pairs_before, tapped
 from ...batch import Batch
 from ...config import ModelConfig, RunConfig
-from ...errors import EngineError, InputError
+from ...errors import InputError
+from .. import refuse_decoder
+from ..turns import Turn
 from .lowering import lower
-from .native import Kernels
+from .native import Executor, Kernels
+from .panels import Packer
 from .schedule import make_schedule
 
 
@@ -25,49 +26,56 @@ class CythonPlan:
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
+        refuse_decoder(config)
         self._run = run
         self._width = config.hidden_size
-        product = kernels.product(run.precision)
-        self._executor = lower(program_of(config), product, weights, run.threads)
-        self._turn = threading.RLock()
-        self._running = False
-        _PLANS.add(self)
+        self._product = kernels.product(run.precision)
+        self._program = program_of(config)
+        self._packer = Packer(self._product, weights, run.max_tokens)
+        self._executor = lower(self._program, self._product, self._packer, run.threads)
+        self._packer.release()
+        self._tapped: tuple[Taps, Executor] | None = None
+        self._turn = Turn()
 
     def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
 
         deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
         """
-        out = np.empty((batch.tokens, self._width), np.float32)
+        return self._compute(batch, None, deadline)[0]
+
+    def tap(self, batch: Batch, taps: Taps, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the token vectors, then the arrays of `taps`; raises as `forward` does.
+
+        The plan keeps the instructions and the workspace of the last taps; the packed weights are the same.
+        """
+        return self._compute(batch, taps, deadline)
+
+    def _compute(self, batch: Batch, taps: Taps | None, deadline: float) -> list[np.ndarray]:
+        """Return the arrays that the program writes, or the program with `taps`."""
+        arrays = [np.empty((batch.tokens, self._width), np.float32)]
+        if taps is not None:
+            arrays += taps.arrays(batch.cu_seqlens, self._width)
         if batch.tokens == 0:
-            return out
+            return arrays
         longest = int(np.diff(batch.cu_seqlens).max())
         if longest > self._run.max_tokens:
             raise InputError(f"a sequence of {longest} tokens exceeds max_tokens={self._run.max_tokens}, which bounds "
                              f"the workspace; load the model with a larger max_tokens")
-        schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens)
-        with self._turn:
-            # A thread that has the turn already comes back here only from a signal handler.
-            if self._running:
-                raise EngineError("the engine was called from a signal handler that interrupted a call of the same "
-                                  "engine; let the handler set a flag, and call the engine afterwards")
-            self._running = True
-            try:
-                self._executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
-                                       batch.inputs_embeds, batch.position_ids, batch.token_type_ids, out, deadline)
-            finally:
-                self._running = False
-        return out
+        schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
+        pairs = None
+        if taps is not None:
+            members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
+            pairs = pairs_before(batch.cu_seqlens)[members]
+        with self._turn.take():
+            executor = self._executor if taps is None else self._tapped_executor(taps)
+            executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
+                             batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, pairs, deadline)
+        return arrays
 
-
-_PLANS: weakref.WeakSet[CythonPlan] = weakref.WeakSet()
-
-
-def _free_turns() -> None:
-    """Free all turns in a forked child: the thread that held one does not exist there."""
-    for plan in _PLANS:
-        plan._turn, plan._running = threading.RLock(), False
-
-
-os.register_at_fork(after_in_child=_free_turns)
-
+    def _tapped_executor(self, taps: Taps) -> Executor:
+        if self._tapped is None or self._tapped[0] != taps:
+            self._tapped = None     # frees the workspace of the other taps first
+            self._tapped = taps, lower(tapped(self._program, taps), self._product, self._packer,
+                                        self._run.threads)
+        return self._tapped[1]

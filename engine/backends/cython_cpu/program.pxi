@@ -5,10 +5,8 @@
 # each ATTEND ends a segment of instructions that work row by row. schedule.pxi divides the work between threads.
 
 cdef enum:
-    BLOCK = 64                  # rows that go through a segment together; their hidden rows stay in the L2 cache
     PIECES = 4                  # pieces of an ATTEND for each thread of a team
     CALL_QUERIES = 1024         # queries of one call of attention; a multiple of attention's query group
-    COLUMN_TOKENS = BLOCK       # a team splits columns for up to this many tokens, in the first thread's block of rows
 
 cdef enum Kind:
     EMBED
@@ -26,6 +24,12 @@ cdef struct Buffer:
     Py_ssize_t stride           # floats from one row to the next
     Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
 
+cdef struct Tap:
+    # A head whose attention weights, or the entropy of them, go to the caller's array of this number; -1 for neither.
+    int head
+    int weights
+    int entropy
+
 cdef struct Instruction:
     int kind
     bint meets                  # by columns, whether threads meet before it
@@ -36,22 +40,37 @@ cdef struct Instruction:
     Py_ssize_t width            # EMBED, STORE: columns
     Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
     bint rms
-    bint stored                 # NORM: out is the caller's array
+    bint stored                 # NORM: out is the caller's array 0
+    int array                   # STORE: the number of the caller's array
     Linear linear               # CONVERT, MULTIPLY
     bint gated                  # each panel holds columns of the gate, then the same columns of the other part
     int activation              # of the gate
     Rotary rotary               # HEADS: the angles of position 0; cos is NULL for no rotation
+    int source                  # ATTEND: a KeySource (state.pxi)
+    Py_ssize_t layer            # FROM_CACHE, FROM_MEMORY: the number of the layer's keys and values
+    Py_ssize_t key_heads        # FROM_MEMORY: those of the source, which have the stride of q
     int k                       # ATTEND: q is x
     int v
     Py_ssize_t d
     float scale
     Py_ssize_t low              # query t sees the keys t + low <= s < t + high of its sequence
     Py_ssize_t high
+    const float* bias           # head h adds bias[h * bias_stride + t - s] to the score of query t and key s; NULL: none
+    Py_ssize_t bias_stride
+    const Tap* taps
+    Py_ssize_t tap_count
+    Relative relative           # of the first head; `row` is NULL for none
+    Py_ssize_t relative_head    # floats from one head to the next
 
 cdef struct Sequence:
     Py_ssize_t source           # its first token in the batch
+    Py_ssize_t pairs            # the place of its first attention weight in a flat array of all sequences' [T,T]
     Py_ssize_t T
     Py_ssize_t row              # its first row in its group
+    Py_ssize_t past             # FROM_CACHE: tokens of earlier passes
+    const int* rows             # FROM_CACHE: the row of the cache of each token, [past + T]
+    const float* memory         # FROM_MEMORY: [layers][keys, values][heads][S][stride]
+    Py_ssize_t S                # tokens of the source
 
 cdef struct Group:
     Sequence* sequences
@@ -61,11 +80,11 @@ cdef struct Group:
 
 cdef struct Private:
     # Memory of one thread; the first thread's rows serve a whole team that splits columns.
-    float* rows                 # rows of the buffers of a block, [BLOCK] each
+    float* rows                 # rows of the buffers of a block, [block] each, the product's block
     float* scratch              # attention's
-    float* panel                # [BLOCK][NR], for a gated product
-    void* operands              # [BLOCK][operands_stride]
-    RowRange* ranges            # [BLOCK]
+    float* panel                # [block][NR], for a gated product
+    void* operands              # [block][operands_stride]
+    RowRange* ranges            # [block]
     Py_ssize_t begun            # atomic: how many of this thread's blocks of rows have been begun
 
 cdef struct Machine:
@@ -98,7 +117,7 @@ cdef struct Job:
     const int* ids
     const int* position_ids
     const int* type_ids
-    float* out                  # [N][width]
+    float** arrays              # the caller's; the first is the result, [N][width]
     Group* groups
     Py_ssize_t count
     Private* privates
@@ -110,6 +129,7 @@ cdef struct Job:
     int stop                    # atomic: whether the pass is to be abandoned
     double looked               # when the caller's thread last looked for a reason to stop, in seconds
     double deadline             # 0: none
+    const float* const* cache   # blocks, each [layers][keys, values][heads][CACHE_ROWS][stride]
     void* executor              # the Executor, which keeps the exception of a signal handler
 
 cdef extern from *:
@@ -143,7 +163,9 @@ cdef inline bint stopped(Job* job, const Private* own) noexcept nogil:
         now = monotonic_seconds()
         if now - job.looked >= 0.05:
             job.looked = now
+            end_work(job.machine.product)       # Python's code may use tiles of its own
             look_for_a_reason_to_stop(job)
+            begin_work(job.machine.product)
     return is_set(&job.stop)
 
 
@@ -157,7 +179,7 @@ cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssiz
     cdef const Buffer* b = &m.buffers[buffer]
     if b.in_pass:
         return at.group.rows + b.offset * at.group.N + row * b.stride
-    return at.block.rows + b.offset * BLOCK + (row - at.origin) * b.stride
+    return at.block.rows + b.offset * m.product.block + (row - at.origin) * b.stride
 
 
 # Instructions that work row by row, on rows [first, last) of a group.
@@ -191,6 +213,14 @@ cdef inline void norm_into(const KernelTable* kernels, const Instruction* op, co
         kernels.layer_norm(&op.norm, x, x_stride, out, out_stride, M)
 
 
+cdef void add_rows(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride, Py_ssize_t M,
+                   Py_ssize_t D) noexcept nogil:
+    cdef Py_ssize_t row, i
+    for row in range(M):
+        for i in range(D):
+            out[row * out_stride + i] += x[row * x_stride + i]
+
+
 cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     cdef const Machine* m = job.machine
     cdef const Sequence* sequence
@@ -198,12 +228,15 @@ cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, Py_s
     if not op.stored:
         norm_into(m.kernels, op, row_at(m, at, op.x, first), stride, row_at(m, at, op.out, first),
                   m.buffers[op.out].stride, last - first)
+        if op.residual >= 0:
+            add_rows(row_at(m, at, op.residual, first), m.buffers[op.residual].stride, row_at(m, at, op.out, first),
+                     m.buffers[op.out].stride, last - first, op.norm.D)
         return
     for s in range(at.group.count):
         sequence = &at.group.sequences[s]
         if rows_of(sequence, first, last, &begin, &end):
             norm_into(m.kernels, op, row_at(m, at, op.x, begin), stride,
-                      job.out + (sequence.source + begin - sequence.row) * op.norm.D, op.norm.D, end - begin)
+                      job.arrays[0] + (sequence.source + begin - sequence.row) * op.norm.D, op.norm.D, end - begin)
 
 
 cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
@@ -213,15 +246,14 @@ cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_
         sequence = &at.group.sequences[s]
         if rows_of(sequence, first, last, &begin, &end):
             for row in range(begin, end):
-                memcpy(job.out + (sequence.source + row - sequence.row) * op.width, row_at(job.machine, at, op.x, row),
+                memcpy(job.arrays[op.array] + (sequence.source + row - sequence.row) * op.width, row_at(job.machine, at, op.x, row),
                        op.width * sizeof(float))
 
 
 cdef void convert_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     cdef Py_ssize_t row = first - at.origin
     m.product.convert(row_at(m, at, op.x, first), m.buffers[op.x].stride, last - first, op.linear.K,
-                      <char*>at.block.operands + row * m.operands_stride * m.product.operand_bytes, m.operands_stride,
-                      at.block.ranges + row)
+                      at.block.operands, m.operands_stride, row, at.block.ranges + row)
 
 
 # Instructions that can also be split by panels, by heads or by pieces.
@@ -299,8 +331,22 @@ cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t T, Py_ssize_t
     return min(T, op.high - op.low + NR - 1)
 
 
-cdef void attend(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
-                 Py_ssize_t pieces) noexcept nogil:
+cdef void tap(const Job* job, const Instruction* op, const Attention* call, const Sequence* sequence, Py_ssize_t h,
+              Py_ssize_t first, float* scratch) noexcept nogil:
+    # Write what the caller asked for of head h: the attention weights of the call's queries, of which the first is query
+    # `first` of its sequence, and their entropy.
+    cdef const Tap* asked
+    cdef Py_ssize_t i
+    for i in range(op.tap_count):
+        asked = &op.taps[i]
+        if asked.head == h:
+            job.machine.kernels.weigh(
+                call, job.arrays[asked.weights] + sequence.pairs + first * sequence.T if asked.weights >= 0 else NULL,
+                sequence.T, job.arrays[asked.entropy] + sequence.source + first if asked.entropy >= 0 else NULL, scratch)
+
+
+cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
+                      Py_ssize_t pieces) noexcept nogil:
     # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs.
     cdef const Machine* m = job.machine
     cdef Py_ssize_t NR = m.kernels.NR, total = 0, cost = 0, each, s, h, blocks, begin, end, first, last, low, high
@@ -311,9 +357,12 @@ cdef void attend(Job* job, const Instruction* op, const Group* g, const Private*
     cdef Py_ssize_t shared = q.heads // k.heads
     cdef const Sequence* sequence
     cdef Attention call
+    cdef Relative relative = op.relative
     memset(&call, 0, sizeof(call))
+    call.relative = &relative if relative.row != NULL else NULL
     call.q_stride, call.k_stride, call.v_stride, call.out_stride = q.stride, k.stride, v.stride, out.stride
     call.d, call.e, call.scale = op.d, v.stride, op.scale
+    call.bias_t, call.bias_s = 1, -1
     for s in range(g.count):
         sequence = &g.sequences[s]
         total += q.heads * ((sequence.T + NR - 1) // NR) * keys_seen(op, sequence.T, NR)
@@ -328,13 +377,21 @@ cdef void attend(Job* job, const Instruction* op, const Group* g, const Private*
             call.S = sequence.T
             call.k = g.rows + k.offset * g.N + (h // shared * g.N + sequence.row) * k.stride
             call.v = g.rows + v.offset * g.N + (h // shared * g.N + sequence.row) * v.stride
+            if relative.keys != NULL:
+                relative.keys = op.relative.keys + h // shared * op.relative_head
+            if relative.queries != NULL:
+                relative.queries = op.relative.queries + h * op.relative_head
             first, last = begin * NR, min(end * NR, sequence.T)
             while first < last:
                 if sequence.T > CALL_QUERIES and stopped(job, own):     # shorter sequences take less than a block of rows
                     return
                 call.T = min(last - first, <Py_ssize_t>CALL_QUERIES)
-                call.low, call.high = first + op.low, first + op.high
+                call.query, call.low, call.high = first, first + op.low, first + op.high
+                if op.bias != NULL:
+                    call.bias = op.bias + h * op.bias_stride + first
                 call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + first) * q.stride
                 call.out = g.rows + out.offset * g.N + (sequence.row + first) * out.stride + h * v.stride
                 m.product.attention(&call, own.scratch)
+                if op.tap_count:
+                    tap(job, op, &call, sequence, h, first, own.scratch)
                 first += call.T

@@ -5,7 +5,7 @@
 #   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
 #                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a
 #                shared machine are seldom equally fast.
-#   by columns   Few tokens. All threads form one team and split the panels of every product, so that one core alone
+#   by columns   Few tokens, at most a block of rows. All threads form one team and split the panels of every product, so that one core alone
 #                reads each weight. Instructions state where the team has to meet.
 #
 # No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
@@ -30,11 +30,11 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
         store_rows(job, op, at, first, last)
 
 
-cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t rank, Py_ssize_t i, Py_ssize_t* first,
-                          Py_ssize_t* last) noexcept nogil:
-    # Find the rows [first, last) of the i-th block of a thread's share; return False when there is no i-th block.
+cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py_ssize_t rank, Py_ssize_t i,
+                          Py_ssize_t* first, Py_ssize_t* last) noexcept nogil:
+    # Find the rows [first, last) of the i-th block, of at most `block` rows, of a thread's share; return False when there is no i-th block.
     cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
-    cdef Py_ssize_t blocks = (M + BLOCK - 1) // BLOCK
+    cdef Py_ssize_t blocks = (M + block - 1) // block
     if i >= blocks:
         return False
     first[0], last[0] = start + M * i // blocks, start + M * (i + 1) // blocks
@@ -51,7 +51,7 @@ cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, 
     at.group, at.block = g, own
     for turn in range(team.size):
         rank = (team.rank + turn) % team.size
-        while block_of(g, team, rank, take_next(&privates[rank].begun), &first, &last):
+        while block_of(g, team, job.machine.product.block, rank, take_next(&privates[rank].begun), &first, &last):
             if stopped(job, own):
                 continue
             at.origin = first
@@ -104,9 +104,7 @@ cdef void run_by_columns(Job* job, const Group* g, const Private* own, const Tea
             run(job, op, &at, own, first, last, 0, 1)
 
 
-cdef void work(void* arg, int rank, int size) noexcept nogil:
-    # Run one thread's part of a forward pass.
-    cdef Job* job = <Job*>arg
+cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
     cdef Team team
     cdef Group group
     cdef Py_ssize_t i
@@ -123,8 +121,16 @@ cdef void work(void* arg, int rank, int size) noexcept nogil:
     for i in range(job.count):
         group = job.groups[i]
         group.rows = job.tokens
-        if group.N <= COLUMN_TOKENS:
+        if group.N <= job.machine.product.block:
             run_by_columns(job, &group, &job.privates[rank], &team)
         else:
             run_by_rows(job, &group, &job.privates[rank], &team)
         meet(&team)
+
+
+cdef void work(void* arg, int rank, int size) noexcept nogil:
+    # Run one thread's part of a forward pass.
+    cdef Job* job = <Job*>arg
+    begin_work(job.machine.product)
+    run_groups(job, rank, size)
+    end_work(job.machine.product)

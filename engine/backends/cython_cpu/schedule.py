@@ -11,12 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BUNDLE = 192
-"""Approximate number of tokens in a bundle.
-
-A bundle has enough rows to use a weight often while it is in cache, and few enough to stay in cache themselves.
-"""
-
 MIN_BUNDLE = 48
 """Minimum number of tokens for each thread when it runs bundles.
 
@@ -40,14 +34,18 @@ class Schedule:
     """int64 [g, 2]: number of sequences and number of tokens of each group."""
 
 
-def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int) -> Schedule:
-    """Group the sequences of a batch (int32 [B+1], at least one token), each with at most `max_tokens` tokens."""
+def make_schedule(cu_seqlens: np.ndarray, threads: int, max_tokens: int, bundle: int) -> Schedule:
+    """Group the sequences of a batch (int32 [B+1], at least one token), each with at most `max_tokens` tokens.
+
+    bundle: the approximate number of tokens in a bundle, which the kernels state. A bundle has enough rows to use a
+    weight often while it is in cache, and few enough to stay in cache themselves.
+    """
     lengths = np.diff(cu_seqlens)
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order[: np.count_nonzero(lengths)]].tolist()
-    bundles = _deal(sizes, threads)
+    bundles = _deal(sizes, threads, bundle)
     split = _worth_splitting(bundles, threads) and threads * bundles[0].tokens <= max_tokens
-    groups = bundles if split else _fill(sizes, BUNDLE if threads == 1 else max_tokens)
+    groups = bundles if split else _fill(sizes, bundle if threads == 1 else max_tokens)
     members = order[np.concatenate([group.members for group in groups])]
     rows = np.concatenate([np.cumsum([0, *(sizes[i] for i in group.members[:-1])]) for group in groups])
     return Schedule(
@@ -66,12 +64,12 @@ class _Group:
         return self.tokens < other.tokens
 
 
-def _deal(sizes: list[int], threads: int) -> list[_Group]:
+def _deal(sizes: list[int], threads: int, bundle: int) -> list[_Group]:
     """Distribute sizes, in descending order, over bundles of similar size.
 
     Each size goes to the smallest bundle so far. The number of bundles is a multiple of `threads`.
     """
-    count = threads * -(-sum(sizes) // (threads * BUNDLE))
+    count = threads * -(-sum(sizes) // (threads * bundle))
     bundles = [_Group(0, []) for _ in range(count)]
     for i, size in enumerate(sizes):
         lightest = bundles[0]

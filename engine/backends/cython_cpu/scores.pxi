@@ -1,5 +1,5 @@
-# Change a block of scores P^T [keys][W] between the two GEMMs of attention: apply soft-capping, the bias and the user's
-# score function, and set the scores that the mask or the band hides to -inf.
+# Change a block of scores P^T [keys][W] between the two GEMMs of attention: add the terms of relative positions, apply
+# soft-capping, the bias and the user's score function, and set the scores that the mask or the band hides to -inf.
 
 cdef inline vf v_tanh(vf x) noexcept nogil:
     # Return (e^y - 1) / (e^y + 1) with x's sign, y = 2|x|. With e^y = 2^n 2^r the numerator is 2^n (2^r - 1) + (2^n -
@@ -22,7 +22,10 @@ cdef void load_bias(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
     cdef const float* bias = call.bias + t * call.bias_t + key * call.bias_s
     cdef float lanes[VL]
     cdef Py_ssize_t i, r
-    if call.bias_s == 1:
+    if call.bias_t == 1:        # a bias by distance: those of successive queries lie side by side
+        for r in range(keys):
+            tile[r] = v_load(bias + r * call.bias_s) if n == VL else v_loadn(bias + r * call.bias_s, <int>n)
+    elif call.bias_s == 1:
         if n == VL and keys == VL:
             for i in range(VL):
                 tile[i] = v_load(bias + i * call.bias_t)
@@ -59,14 +62,15 @@ cdef void load_mask(const Attention* call, Py_ssize_t t, Py_ssize_t n, Py_ssize_
             tile[r] = v_load_mask(lanes, <int>n)
 
 
-cdef inline void revise(const Attention* call, const Block* b, const Keys* keys, float* p, const bint change,
-                        const bint hide, bint edge) noexcept nogil:
-    # change: compute scores = c tanh(scores / c) + bias. hide: set scores that the mask hides to -inf, and update the
+cdef inline void revise(const Attention* call, const Terms* terms, const Block* b, const Keys* keys, float* p,
+                        const bint change, const bint hide, bint edge) noexcept nogil:
+    # change: compute scores = c tanh((scores + terms) / c) + bias. hide: set scores that the mask hides to -inf, and update the
     # maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside the band
     # are hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
     cdef Py_ssize_t count = keys.last - keys.first, row = 0, rows, lanes, r, j
     cdef vf cap = v_set1(call.softcap), inverse = v_set1(1 / call.softcap if call.softcap != 0 else 0)
     cdef vf hidden = v_set1(-INFINITY), gain = v_set1(<float>M_LOG2E if changes_scores(call) else 1), x, maximum, query
+    cdef vf distant[VL]
     cdef vf bias[VL]
     cdef vf visible[VL]
     cdef float key
@@ -74,6 +78,8 @@ cdef inline void revise(const Attention* call, const Block* b, const Keys* keys,
         rows = min(count - row, <Py_ssize_t>VL)
         for j in range(b.nv):
             lanes = min(b.n - j * VL, <Py_ssize_t>VL)
+            if change and call.relative != NULL:
+                load_terms(call, terms, b.t + j * VL, lanes, keys.first + row, rows, distant)
             if change and call.bias != NULL:
                 load_bias(call, b.t + j * VL, lanes, keys.first + row, rows, bias)
             if hide and call.mask != NULL:
@@ -83,6 +89,8 @@ cdef inline void revise(const Attention* call, const Block* b, const Keys* keys,
             for r in range(rows):
                 x = v_load(p + ((row + r) * b.nv + j) * VL)
                 if change:
+                    if call.relative != NULL:
+                        x = v_add(x, distant[r])
                     if call.softcap != 0:
                         x = v_mul(cap, v_tanh(v_mul(x, inverse)))
                     if call.bias != NULL:
@@ -102,17 +110,18 @@ cdef inline void revise(const Attention* call, const Block* b, const Keys* keys,
         row += VL
 
 
-cdef void revise_scores(const Attention* call, const Block* b, const Keys* keys, float* p, bint edge) noexcept nogil:
-    cdef bint change = call.softcap != 0 or call.bias != NULL
+cdef void revise_scores(const Attention* call, const Terms* terms, const Block* b, const Keys* keys, float* p,
+                        bint edge) noexcept nogil:
+    cdef bint change = call.softcap != 0 or call.bias != NULL or call.relative != NULL
     if change and call.score_mod == NULL:
-        revise(call, b, keys, p, True, True, edge)
+        revise(call, terms, b, keys, p, True, True, edge)
         return
     if change:
-        revise(call, b, keys, p, True, False, edge)
+        revise(call, terms, b, keys, p, True, False, edge)
     if call.score_mod != NULL:
         call.score_mod(p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first, keys.last - keys.first,
                        call.captured)
-    revise(call, b, keys, p, False, True, edge)
+    revise(call, terms, b, keys, p, False, True, edge)
 
 
 cdef bint all_finite(const float* v, Py_ssize_t v_stride, Py_ssize_t rows, Py_ssize_t e) noexcept nogil:

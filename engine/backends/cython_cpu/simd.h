@@ -32,7 +32,9 @@
 #if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
 #include <immintrin.h>
 
-#if defined(__AVX512BF16__)
+#if defined(__AMX_TILE__)
+#define ISA_NAME "amx"
+#elif defined(__AVX512BF16__)
 #define ISA_NAME "avx512bf16"
 #elif defined(__AVX512VNNI__)
 #define ISA_NAME "avx512vnni"
@@ -132,7 +134,11 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 
 #else
 #if defined(ENGINE_EMULATE_WIDE)
+#ifdef ENGINE_EMULATE_TILES
+#define ISA_NAME "amxemulated"
+#else
 #define ISA_NAME "wide"
+#endif
 enum { VL = 16, NV = 4, MR = 6, KC = 1024 };
 #define PAIRS PAIRS_16
 #define ALTERNATE ALTERNATE_16
@@ -194,14 +200,16 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
 
 /* Return sum + a b in the register of `sum`. It is assembly because gcc, when the steps are unrolled, compiles
  * intrinsics to code that moves sums between registers and spills some of them. */
-INLINE vf v_add_product(vf sum, vf a, vf b) {
 #if defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+#define FLOAT_INSTRUCTION "vfmadd231ps"
+INLINE vf v_add_product(vf sum, vf a, vf b) {
+    __asm__(FLOAT_INSTRUCTION " %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
-#else
-    return v_fma(a, b, sum);
-#endif
 }
+#else
+#define FLOAT_INSTRUCTION "portable code"
+INLINE vf v_add_product(vf sum, vf a, vf b) { return v_fma(a, b, sum); }
+#endif
 
 enum { NR = NV * VL };
 enum { LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */

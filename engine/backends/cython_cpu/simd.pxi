@@ -10,6 +10,7 @@ cdef extern from "simd.h" nogil:
         LINE
         AHEAD
     const char* ISA_NAME
+    const char* FLOAT_INSTRUCTION
     vf v_set1(float x)
     vf v_load(const float* p)
     vf v_loadn(const float* p, int n)

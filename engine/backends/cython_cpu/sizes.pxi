@@ -1,7 +1,7 @@
 # Report the sizes of the structs to modules that fill a kernel table without including table.pxd.
 
 from engine.backends.cython_cpu.table cimport (
-    Attention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Rotary,
+    Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Relative, Rotary,
 )
 
 
@@ -10,7 +10,10 @@ def struct_sizes():
     return {
         "Linear": sizeof(Linear),
         "Output": sizeof(Output),
+        "Relative": sizeof(Relative),
         "Attention": sizeof(Attention),
+        "CachedAttention": sizeof(CachedAttention),
+        "Best": sizeof(Best),
         "Rotary": sizeof(Rotary),
         "EmbeddingTable": sizeof(EmbeddingTable),
         "Embedding": sizeof(Embedding),

@@ -14,7 +14,7 @@ cdef enum Activation:
 cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the Product that packed the panels determines their layout
     const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
-                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT
+                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own layout
     const float* bias           # [N]
     const float* scale          # [N], quantization scales of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
     const float* sums           # [N], the sum of the integers of each column of int8 weights; NULL otherwise
@@ -40,9 +40,24 @@ cdef struct Output:
 ctypedef void (*ScoreMod)(float* scores, Py_ssize_t stride, Py_ssize_t b, Py_ssize_t h, Py_ssize_t query, Py_ssize_t n,
                           Py_ssize_t key, Py_ssize_t keys, const void* captured) noexcept nogil
 
+cdef enum:
+    DISTANCES = 511             # the most distances between the queries and the keys that attention works on together
+
+cdef struct Relative:
+    # Terms of the scores that depend on the distance t - s of a query and a key, whose row of a table is r(t - s):
+    # scores[t,s] = q[t] k[s]^T * scale + q[t] K[r]^T + k[s] Q[r]^T, where K and Q include the scale.
+    const float* keys           # K^T in panels [rows/NR][d][NR], the last row first, zeros at the end; NULL: no such term
+    const float* queries        # Q^T in panels, the first row first; NULL: no such term
+    const int* row              # the row of distance x at row[limit + x], -limit <= x <= limit; it never falls
+    Py_ssize_t limit            # a larger distance has the row of this one
+    Py_ssize_t near             # distances up to this one, on both sides, have one row after the other
+    Py_ssize_t rows
+    Py_ssize_t columns          # of panels that hold the rows of any DISTANCES successive distances
+
 cdef struct Attention:
     # out[T,e] = softmax(scores) v[S,e], one head of one sequence;
-    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale) + bias), for keys that band and mask let the query see
+    # scores[T,S] = score_mod(softcap(q[T,d] k[S,d]^T * scale + relative) + bias), for keys that band and mask let the
+    # query see
     const float* q
     const float* k
     const float* v
@@ -68,8 +83,49 @@ cdef struct Attention:
     Py_ssize_t b                # arguments of score_mod: the sequence, the head, and the index of the query at q
     Py_ssize_t h
     Py_ssize_t query
+    const Relative* relative    # NULL: none; it needs `query`, too
     float scale
     float softcap               # c tanh(s / c); 0: none
+
+cdef struct CachedAttention:
+    # out = softmax(scores) v for T * heads queries that read one key head of one cache: T successive rows, or the rows of
+    # several beams, times the query heads that share the key head. Options and letters are those of Attention, and the
+    # bits of a query's result equal the bits that float32's attention gives it.
+    const float* q              # query (t, h) at q + t*q_stride + h*q_head, d floats
+    float* out                  # query (t, h) at out + t*out_stride + h*out_head, e floats
+    Py_ssize_t q_stride
+    Py_ssize_t q_head
+    Py_ssize_t out_stride
+    Py_ssize_t out_head
+    Py_ssize_t T
+    Py_ssize_t heads
+    Py_ssize_t S
+    Py_ssize_t d
+    Py_ssize_t e
+    Py_ssize_t low              # the band: row t sees keys t + low <= s < t + high. A key that no row sees is not read,
+    Py_ssize_t high             # nor is its number in `rows`
+    # Row r of the cache is row r % 2^shift of block r // 2^shift. Its key, d floats, begins k + (r % 2^shift)*k_stride
+    # floats after the start of the block, and its value, e floats, lies there with v and v_stride in place of k and k_stride.
+    const float* const* blocks
+    const int* rows             # [S], the row of each key; NULL: key s lies in row s
+    int shift
+    Py_ssize_t k
+    Py_ssize_t v
+    Py_ssize_t k_stride
+    Py_ssize_t v_stride
+    const float* bias           # element (h, t, s) at bias[h*bias_head + t*bias_t + s*bias_s]; NULL: none
+    Py_ssize_t bias_head
+    Py_ssize_t bias_t
+    Py_ssize_t bias_s
+    float scale
+    float softcap
+
+cdef struct Best:
+    # The k largest of the logits of each row that have been chosen from, the largest first; among equals the one with
+    # the lowest id comes first. NaN is never chosen. Where fewer than k were found, values are -inf and ids -1.
+    float* values               # [M][k]
+    int* ids                    # [M][k]
+    int k
 
 cdef struct Rotary:
     # Pairs of the first `width` columns of a row are turned: (x, y) -> (x cos - y sin, x sin + y cos). A pair is
@@ -90,6 +146,7 @@ cdef struct EmbeddingTable:
     const void* rows            # [rows][D] as `storage` says
     const float* scale          # [rows], for INT8
     int storage
+    float factor                # of every number of the table
 
 cdef struct Embedding:
     # row i: word[ids[i]] + position[position_ids[i]] + type[type_ids[i]]; a NULL table adds nothing
@@ -110,20 +167,31 @@ cdef struct Norm:
 cdef struct Product:
     # The functions and sizes of one precision. A function that these kernels lack is NULL.
     const char* name            # the precision, or the kind of product where a precision has several kinds
+    const char* instruction     # the instruction that multiplies, for people
     int depth_step              # K of a panel is padded to a multiple of it
     int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads
+    int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
+                                # a line being 64 bytes; 1 for rows one after another
+    int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
+    int bundle                  # about how many tokens one thread takes at a time; see schedule.py
+    # Make this thread ready for `multiply` and `attention`, and release what that takes. NULL where nothing is needed.
+    # No other code may use the same registers in between.
+    void (*begin)() noexcept nogil
+    void (*end)() noexcept nogil
     # Pack w[n,K], in the precision's own type, into columns [column, column + n) of the panels, and store the sums of
     # these columns. The caller zeroes panels and sums before. column and n are multiples of VL, except for the last n.
     void (*pack)(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w, Py_ssize_t n) noexcept nogil
-    # Convert M rows of x to operands, padded to VL. It is NULL if `multiply` reads float32 rows.
+    # Convert M rows of x to rows [first, first + M) of operands, padded to VL, or to depth_step if that is more. It is
+    # NULL if `multiply` reads float32 rows. ranges [M] are those of int8 codes.
     void (*convert)(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
-                    Py_ssize_t operands_stride, RowRange* ranges) noexcept nogil
+                    Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil
     # Compute panels [panel, last) of y for M rows of operands. ranges [M] belong to rows of int8 codes. A residual that
     # is not NULL has the geometry of an out without blocks.
     void (*multiply)(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil
     # Compute attention for models in this precision; attention_scratch returns the number of floats of its scratch.
-    Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
+    # columns: those of Relative, or 0.
+    Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
     # Roofline: run n rounds of independent products, and return their number of operations.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
@@ -148,6 +216,20 @@ cdef struct KernelTable:
     # Rotate M rows; out may be x.
     void (*rotate)(const Rotary* rotary, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                    Py_ssize_t M) noexcept nogil
+    # Compute the attention weights of one head of one sequence, weights[T,S] = softmax(scores) in rows `stride` floats
+    # apart, and their entropy[T] = -sum of w ln w; either may be NULL. v and out of the call are not used. The scratch
+    # is that of float32's attention.
+    void (*weigh)(const Attention* call, float* weights, Py_ssize_t stride, float* entropy, float* scratch) noexcept nogil
+    # Compute attention for few queries over the rows of a cache.
+    Py_ssize_t (*cached_attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
+    void (*cached_attention)(const CachedAttention* call, float* scratch) noexcept nogil
+    # Update the best with M rows of n logits, whose first column has this id. Store the maximum of each row, and the sum
+    # of e^(x - maximum), `stride` floats apart; both may be NULL.
+    void (*choose)(const Best* best, const float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id,
+                   Py_ssize_t n, float* maximum, float* sum, Py_ssize_t stride) noexcept nogil
+    # Compute ln(sum of e^x) of M rows from the maxima and the sums of `parts` parts of each row: out[M].
+    void (*log_sum_exp)(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
+                        float* out) noexcept nogil
     void (*embed)(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                   Py_ssize_t out_stride) noexcept nogil
     # x[M,N] = activation(x[M,N]), in place.

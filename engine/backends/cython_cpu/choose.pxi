@@ -1,0 +1,45 @@
+# The epilogue of the vocabulary product: choose the best of a few columns of logits, and sum up their powers. No row of
+# all logits is kept.
+#
+# Which logits are chosen does not depend on the order of columns. The maximum and the sum of each part of a row are kept
+# apart until log_sum_exp adds them up in a fixed order, so the bits do not depend on threads.
+
+cdef void choose(const Best* best, const float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id, Py_ssize_t n,
+                 float* maximum, float* sum, Py_ssize_t stride) noexcept nogil:
+    # A row whose logits are all -inf has the most negative finite number as its maximum, and the sum 0.
+    cdef Py_ssize_t row, i
+    cdef const float* x = logits
+    cdef float highest
+    cdef vf total, all_lanes
+    cdef float* values
+    cdef int* ids
+    for row in range(M):
+        highest = largest(x, n, -FLT_MAX)
+        if maximum != NULL:
+            all_lanes, total, i = v_set1(highest), v_set1(0.0), 0
+            while i < n:
+                total = v_add(total, power(v_load(x + i) if n - i >= VL else row_tail(x + i, <int>(n - i)), all_lanes))
+                i += VL
+            maximum[row * stride], sum[row * stride] = highest, v_sum(total)
+        values, ids = best.values + row * best.k, best.ids + row * best.k
+        if is_better(highest, <int>id, values[best.k - 1], ids[best.k - 1]):    # usually none of them is
+            for i in range(n):
+                insert_best(values, ids, best.k, x[i], <int>(id + i))
+        x += logits_stride
+
+
+cdef void log_sum_exp(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
+                      float* out) noexcept nogil:
+    cdef Py_ssize_t row, i
+    cdef int n
+    cdef float highest
+    cdef vf total
+    for row in range(M):
+        highest, total, i = largest(maximum, parts, -FLT_MAX), v_set1(0.0), 0
+        while i < parts:
+            n = <int>min(parts - i, <Py_ssize_t>VL)
+            total = v_fma(power(row_tail(maximum + i, n), v_set1(highest)), v_loadn(sum + i, n), total)
+            i += VL
+        out[row] = highest + logf(v_sum(total))
+        maximum += stride
+        sum += stride

@@ -1,0 +1,3 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+include "kernels.pxi"
+include "tile_kernels.pxi"

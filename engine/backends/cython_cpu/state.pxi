@@ -1,0 +1,144 @@
+# Attention over the keys and values that a decoder keeps from pass to pass: a cache of the tokens of earlier passes, and
+# memories of sources. program.pxi describes where they lie.
+#
+# The bits of a row do not depend on how many rows come with it: the kernels for many and for few queries give the same.
+# Attention is in float32 for every precision.
+
+cdef enum KeySource:
+    FROM_PASS                   # keys and values are rows of buffers that the pass computes
+    FROM_CACHE                  # as FROM_PASS, after the rows of the sequence's earlier passes, in blocks of a cache
+    FROM_MEMORY                 # keys and values of the source, from the memory of the sequence
+
+cdef enum:
+    CACHE_SHIFT = 6             # binary logarithm of CACHE_ROWS
+    CACHE_ROWS = 64             # rows of a block of a cache
+    FEW_ROWS = 24               # up to this many queries of a key head go to the kernel for few queries
+    ONE_BLOCK = 40              # CachedAttention.shift for keys that lie in one block
+
+
+cdef inline float* cache_row(const Job* job, const Instruction* op, int values, Py_ssize_t heads, Py_ssize_t h,
+                             Py_ssize_t stride, int row) noexcept nogil:
+    return (<float*>job.cache[row >> CACHE_SHIFT]
+            + (((2 * op.layer + values) * heads + h) * CACHE_ROWS + row % CACHE_ROWS) * stride)
+
+
+cdef void keep_rows(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t h) noexcept nogil:
+    # Copy the keys and values of a sequence's new tokens, of one key head, to the cache.
+    cdef const Buffer* k = &job.machine.buffers[op.k]
+    cdef const Buffer* v = &job.machine.buffers[op.v]
+    cdef const float* key = g.rows + k.offset * g.N + (h * g.N + sequence.row) * k.stride
+    cdef const float* value = g.rows + v.offset * g.N + (h * g.N + sequence.row) * v.stride
+    cdef Py_ssize_t t
+    cdef int row
+    for t in range(sequence.T):
+        row = sequence.rows[sequence.past + t]
+        memcpy(cache_row(job, op, 0, k.heads, h, k.stride, row), key + t * k.stride, k.stride * sizeof(float))
+        memcpy(cache_row(job, op, 1, k.heads, h, v.stride, row), value + t * v.stride, v.stride * sizeof(float))
+
+
+cdef void attend_many(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                      Py_ssize_t head, float* scratch) noexcept nogil:
+    # Compute attention of a query head for T rows of the group, from the sequence's first on, which has no past.
+    cdef const Machine* m = job.machine
+    cdef const Buffer* q = &m.buffers[op.x]
+    cdef const Buffer* out = &m.buffers[op.out]
+    cdef Py_ssize_t h = head // (q.heads // op.key_heads), e = q.stride
+    cdef Attention call
+    memset(&call, 0, sizeof(call))
+    call.q = g.rows + q.offset * g.N + (head * g.N + sequence.row) * e
+    call.out = g.rows + out.offset * g.N + sequence.row * out.stride + head * e
+    call.q_stride, call.k_stride, call.v_stride, call.out_stride = e, e, e, out.stride
+    call.T, call.S, call.d, call.e, call.scale = T, keys_of(op, sequence, T), op.d, e, op.scale
+    call.low, call.high, call.bias_t, call.bias_s = op.low, op.high, 1, -1
+    if op.source == FROM_CACHE:
+        call.k = g.rows + m.buffers[op.k].offset * g.N + (h * g.N + sequence.row) * e
+        call.v = g.rows + m.buffers[op.v].offset * g.N + (h * g.N + sequence.row) * e
+    else:
+        call.k = sequence.memory + (2 * op.layer * op.key_heads + h) * call.S * e
+        call.v = call.k + op.key_heads * call.S * e
+    if op.bias != NULL:
+        call.bias = op.bias + head * op.bias_stride
+    m.kernels.products[<int>FLOAT32].attention(&call, scratch)
+
+
+cdef void attend_few(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                     Py_ssize_t h, float* scratch) noexcept nogil:
+    # Compute attention of the query heads that share key head h, for T rows of the group from the sequence's first on.
+    cdef const Machine* m = job.machine
+    cdef const Buffer* q = &m.buffers[op.x]
+    cdef const Buffer* out = &m.buffers[op.out]
+    cdef Py_ssize_t heads = op.key_heads, shared = q.heads // heads, e = q.stride, S = keys_of(op, sequence, T)
+    cdef Py_ssize_t past = sequence.past if op.source == FROM_CACHE else 0
+    cdef CachedAttention few
+    memset(&few, 0, sizeof(few))
+    few.q = g.rows + q.offset * g.N + (h * shared * g.N + sequence.row) * e
+    few.out = g.rows + out.offset * g.N + sequence.row * out.stride + h * shared * e
+    few.q_stride, few.q_head, few.heads, few.out_stride, few.out_head = e, g.N * e, shared, out.stride, e
+    few.T, few.S, few.d, few.e, few.scale = T, S, op.d, e, op.scale
+    few.low, few.high, few.k_stride, few.v_stride = op.low + past, op.high + past, e, e
+    if op.source == FROM_CACHE:
+        few.blocks, few.rows, few.shift = job.cache, sequence.rows, CACHE_SHIFT
+        few.k = (2 * op.layer * heads + h) * CACHE_ROWS * e
+        few.v = few.k + heads * CACHE_ROWS * e
+    else:
+        few.blocks, few.shift = &sequence.memory, ONE_BLOCK
+        few.k = (2 * op.layer * heads + h) * S * e
+        few.v = few.k + heads * S * e
+    if op.bias != NULL:
+        few.bias, few.bias_head, few.bias_t, few.bias_s = op.bias + h * shared * op.bias_stride + past, op.bias_stride, 1, -1
+    m.kernels.cached_attention(&few, scratch)
+
+
+cdef inline Py_ssize_t run_of(const Instruction* op, const Group* g, Py_ssize_t s, Py_ssize_t* T) noexcept nogil:
+    # Return how many sequences, from the s-th on, are computed together, and how many rows they have: of a cache one, of
+    # a memory all neighbours that read it.
+    cdef Py_ssize_t next = s + 1
+    T[0] = g.sequences[s].T
+    while op.source == FROM_MEMORY and next < g.count and g.sequences[next].memory == g.sequences[s].memory:
+        T[0] += g.sequences[next].T
+        next += 1
+    return next - s
+
+
+cdef inline Py_ssize_t keys_of(const Instruction* op, const Sequence* sequence, Py_ssize_t T) noexcept nogil:
+    return sequence.S if op.source == FROM_MEMORY else sequence.past + T
+
+
+cdef void attend_state(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
+                       Py_ssize_t pieces) noexcept nogil:
+    # Compute one piece of all (run of sequences, head), where a head is one of the queries if there are many rows, and one
+    # of the keys otherwise. The pieces have about equal costs.
+    cdef const Sequence* sequence
+    cdef Py_ssize_t heads = job.machine.buffers[op.x].heads, shared = heads // op.key_heads
+    cdef Py_ssize_t total = 0, cost = 0, s = 0, h, T = 0, count, step
+    cdef bint many
+    while s < g.count:
+        count = run_of(op, g, s, &T)
+        total += heads * T * keys_of(op, &g.sequences[s], T)
+        s += count
+    s = 0
+    while s < g.count:
+        sequence = &g.sequences[s]
+        count = run_of(op, g, s, &T)
+        many = T * shared > FEW_ROWS and (op.source == FROM_MEMORY or sequence.past == 0)
+        step = 1 if many else shared
+        h = 0
+        while h < heads:
+            if total * piece // pieces <= cost < total * (piece + 1) // pieces and not stopped(job, own):
+                if op.source == FROM_CACHE and h % shared == 0:
+                    keep_rows(job, op, g, sequence, h // shared)
+                if many:
+                    attend_many(job, op, g, sequence, T, h, own.scratch)
+                else:
+                    attend_few(job, op, g, sequence, T, h // shared, own.scratch)
+            cost += step * T * keys_of(op, sequence, T)
+            h += step
+        s += count
+
+
+cdef void attend(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
+                 Py_ssize_t pieces) noexcept nogil:
+    if op.source == FROM_PASS:
+        attend_pass(job, op, g, own, piece, pieces)
+    else:
+        attend_state(job, op, g, own, piece, pieces)
