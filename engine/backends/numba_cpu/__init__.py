@@ -4,8 +4,8 @@
     compiling.py  annotations to C functions    pointers.py structs.py  C pointers and structs inside Numba functions
     cache.py      machine code on disk          vector.py emit.py       simd.h: for Numba functions, and as LLVM IR
     tile.py       generator of register tiles   dot.py pairs.py         dot.h and bfloat16.h, as LLVM IR
-    linear.py bfloat16.py int8.py attention.py scores.py norm.py embed.py softmax.py rotary.py elementwise.py
-    roofline.py   the kernels; the .pxi file of the same name explains each
+    linear.py bfloat16.py int8.py attention.py relative.py scores.py weigh.py norm.py embed.py softmax.py rotary.py
+    cached_attention.py choose.py elementwise.py roofline.py   the kernels; the .pxi file of the same name explains each
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import numpy as np
 from ...config import ModelConfig, RunConfig
 from ...errors import UnsupportedError
 from ...installation import explain_missing_kernels, install_command
+from ...layout import Layout
 from ...precision import COMPUTED
-from .. import Plan
+from .. import DecoderPlan, Plan
 from ..functional import Ops
 
 
@@ -50,15 +51,28 @@ class NumbaBackend:
 
         return f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}"
 
+    def layout(self, precision: str) -> Layout | None:
+        """Return the layout of the panels of these kernels."""
+        from ..cython_cpu.panels import layout_of
+        from . import table
+
+        return layout_of(table.load(precision).product(precision))
+
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Compile the kernels, or load them from the cache, and pack the weights for them."""
         from ..cython_cpu.plan import CythonPlan
         from . import table
 
-        if run.precision not in COMPUTED:
-            raise UnsupportedError(f"the numba backend computes in {', '.join(COMPUTED)}; precision "
-                                   f"{run.precision!r} is not there")
+        _check_precision(run)
         return CythonPlan(table.load(run.precision), config, weights, run)
+
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+        """Compile the kernels, or load them from the cache, and pack the weights of a decoder for them."""
+        from ..cython_cpu.decoder import CythonDecoder
+        from . import table
+
+        _check_precision(run)
+        return CythonDecoder(table.load(run.precision, decoding=True), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
         """Return the single operations, which run on these kernels."""
@@ -66,6 +80,12 @@ class NumbaBackend:
         from . import table
 
         return NativeOps(table.load(), threads)
+
+
+def _check_precision(run: RunConfig) -> None:
+    if run.precision not in COMPUTED:
+        raise UnsupportedError(f"the numba backend computes in {', '.join(COMPUTED)}; precision "
+                               f"{run.precision!r} is not there")
 
 
 BACKEND = NumbaBackend()

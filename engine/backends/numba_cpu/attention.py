@@ -7,8 +7,9 @@ import numpy as np
 from .compiling import helper, inline, spliced
 from .elementwise import v_exp2
 from .pointers import as_bytes, null
-from .scores import LOG2_E, all_finite, changes_scores, load_transposed, revise_scores
-from .structs import Attention, Block, Floats, Keys, Scratch, Size
+from .relative import load_transposed, multiply_terms, terms_stride
+from .scores import LOG2_E, all_finite, changes_scores, revise_scores
+from .structs import Attention, Block, Floats, Keys, Scratch, Size, Terms, Vector
 from .target import LINE, MR, NR, VL
 from .tile import context_tile, scores_tile
 from .vector import (
@@ -29,6 +30,8 @@ from .vector import (
 
 KEYS = 256
 QUERIES = 256
+MORE = 3 * VL * VL + VL
+"""Floats of scratch for tiles that the compiled kernels keep on the stack."""
 
 
 @inline
@@ -37,9 +40,10 @@ def padded(e: Size) -> Size:
     return (e + VL - 1) // VL * VL
 
 
-def attention_scratch(d: Size, e: Size) -> Size:
+def attention_scratch(d: Size, e: Size, columns: Size) -> Size:
     """Return the number of floats of scratch that attention needs."""
-    return QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + 2 * VL * VL + VL
+    plain = QUERIES * (d + (e + VL - 1) // VL * VL + 2) + NR * (2 * KEYS + 2) + MORE
+    return plain + (QUERIES + KEYS) * terms_stride(columns)
 
 
 @inline
@@ -50,8 +54,9 @@ def cut(call: Attention, scratch: Floats) -> Scratch:
     correction = tail + NR * KEYS
     bias = correction + 2 * NR
     visible = bias + VL * VL
-    lanes = as_bytes(visible + VL * VL)
-    return Scratch(p, tail, correction, correction + NR, bias, visible, lanes, lanes + VL)
+    distant = visible + VL * VL
+    lanes = as_bytes(distant + VL * VL)
+    return Scratch(p, tail, correction, correction + NR, bias, visible, distant, bias + MORE, lanes, lanes + VL)
 
 
 @inline
@@ -79,8 +84,9 @@ def attention(call: Attention, scratch: Floats) -> None:
             if call.e % VL:
                 copy_tail(call, keys)
             s.finite[0] = np.uint8(2)
+            terms = multiply_terms(call, s, t, n, keys)
             for i in range(count):
-                attend_keys(call, s, cut_block(call, t, i, scratch), keys)
+                attend_keys(call, s, terms, cut_block(call, t, i, scratch), keys)
         for i in range(count):
             store_context(call, cut_block(call, t, i, scratch))
 
@@ -94,21 +100,31 @@ def seen_keys(call: Attention, b: Block, keys: Keys) -> Keys:
                 keys.tail + skipped * (padded(call.e) - call.e // NR * NR))
 
 
+@inline
+def compute_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys) -> bool:
+    """Compute the scores P^T, with -inf for hidden keys, and update the maximum.
+
+    Returns whether the scores are plain: none of them was changed or hidden.
+    """
+    edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
+    plain = not (edge or bool(call.mask) or changes_scores(call))
+    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
+    if not plain:
+        revise_scores(call, s, terms, b, keys, edge)
+    return plain
+
+
 @spliced
-def attend_keys(call: Attention, s: Scratch, b: Block, block: Keys) -> None:
+def attend_keys(call: Attention, s: Scratch, terms: Terms, b: Block, block: Keys) -> None:
     """Update a query block's sums with the part of a key block that it sees."""
     keys = seen_keys(call, b, block)
     if keys.first >= keys.last:
         return
     count = keys.last - keys.first
     fresh = keys.first == max(0, b.t + call.low)
-    edge = keys.first < b.t + b.n - 1 + call.low or keys.last > b.t + call.high
-    plain = not (edge or bool(call.mask) or changes_scores(call))
     for j in range(b.nv):
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
-    score_keys(call, b, keys, s.p, b.maximum if plain else s.unused, b.t % QUERIES == 0)
-    if not plain:
-        revise_scores(call, s, b, keys, edge)
+    plain = compute_scores(call, s, terms, b, keys)
     for j in range(b.nv):
         place = j * VL
         if plain:
@@ -174,6 +190,12 @@ def fetch_rows(x: Floats, stride: Size, width: Size, row: Size, last: Size) -> N
 
 
 @inline
+def correct(before: Vector, maximum: Vector) -> Vector:
+    """Return 2^(before - maximum), and exactly 1 if they are equal."""
+    return v_select(v_equal(before, maximum), v_set1(1.0), v_exp2(v_sub(before, maximum)))
+
+
+@inline
 def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floats, correction: Floats,
                  plain: bool) -> None:
     """Compute P^T = 2^(P^T - maximum) and its sum, for VL queries.
@@ -182,7 +204,7 @@ def exponentiate(p: Floats, stride: Size, keys: Size, maximum: Floats, sum: Floa
     hidden key, whose score is -inf, gets the weight 0, because the smallest result of v_exp2 is 2^-126.
     """
     highest = v_load(maximum)
-    factor = v_exp2(v_sub(v_load(correction), highest))
+    factor = correct(v_load(correction), highest)
     v_store(correction, factor)
     total = v_mul(v_load(sum), factor)
     for _ in range(keys):

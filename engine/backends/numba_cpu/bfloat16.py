@@ -33,10 +33,11 @@ def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
     return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
 
 
-def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size,
+def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size, first: Size,
                 ranges: Floats) -> None:
     """Round M rows of x to bfloat16, and pad them to VL with zeros."""
     whole = K // VL * VL
+    operands += first * operands_stride
     for _ in range(M):
         for i in range(0, whole, VL):
             store_operands(operands + i, v_load(x + i))

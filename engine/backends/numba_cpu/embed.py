@@ -29,7 +29,7 @@ def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: S
     """Add a table's row to out, or overwrite out with it if `first` is True."""
     for i in range(0, D, VL):
         n = min(D - i, VL)
-        x = entries(storage, table, row, row * D + i, n)
+        x = v_mul(v_set1(table.factor), entries(storage, table, row, row * D + i, n))
         v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
 
 

@@ -40,6 +40,11 @@ def load(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     return b.load(pointer, typ=VF, align=4)
 
 
+def load_some(b: ir.IRBuilder, pointer: ir.Value, n: ir.Value) -> ir.Value:
+    """Load n floats; other lanes are zero."""
+    return call(b, f"llvm.masked.load.v{VL}f32.p0", VF, pointer, I32(4), first_lanes(b, n), VF(None))
+
+
 def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """Return x y + z."""
     return call(b, f"llvm.fma.v{VL}f32", VF, x, y, z) if FUSED else b.fadd(b.fmul(x, y), z)

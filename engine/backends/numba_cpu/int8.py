@@ -51,8 +51,10 @@ def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
     return v_select(v_less(v_iota(), v_set1(K - i)), v_loadn(x + i, K - i), rest)
 
 
-def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, ranges: Floats) -> None:
+def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, first: Size,
+             ranges: Floats) -> None:
     """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN."""
+    codes += first * codes_stride
     for row in range(M):
         least = v_set1(x[0])
         most, probe = least, v_set1(0.0)

@@ -1,4 +1,7 @@
-"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`."""
+"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`.
+
+They point to numbers, to other pointers, or to a struct.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import alloca_once
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, models, register_model
 
@@ -24,7 +28,7 @@ class Struct(types.Type):
 
 
 class Pointer(types.Type):
-    """A pointer to a Numba number type or to a `Struct`."""
+    """A pointer to a Numba number type, to a `Pointer` or to a `Struct`."""
 
     def __init__(self, to: types.Type):
         self.to = to
@@ -84,6 +88,7 @@ class _SetItem(AbstractTemplate):
 
 
 @lower_builtin(operator.setitem, Pointer, types.intp, types.Number)
+@lower_builtin(operator.setitem, Pointer, types.intp, Pointer)
 def _set_item(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
     pointer, index, value = args
     store(builder, element(context, builder, sig.args[0], pointer, index), value)
@@ -120,6 +125,19 @@ def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value
 def null(typing: Any) -> Any:
     """Return a null pointer to floats."""
     return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)
+
+
+def on_stack(kind: types.Type, n: int) -> Any:
+    """Return an intrinsic that allocates n numbers, or n pointers, on the stack."""
+
+    @intrinsic
+    def allocate(typing: Any) -> Any:
+        def build(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+            return builder.bitcast(alloca_once(builder, context.get_data_type(kind), n), POINTER)
+
+        return Pointer(kind)(), build
+
+    return allocate
 
 
 def _cast(kind: types.Type) -> Any:

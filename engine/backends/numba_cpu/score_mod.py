@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendUnavailable, InputError, UnsupportedError
+from ...errors import BackendUnavailable, InputError, UnsupportedError, shown
 from ...installation import install_command
 
 SCORED = 5
@@ -40,9 +41,16 @@ class ScoreModCode:
     address: int
     """Address of a C function `ScoreMod` (see ../cython_cpu/table.pxd), which any number of threads may call."""
     captured: int
-    """The value of its argument `captured`; 0 when the function has no run-time arguments."""
+    """The value of its argument `captured`."""
+    words: np.ndarray
+    """The int64 words at this address; see score_walk.py."""
     kept: tuple
-    """The objects that own the memory at these addresses."""
+    """The other objects that own the memory at these addresses."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the function has failed for any score: a subscript outside its array, or an exception."""
+        return bool(self.words[0])
 
 
 def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
@@ -64,8 +72,8 @@ def compile_score_mod(score_mod: Callable[..., float]) -> ScoreModCode:
     function, arguments = split(score_mod)
     arrays = [run_time_array(name, value) for name, value in arguments.items()]
     walk = compiled(function, tuple((array.dtype, array.ndim) for array in arrays))
-    words = np.array([word for array in arrays for word in (array.ctypes.data, *array.shape)], np.int64)
-    return ScoreModCode(walk.address, words.ctypes.data if arrays else 0, (walk, words, arrays))
+    words = np.array([0] + [word for array in arrays for word in (array.ctypes.data, *array.shape)], np.int64)
+    return ScoreModCode(walk.address, words.ctypes.data, words, (walk, arrays))
 
 
 def split(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]]:
@@ -78,7 +86,7 @@ def split(score_mod: Callable[..., float]) -> tuple[FunctionType, dict[str, Any]
         function, given = function.func, function.keywords
     function = getattr(function, "py_func", function)  # numba.njit stores the plain function as py_func
     if not isinstance(function, FunctionType):
-        raise InputError(f"score_mod: expected a plain function or a functools.partial of one, got {score_mod!r}")
+        raise InputError(f"score_mod: expected a plain function or a functools.partial of one, got {shown(score_mod)}")
 
     parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
     further = {p.name: given.get(p.name, p.default) for p in parameters[SCORED:]}
@@ -114,7 +122,9 @@ class Request:
     """A reference that keeps the objects alive which `surroundings` identifies by their id."""
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+# A fork waits until no other thread compiles, because the child would find Numba's own lock taken.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def compiled(function: FunctionType, arguments: tuple[tuple[np.dtype, int], ...]) -> Any:

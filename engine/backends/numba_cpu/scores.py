@@ -10,7 +10,8 @@ from numba import types
 
 from .compiling import helper, inline
 from .elementwise import pair
-from .structs import Attention, Block, Bytes, Floats, Keys, Scratch, Size, Vector
+from .relative import load_terms, load_transposed
+from .structs import Attention, Block, Bytes, Floats, Keys, Scratch, Size, Terms, Vector
 from .target import VL
 from .vector import (
     transpose,
@@ -43,8 +44,8 @@ ONE = np.float32(1.0)
 
 @inline
 def changes_scores(call: Attention) -> bool:
-    """Return True if soft-capping, a bias or a score function changes the scores."""
-    return call.softcap != 0 or bool(call.bias) or bool(call.score_mod)
+    """Return True if relative positions, soft-capping, a bias or a score function changes the scores."""
+    return call.softcap != 0 or bool(call.bias) or bool(call.score_mod) or bool(call.relative)
 
 
 @inline
@@ -62,25 +63,14 @@ def v_tanh(x: Vector) -> Vector:
     return v_or(v_div(numerator, v_add(numerator, v_set1(2.0))), v_and(x, v_set1(-0.0)))
 
 
-@inline
-def load_transposed(p: Floats, stride: Size, rows: Size, columns: Size, tile: Floats) -> None:
-    """Transpose the rows at p into tile [columns][VL]; missing rows become zeros.
-
-    At most VL rows are read, and columns <= VL floats of each.
-    """
-    if rows >= VL and columns == VL:
-        transpose(p, stride, tile)
-    else:
-        for i in range(VL):
-            v_store(tile + i * VL, v_loadn(p + i * stride, columns if i < rows else 0))
-        transpose(tile, VL, tile)
-
-
 @helper
 def load_bias(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Floats) -> None:
     """Set lane i of tile[r] to bias[t + i, key + r], for n <= VL queries and keys <= VL; other lanes are zero."""
     bias = call.bias + (t * call.bias_t + key * call.bias_s)
-    if call.bias_s == 1:
+    if call.bias_t == 1:        # a bias by distance: those of successive queries lie side by side
+        for r in range(keys):
+            v_store(tile + r * VL, v_loadn(bias + r * call.bias_s, n))
+    elif call.bias_s == 1:
         load_transposed(bias, call.bias_t, n, keys, tile)
     else:
         for r in range(keys):
@@ -108,12 +98,13 @@ def load_mask(call: Attention, t: Size, n: Size, key: Size, keys: Size, tile: Fl
 
 
 @inline
-def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide: bool, edge: bool) -> None:
+def revise(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, change: bool, hide: bool,
+           edge: bool) -> None:
     """Change or hide the scores of a key block, as the two flags say.
 
-    change: compute scores = c tanh(scores / c) + bias. hide: set scores that the mask hides to -inf, and update the
-    maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside the band are
-    hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
+    change: compute scores = c tanh((scores + terms) / c) + bias. hide: set scores that the mask hides to -inf, and
+    update the maximum with the others. If `edge` is True, the block lies on the edge of the band, and scores outside
+    the band are hidden too. Scores that were changed are multiplied by log2 e, for the softmax's powers of two.
     """
     cap, inverse = v_set1(call.softcap), v_set1(ONE / call.softcap)
     hidden, gain = v_set1(-np.inf), v_set1(LOG2_E if changes_scores(call) else ONE)
@@ -121,6 +112,8 @@ def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide
         rows = min(keys.last - keys.first - row, VL)
         for j in range(b.nv):
             lanes = min(b.n - j * VL, VL)
+            if change and call.relative:
+                load_terms(call, terms, b.t + j * VL, lanes, keys.first + row, rows, s.distant)
             if change and call.bias:
                 load_bias(call, b.t + j * VL, lanes, keys.first + row, rows, s.bias)
             if hide and call.mask:
@@ -131,6 +124,8 @@ def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide
                 place = s.p + ((row + r) * b.nv + j) * VL
                 x = v_load(place)
                 if change:
+                    if call.relative:
+                        x = v_add(x, v_load(s.distant + r * VL))
                     if call.softcap != 0:
                         x = v_mul(cap, v_tanh(v_mul(x, inverse)))
                     if call.bias:
@@ -150,18 +145,18 @@ def revise(call: Attention, s: Scratch, b: Block, keys: Keys, change: bool, hide
 
 
 @helper
-def revise_scores(call: Attention, s: Scratch, b: Block, keys: Keys, edge: bool) -> None:
+def revise_scores(call: Attention, s: Scratch, terms: Terms, b: Block, keys: Keys, edge: bool) -> None:
     """Apply all changes to the scores of a key block, then the mask and the band."""
-    change = call.softcap != 0 or bool(call.bias)
+    change = call.softcap != 0 or bool(call.bias) or bool(call.relative)
     if change and not call.score_mod:
-        revise(call, s, b, keys, True, True, edge)
+        revise(call, s, terms, b, keys, True, True, edge)
         return
     if change:
-        revise(call, s, b, keys, True, False, edge)
+        revise(call, s, terms, b, keys, True, False, edge)
     if call.score_mod:
         call_score_mod(call.score_mod, s.p, b.nv * VL, call.b, call.h, call.query + b.t, b.n, keys.first,
                        keys.last - keys.first, call.captured)
-    revise(call, s, b, keys, False, True, edge)
+    revise(call, s, terms, b, keys, False, True, edge)
 
 
 def _call_code(b: ir.IRBuilder, code: ir.Value, scores: ir.Value, stride: ir.Value, batch: ir.Value, head: ir.Value,

@@ -16,6 +16,8 @@ Bytes: TypeAlias = Any
 Ints: TypeAlias = Any
 Integers8: TypeAlias = Any
 Bits: TypeAlias = Any
+Sizes: TypeAlias = Any
+Rows: TypeAlias = Any
 Operands: TypeAlias = Any
 Code: TypeAlias = Any
 Vector: TypeAlias = Any
@@ -26,7 +28,8 @@ Double: TypeAlias = float
 
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
-    "Integers8": Pointer(types.int8), "Bits": Pointer(types.uint16),
+    "Integers8": Pointer(types.int8), "Bits": Pointer(types.uint16), "Sizes": Pointer(types.intp),
+    "Rows": Pointer(Pointer(types.float32)),
     "Operands": Pointer(types.uint16 if HALVES == 1 else types.float32),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "Double": types.float64, "None": types.void,
@@ -70,6 +73,17 @@ class Output:
 
 
 @struct
+class Relative:
+    keys: Floats
+    queries: Floats
+    row: Ints
+    limit: Size
+    near: Size
+    rows: Size
+    columns: Size
+
+
+@struct
 class Attention:
     q: Floats
     k: Floats
@@ -96,6 +110,7 @@ class Attention:
     b: Size
     h: Size
     query: Size
+    relative: Relative
     scale: Float
     softcap: Float
 
@@ -121,6 +136,18 @@ class Keys(NamedTuple):
     tail: Floats        # copy of columns e // NR * NR and later, padded to VL; unused if e is a multiple of VL
 
 
+class Terms(NamedTuple):
+    """Terms of relative positions for a query group and a key block: the products with rows of a table."""
+
+    queries: Floats         # q K^T [QUERIES][stride], the row of the largest distance first
+    keys: Floats            # k Q^T [KEYS][stride], the row of the smallest distance first
+    stride: Size
+    t: Size                 # first query
+    key: Size               # first key
+    first_key_row: Size     # row of K in the first column of `queries`, counted from the last row
+    first_query_row: Size   # row of Q in the first column of `keys`
+
+
 class Scratch(NamedTuple):
     """The scratch of attention, except for its query blocks."""
 
@@ -130,8 +157,67 @@ class Scratch(NamedTuple):
     unused: Floats      # [W], scratch space for a maximum that is not used
     bias: Floats        # [VL][VL]
     visible: Floats     # [VL][VL], a mask
+    distant: Floats     # [VL][VL], terms of relative positions
+    terms: Floats       # the arrays of Terms
     lanes: Bytes        # [VL]
     finite: Bytes       # 1 if all values of the key block are finite, 0 if not, 2 if not checked yet
+
+
+@struct
+class CachedAttention:
+    q: Floats
+    out: Floats
+    q_stride: Size
+    q_head: Size
+    out_stride: Size
+    out_head: Size
+    T: Size
+    heads: Size
+    S: Size
+    d: Size
+    e: Size
+    low: Size
+    high: Size
+    blocks: Rows
+    rows: Ints
+    shift: Int
+    k: Size
+    v: Size
+    k_stride: Size
+    v_stride: Size
+    bias: Floats
+    bias_head: Size
+    bias_t: Size
+    bias_s: Size
+    scale: Float
+    softcap: Float
+
+
+class FewQueries(NamedTuple):
+    """A group of queries inside cached attention; see cached_attention.pxi."""
+
+    first: Size
+    n: Size
+    keys: Floats        # K^T [d][NR]
+    p: Floats           # [FEW][KEYS]
+    context: Floats     # [FEW][e], e padded to VL
+    product: Floats     # [FEW][e]
+    unused: Floats      # [NR]
+    queries: Floats     # [FEW][d]
+    maximum: Floats     # [FEW]
+    sum: Floats         # [FEW]
+    correction: Floats  # [FEW]
+    tile: Floats        # [VL][VL]
+    begin: Sizes        # [FEW]
+    end: Sizes          # [FEW]
+    values: Rows        # [KEYS]
+
+
+@struct
+class Best:
+    values: Floats
+    ids: Ints
+    k: Int
 
 
 @struct
@@ -149,6 +235,7 @@ class EmbeddingTable:
     rows: Code
     scale: Floats
     storage: Int
+    factor: Float
 
 
 @struct
@@ -172,8 +259,14 @@ class Norm:
 @struct
 class Product:
     name: Code
+    instruction: Code
     depth_step: Int
     operand_bytes: Int
+    strip: Int
+    block: Int
+    bundle: Int
+    begin: Code
+    end: Code
     pack: Code
     convert: Code
     multiply: Code
@@ -190,7 +283,8 @@ class KernelTable(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("VL", "NR", "MR")),
         ("products", LAYOUTS["Product"] * 3),
         *((name, ctypes.c_void_p) for name in (
-            "layer_norm", "rms_norm", "softmax", "rotate", "embed", "activate", "gate", "read")),
+            "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
+            "choose", "log_sum_exp", "embed", "activate", "gate", "read")),
     )  # fmt: skip
 
 

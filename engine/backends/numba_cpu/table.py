@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from ..cython_cpu.native import Kernels
-from . import attention, bfloat16, elementwise, embed, int8, linear, norm, roofline, rotary, softmax
+from . import (
+    attention,
+    bfloat16,
+    cached_attention,
+    choose,
+    elementwise,
+    embed,
+    int8,
+    linear,
+    norm,
+    roofline,
+    rotary,
+    softmax,
+    weigh,
+)
 from .cache import KernelCache
 from .compiling import compile_kernel
 from .structs import LAYOUTS
-from .target import DOT, HALVES, MR, NR, OPERAND_BYTES, VL
+from .target import DOT, FUSED, HALVES, INTEGERS, MR, NR, OPERAND_BYTES, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "layer_norm": norm.layer_norm,
     "rms_norm": norm.rms_norm,
     "softmax": softmax.softmax,
     "rotate": rotary.rotate,
+    "weigh": weigh.weigh,
     "embed": embed.embed,
     "activate": elementwise.activate,
     "gate": elementwise.gate,
     "read": roofline.read,
 }
 """The functions that all precisions share, by their field in the table."""
+
+DECODING: dict[str, Callable[..., Any]] = {
+    "cached_attention_scratch": cached_attention.cached_attention_scratch,
+    "cached_attention": cached_attention.cached_attention,
+    "choose": choose.choose,
+    "log_sum_exp": choose.log_sum_exp,
+}
+"""The functions of decoders alone. They are filled when a decoder first asks, because compiling them takes 9 s."""
 
 _ATTENTION: dict[str, Callable[..., Any]] = {
     "attention_scratch": attention.attention_scratch,
@@ -53,12 +77,18 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
 """The functions of each precision, in the order of enum Storage. A row is filled when a plan first asks for its
 precision, because compiling takes seconds; float32's is always filled."""
 
+_FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
+
 _ROWS = (
-    (b"float32", 1, 4),
-    (b"bfloat16" if HALVES == 1 else b"bfloat16_weights", 2, OPERAND_BYTES),
-    (b"int8", DOT, 1),
+    (b"float32", _FLOATS, 1, 4),
+    (b"bfloat16", b"vdpbf16ps", 2, OPERAND_BYTES) if HALVES == 1 else
+    (b"bfloat16_weights", _FLOATS + b" of widened weights", 2, OPERAND_BYTES),
+    (b"int8", INTEGERS.encode(), DOT, 1),
 )
-"""Name, depth step and bytes of an operand of each precision."""
+"""Name, instruction, depth step and bytes of an operand of each precision."""
+
+_STRIP, _BLOCK, _BUNDLE = 1, 64, 192
+"""The sizes of all rows; see Product in table.pxd."""
 
 _ISA = b"numba"
 _CAPSULE = b"engine.KernelTable"
@@ -70,23 +100,28 @@ class _Table:
     def __init__(self) -> None:
         self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
         self.memory.isa = _text(_ISA)
-        for row, (name, depth_step, operand_bytes) in zip(self.memory.products, _ROWS, strict=True):
-            row.name, row.depth_step, row.operand_bytes = _text(name), depth_step, operand_bytes
+        for row, (name, instruction, depth_step, operand_bytes) in zip(self.memory.products, _ROWS, strict=True):
+            row.name, row.instruction = _text(name), _text(instruction)
+            row.depth_step, row.operand_bytes = depth_step, operand_bytes
+            row.strip, row.block, row.bundle = _STRIP, _BLOCK, _BUNDLE
         self.compiled: dict[str, Any] = {}
         self.filled: set[str] = set()
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
         self.kernels = Kernels(capsule(ctypes.addressof(self.memory), _CAPSULE, None))
 
-    def fill(self, precision: str) -> None:
+    def fill(self, precision: str, decoding: bool) -> None:
         """Compile the functions of a precision, and also of float32, because single operations use them."""
-        wanted = [name for name in ("float32", precision) if name not in self.filled]
+        groups = ["float32", precision, *(["decoding"] if decoding else [])]
+        wanted = [name for name in groups if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return
-        targets = [(self.memory, field, function) for field, function in KERNELS.items()]
+        shared = KERNELS | (DECODING if decoding else {})
+        targets = [(self.memory, field, function) for field, function in shared.items()]
         for name in wanted:
-            row = self.memory.products[list(PRODUCTS).index(name)]
-            targets += [(row, field, function) for field, function in PRODUCTS[name].items()]
+            if name in PRODUCTS:
+                row = self.memory.products[list(PRODUCTS).index(name)]
+                targets += [(row, field, function) for field, function in PRODUCTS[name].items()]
         missing = {function.__name__: function for _, _, function in targets if function.__name__ not in self.compiled}
         for name, function in _progress(missing):
             self.compiled[name] = compile_kernel(function, KernelCache(name))
@@ -100,14 +135,19 @@ def _text(value: bytes) -> ctypes.c_void_p:
 
 
 _table = cache(_Table)
-_lock = threading.Lock()
+_lock = threading.RLock()
+# A fork waits until no other thread compiles, because the child would find Numba's own lock taken.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-def load(precision: str = "float32") -> Kernels:
-    """Return the table; the first call for a precision compiles its kernels or loads them from the cache (cache.py)."""
+def load(precision: str = "float32", *, decoding: bool = False) -> Kernels:
+    """Return the table; the first call for a precision compiles its kernels or loads them from the cache (cache.py).
+
+    decoding: whether the kernels of decoders are wanted, too.
+    """
     with _lock:
         table = _table()
-        table.fill(precision)
+        table.fill(precision, decoding)
         return table.kernels
 
 

@@ -26,8 +26,10 @@ def _integers() -> str:
 VL, NV, MR, KC = _shape()
 INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)
-HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES else 2
-"""1 if one instruction multiplies pairs of bfloat16 numbers; 2 if their halves are converted and multiplied in turn."""
+HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES and CPU.startswith("znver") else 2
+"""1 if one instruction multiplies pairs of bfloat16 numbers; 2 if their halves are converted and multiplied in turn.
+
+LLVM calls AMD's CPUs znver. On others the instruction is slower: `isa.fastest_first` explains."""
 
 OPERAND_BYTES = 2 * HALVES
 NR = NV * VL

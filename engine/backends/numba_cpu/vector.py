@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from .emit import I32, VF, VI, call, fetch, first_lanes, fma, greater, load, shift, shuffle, splat
+from .emit import I32, VF, VI, call, fetch, first_lanes, fma, greater, load, load_some, shift, shuffle, splat
 from .pointers import SIZE, Pointer, store
 from .target import VL
 
@@ -171,11 +171,7 @@ def v_store(typing: Any, p: Pointer, x: Any) -> Any:
 def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
     """Load n floats from p; other lanes are zero."""
 
-    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        mask = first_lanes(b, args[1])
-        return call(b, f"llvm.masked.load.v{VL}f32.p0", VF, args[0], I32(4), mask, VF(None))
-
-    return vector(p, types.intp), build
+    return vector(p, types.intp), lambda context, b, sig, args: load_some(b, *args)
 
 
 @intrinsic
