@@ -73,6 +73,9 @@ class CudaBackend:
         return (f"{name}, compute capability {_dotted(device.compute_capability)}, kernels compiled by numba-cuda "
                 f"{version('numba-cuda')}; say precision='bfloat16' for its tensor cores")
 
+    def layout(self, precision: str) -> None:
+        """Return None, because the packed maps of a file are for kernels of CPUs."""
+
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Upload the weights and return a plan; raises `UnsupportedError` with all that is not run of a model."""
         if run.precision not in PRECISIONS:

@@ -37,15 +37,16 @@ def _any(*names: str) -> dict[str, Any]:
 
 
 RUNS: dict[type, dict[str, Any]] = {
-    Embed: _any("out", "width", "word", "position", "token_type", "layer"),
+    Embed: _any("out", "width", "word", "position", "token_type", "layer") | {"scale": (1.0,)},
     Table: _any("name", "rows"),
-    Norm: _any("x", "out", "weight", "bias", "eps", "layer") | {"kind": ("layer",)},
+    Norm: _any("x", "out", "weight", "bias", "eps", "layer") | {"kind": ("layer",), "residual": (None,)},
     Linear: _any("x", "parts", "residual", "layer")
-            | {"activation": (None, "gelu", "gelu_tanh", "relu"), "gate": (False,)},
+            | {"activation": (None, "gelu", "gelu_tanh", "relu"), "gate": (False,), "scale": (1.0,)},
     Part: _any("weight", "bias", "out", "width", "heads"),
     Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),)},
-    Attend: _any("q", "k", "v", "out", "scale", "layer") | {"window": ((None, None),)},
-    Store: _any("x", "layer"),
+    Attend: _any("q", "k", "v", "out", "scale", "layer")
+            | {"window": ((None, None),), "bias": (None,), "taps": ((),), "relative": (None,), "keys": ("pass",)},
+    Store: _any("x", "layer") | {"array": (0,)},
 }
 """The operations that run, with the values of each field that run.
 
@@ -91,6 +92,8 @@ def _unlisted(program: Program) -> Iterator[str]:
     """Name the operations, fields and values that are not listed."""
     for operation, shapes in program.steps():
         yield from _unlisted_fields(operation)
+        if isinstance(operation, Linear) and operation.layer is None and not operation.parts[0].heads:
+            yield "Linear outside of the layers"
         if isinstance(operation, Attend):
             q, k, v = (shapes[name] for name in reads(operation))
             if not q == k == v:
