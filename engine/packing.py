@@ -42,9 +42,10 @@ class Layout:
         return np.ascontiguousarray(values if self.real is None else values[self.real], dtype)
 
     def unpack(self, tokens: np.ndarray) -> np.ndarray | list[np.ndarray]:
-        """Return token vectors [N, D] in the caller's form.
+        """Return token vectors [N, D], or numbers [N], in the caller's form.
 
-        An array has the shape [B, T, D], and a list holds views [T_i, D]; both have zeros for padding.
+        An array has the shape [B, T, D] or [B, T], and a list holds views [T_i, D] or [T_i]; both have zeros for
+        padding.
         """
         if self.real is not None:
             padded = np.zeros((len(self.real), *tokens.shape[1:]), tokens.dtype)
@@ -52,7 +53,27 @@ class Layout:
             tokens = padded
         if self.shape is None:
             return [tokens[start:end] for start, end in pairwise(self.starts.tolist())]
-        return tokens.reshape(*self.shape, tokens.shape[1])
+        return tokens.reshape(*self.shape, *tokens.shape[1:])
+
+    def unpack_pairs(self, pairs: np.ndarray) -> np.ndarray | list[np.ndarray]:
+        """Return one number for each pair of real tokens of a sequence in the caller's form.
+
+        pairs: [T,T] of each sequence, one after the other, in a flat array; T counts real tokens. An array has the
+        shape [B,T,T], and a list holds arrays [T_i,T_i]; both have zeros for padding.
+        """
+        sizes = np.diff(self.cu_seqlens).astype(np.int64)
+        ends = np.cumsum(sizes * sizes)
+        blocks = [pairs[end - n * n : end].reshape(n, n) for n, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
+        if self.real is not None:
+            for b, (start, end) in enumerate(pairwise(self.starts.tolist())):
+                places = np.flatnonzero(self.real[start:end])
+                padded = np.zeros((end - start, end - start), pairs.dtype)
+                padded[np.ix_(places, places)] = blocks[b]
+                blocks[b] = padded
+        if self.shape is None:
+            return blocks
+        B, T = self.shape
+        return np.stack(blocks) if B else np.zeros((0, T, T), pairs.dtype)
 
     def place(self, token: int) -> tuple[int, int]:
         """Return (sequence, position in the sequence) of a token, both counted from 0."""
@@ -61,8 +82,11 @@ class Layout:
 
 
 _MASK_VALUES = "1 or True for a real token and 0 or False for padding"
+_MASK = f"an array [B,T] with {_MASK_VALUES}"
 
 _Check: TypeAlias = Callable[[Layout, Any], None]
+_MOST_TOKENS = 2**31 - 1
+"""Limit on the tokens of a call: `Batch.cu_seqlens` counts them in int32."""
 _SLAB = 2**16
 """How many tokens are looked at together before their number is known to be allowed."""
 
@@ -92,7 +116,7 @@ def pack(
         _check_below(config.token_types, "token type", types, layout)
     if ids is not None:
         _check_below(config.vocab_size, "token id", ids, layout)
-    if any(kind.window is not None for kind in config.attention_kinds):
+    if config.attention_bias is not None or any(kind.window is not None for kind in config.attention_kinds):
         _refuse_holes(layout)
     positions = _positions(config, layout, ids, position_ids)
     return Batch(
@@ -111,7 +135,7 @@ def _read_tokens(
     if (input_ids is None) == (inputs_embeds is None):
         raise InputError(f"pass either input_ids or inputs_embeds; got {'neither' if input_ids is None else 'both'}")
     if input_ids is None:
-        embeds, layout = _read("inputs_embeds", inputs_embeds, config.hidden_size, check)
+        embeds, layout = _read("inputs_embeds", inputs_embeds, config.table_width, check)
         return None, embeds, layout
     if config.vocab_size == 0:
         raise InputError("this model has no word table to look input_ids up in; pass inputs_embeds")
@@ -132,6 +156,7 @@ def _read(
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=starts[1:])
         layout = Layout(starts, None)
+        _refuse_many(name, layout)
         if check:
             check(layout, rows)
         empty = np.zeros((0,) if width is None else (0, width), np.int64 if width is None else np.float32)
@@ -140,6 +165,7 @@ def _read(
     array = _array(name, value, 2, width)
     B, T = array.shape[:2]
     layout = Layout(np.arange(B + 1, dtype=np.int64) * T, (B, T))
+    _refuse_many(name, layout)
     if check:
         check(layout, array)
     flat = array.reshape(B * T, *array.shape[2:])
@@ -147,6 +173,12 @@ def _read(
         return flat.astype(np.int64, copy=False), layout
     with _refusing_overflow(name):
         return flat.astype(np.float32, copy=False), layout
+
+
+def _refuse_many(name: str, layout: Layout) -> None:
+    if layout.starts[-1] > _MOST_TOKENS:
+        raise InputError(f"{name} must have at most {_MOST_TOKENS:,} tokens in one call, padding included, not "
+                         f"{layout.starts[-1]:,}; split the batch")  # fmt: skip
 
 
 @contextmanager
@@ -166,7 +198,7 @@ def _refuse_long(
     counted = is_ids and config.position_offset > 0
     if layout.shape is None and attention_mask is not None:
         return  # the mask of a list is a list; `_positions` looks at it
-    mask = None if attention_mask is None else np.asarray(attention_mask)
+    mask = None if attention_mask is None else _as_array("attention_mask", attention_mask, _MASK)
     if mask is not None and (mask.shape != layout.shape or mask.dtype.kind not in "biu"):
         return  # `_with_mask` refuses it
     if layout.shape is not None and layout.shape[1] <= most:
@@ -227,7 +259,7 @@ def _with_mask(layout: Layout, attention_mask: Any) -> Layout:
     if layout.shape is None:
         mask = _read_list_mask(layout, attention_mask)
     else:
-        mask = _as_array("attention_mask", attention_mask, f"an array [B,T] with {_MASK_VALUES}")
+        mask = _as_array("attention_mask", attention_mask, _MASK)
         if mask.shape != layout.shape:
             raise InputError(
                 f"attention_mask must have the shape of the tokens, {list(layout.shape)}, not {list(mask.shape)}"
@@ -317,12 +349,12 @@ def _real_bounds(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _refuse_holes(layout: Layout) -> None:
-    """Raise `InputError` for padding between real tokens: a window would have to count it."""
+    """Raise `InputError` for padding between real tokens: windows and distances would have to count it."""
     first, last = _real_bounds(layout)
     holes = last - first != np.diff(layout.cu_seqlens)
     if holes.any():
         raise InputError(f"sequence {int(holes.argmax())} has padding between real tokens, which would change the "
-                         "windows of this model's attention; pad at the ends only, or pass a list of sequences")
+                         "distances in this model's attention; pad at the ends only, or pass a list of sequences")
 
 
 def _before(flags: np.ndarray) -> np.ndarray:

@@ -75,8 +75,9 @@ def _best_time(work: Callable[[], object], repeats: int) -> float:
 def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
     """Return the floating-point operations of one forward pass over sequences of these lengths.
 
-    A product [m,k] x [k,n] counts 2*m*n*k: all linear maps, and the two products of attention over the keys that each
-    query sees. Norms, activations and softmax are not counted.
+    A product [m,k] x [k,n] counts 2*m*n*k: all linear maps, the two products of attention over the keys that each query
+    sees, and the products with the rows of relative positions that a sequence uses. Norms, activations and softmax are
+    not counted.
     """
     lengths = list(lengths)
     total = 0.0
@@ -86,6 +87,10 @@ def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
         elif isinstance(operation, Attend):
             width = shapes[operation.q].width + shapes[operation.out].width
             total += 2.0 * width * sum(visible_pairs(operation, T) for T in lengths)
+            if operation.relative is not None:
+                terms = (operation.relative.key is not None) + (operation.relative.query is not None)
+                rows = operation.relative.table.rows
+                total += 2.0 * terms * shapes[operation.q].width * sum(T * min(2 * T - 1, rows) for T in lengths)
     return total
 
 

@@ -4,7 +4,7 @@ In int8, w is approximately weight * scale[:, None], where weight is w / scale r
 equation 1 of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference" (arXiv 1712.05877), without a zero point. ZeroQuant (arXiv 2206.01861) has one scale for each row of a
 transformer's weights, and one for each token's activations. A row is an output channel of a linear map, or a token of a
-table. The weights of linear maps respect the bound of `engine.groups`.
+table. Kernels that add products in 16 bits need coarser weights of linear maps, within the bound of `engine.groups`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from .errors import InputError, UnsupportedError, WeightsError
 from .groups import LIMIT, from_groups, group_sums, integer_sums, to_groups
 from .parameters import matrices, parameters_of, row_slabs
 from .precision import PRECISIONS, STORED
-from .program import Parameter
 from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize a table w [N, K], finite and float32: return int8 [N, K] in -127..127 and float32 scales [N].
+    """Quantize w [N, K], finite and float32: return int8 [N, K] in -127..127 and float32 scales [N].
 
     A row's scale is its largest |w| / 127. A row whose |w| are all at most 1e-30 becomes zeros with the scale 1.
     Raises `InputError` for anything but a finite float32 matrix.
@@ -39,7 +38,7 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return weight, scale
 
 
-def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Quantize the weight of a linear map as `quantize_rows` does, but within the bound of `engine.groups`.
 
     The bound often makes the scale larger. If rounding to nearest would take an int8 group beyond the bound, its
@@ -57,6 +56,11 @@ def quantize_linear(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarr
         groups[row, group, :, part] = np.trunc(exact[row, group, :, part])
         weight[rows] = from_groups(groups, w.shape[1], heads)
     return weight, scale
+
+
+def is_bounded(weight: np.ndarray, heads: int = 1) -> bool:
+    """Return whether int8 weights [N, K] of a linear map are within the bound of `engine.groups`."""
+    return all(np.max(integer_sums(to_groups(weight[rows], heads))) <= LIMIT for rows in row_slabs(weight))
 
 
 def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -87,13 +91,17 @@ def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)
 
 
-def convert_model(model: Model, precision: str) -> Model:
+def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
     """Return the model with all matrices (linear weights and tables) in this precision, and the rest unchanged.
 
     precision: a name of `engine.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix that
-    has the precision already is not copied. Raises `UnsupportedError` for linear weights in int8 that are to become
-    another precision and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
+    has the precision already is not copied. bounded: whether int8 weights of linear maps are within the bound of
+    `engine.groups`; CPUs without VNNI run such a model as it is, and round any other int8 model a second time. Raises
+    `UnsupportedError` for linear weights in int8 that are to become another precision, for a packed model and for an
+    unknown precision, and `WeightsError` for numbers that the precision cannot hold.
     """
+    if model.layout is not None:
+        raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = model.precision_for(precision)
     if precision not in PRECISIONS:
         raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(PRECISIONS)}")
@@ -102,16 +110,18 @@ def convert_model(model: Model, precision: str) -> Model:
         if STORED[weights[name].dtype] != precision:
             wide = widen(weights, name)
             weights.pop(f"{name}_scale", None)
-            weights[name], scale = _narrow(wide, precision, parameters_of(model.config)[name])
+            parameter = parameters_of(model.config)[name]
+            limited = bounded and precision == "int8" and parameter.kind == "linear"
+            weights[name], scale = quantize_bounded(wide, parameter.heads) if limited else _narrow(wide, precision)
             weights |= {} if scale is None else {f"{name}_scale": scale}
     return replace(model, weights=weights)
 
 
-def _narrow(wide: np.ndarray, precision: str, parameter: Parameter) -> tuple[np.ndarray, np.ndarray | None]:
+def _narrow(wide: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a float32 matrix in a precision, and for int8 the scale of each row, otherwise None."""
     match precision:
         case "int8":
-            return quantize_rows(wide) if parameter.kind == "table" else quantize_linear(wide, parameter.heads)
+            return quantize_rows(wide)
         case "bfloat16":
             return to_bfloat16(wide), None
         case "float16":

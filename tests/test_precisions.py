@@ -11,7 +11,7 @@ from engine.backends.reference.rounded import rounded_plan
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
 from engine.parameters import input_heads, linear_maps
-from engine.quantize import quantize_linear
+from engine.quantize import is_bounded, quantize_bounded, quantize_rows, widen
 from engine.weights.bfloat16 import to_bfloat16
 
 from .plans import SHAPES, SMALL, WEIGHTS, make_batch, make_plan, make_weights, one_sequence, plan_module
@@ -38,7 +38,8 @@ def test_as_defined(name, precision, shape):
     kernels = tools.load(name)
     product = kernels.product(precision)
     rows, attention = product.converts, not product.attends_in_float32
-    defined = rounded_plan(config, weights, precision, rows=rows, attention=attention).forward_unrounded(batch)
+    defined = rounded_plan(config, weights, precision, rows=rows, attention=attention,
+                           bounded=product.needs_bound).forward_unrounded(batch)
     out = plan_module.CythonPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
     rounding = mean_square(defined - exact)
     assert rounding > 0
@@ -59,19 +60,50 @@ def test_bits_depend_on_the_sequence_alone(name, precision):
         assert np.array_equal(plan.forward(one_sequence(batch, 1)), expected[40:170])
 
 
+@pytest.mark.parametrize("name", tools.isa.available())
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_weights_rounded_ahead_give_the_same_bits(precision):
-    weights = dict(WEIGHTS)
-    for name in linear_maps(SMALL):
-        stored = f"{name}.weight"
-        if precision == "int8":
-            rounded = quantize_linear(weights[stored], input_heads(SMALL, stored))
-            weights[stored], weights[f"{stored}_scale"] = rounded
-        else:
-            weights[stored] = to_bfloat16(weights[stored])
+def test_bits_are_the_same_by_columns_and_by_rows(name, precision):
+    """A team splits columns for up to a block of tokens, and rows for more; a thread alone always works by rows."""
+    block = tools.isa.load(name).product(precision).block
+    plans = [make_plan(SMALL, WEIGHTS, threads, name, precision=precision) for threads in (1, 2, 3)]
+    for tokens in (block - 1, block, block + 1):
+        batch = make_batch(SMALL, [tokens])
+        first, *others = (plan.forward(batch) for plan in plans)
+        assert all(np.array_equal(first, other) for other in others), tokens
+
+
+def rounded_ahead(weights, rounding):
+    """Return the weights with those of linear maps rounded by a function of a weight and its heads."""
+    rounded = dict(weights)
+    for name in (f"{name}.weight" for name in linear_maps(SMALL)):
+        rounded[name], rounded[f"{name}_scale"] = rounding(weights[name], input_heads(SMALL, name))
+    return rounded
+
+
+def test_weights_rounded_to_bfloat16_ahead_give_the_same_bits():
+    weights = WEIGHTS | {f"{name}.weight": to_bfloat16(WEIGHTS[f"{name}.weight"]) for name in linear_maps(SMALL)}
     batch = make_batch(SMALL, [9, 80])
-    plans = [make_plan(SMALL, w, precision=precision) for w in (WEIGHTS, weights)]
+    plans = [make_plan(SMALL, w, precision="bfloat16") for w in (WEIGHTS, weights)]
     assert np.array_equal(plans[0].forward(batch), plans[1].forward(batch))
+
+
+@pytest.mark.parametrize("name", tools.available())
+def test_integers_rounded_ahead_give_the_same_bits(name):
+    """Bounded integers serve all kernels; integers of all 8 bits serve the kernels that need no bound."""
+    batch, kernels = make_batch(SMALL, [9, 80]), tools.load(name)
+    bounded = rounded_ahead(WEIGHTS, quantize_bounded)
+    full = rounded_ahead(WEIGHTS, lambda weight, heads: quantize_rows(weight))
+    names = [f"{name}.weight" for name in linear_maps(SMALL)]
+    assert not any(is_bounded(full[name], input_heads(SMALL, name)) for name in names)
+    again = rounded_ahead(WEIGHTS | {name: widen(full, name) for name in names}, quantize_bounded)
+
+    def bits(weights):
+        return plan_module.CythonPlan(kernels, SMALL, weights, RunConfig(1, "int8", 2048)).forward(batch).tobytes()
+
+    needs_bound = kernels.product("int8").needs_bound
+    assert bits(WEIGHTS) == bits(bounded if needs_bound else full)
+    assert bits(full) == bits(again) if needs_bound else bits(full) != bits(again)
+    assert bits(bounded) != bits(full)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from engine import Engine, parameters
 from engine.errors import InputError, UnsupportedError, WeightsError
 from engine.model import load_model, save_model
-from engine.parameters import matrices, parameters_of
-from engine.quantize import convert_model, quantize_linear, quantize_rows, widen
+from engine.parameters import matrices
+from engine.quantize import convert_model, quantize_bounded, quantize_rows, widen
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .damage import peak_of
@@ -48,7 +48,7 @@ def fullest(weight, heads=1):
 def test_linear_weights_stay_within_their_groups(w, heads):
     """Rounding is within half a step, except in a full group, where a weight may lose a whole step."""
     w = np.tile(w, (1, 3 * heads))
-    weight, scale = quantize_linear(w, heads)
+    weight, scale = quantize_bounded(w, heads)
     assert np.all(fullest(weight, heads) <= 128)
     assert np.all(np.abs(weight * scale[:, None].astype(np.float64) - w) <= scale[:, None] * 1.001)
     inside = fullest(np.abs(weight), heads) < 100
@@ -59,7 +59,7 @@ def test_linear_weights_stay_within_their_groups(w, heads):
 def test_linear_weights_use_what_their_groups_allow():
     """With normal numbers nearly every row has a full group; the step is about 1.7 times that of 8 bits (7 bits: 2)."""
     w = np.random.default_rng(0).standard_normal((300, 384), np.float32)
-    weight, scale = quantize_linear(w)
+    weight, scale = quantize_bounded(w)
     assert np.median(fullest(weight)) >= 127
     assert 1.6 < np.median(scale / quantize_rows(w)[1]) < 1.8
     lost = np.abs(weight * scale[:, None] - w) > scale[:, None] * 0.501
@@ -68,7 +68,7 @@ def test_linear_weights_use_what_their_groups_allow():
 
 def test_known_linear_weights():
     w = np.array([[127, 1, 50, 9, 0, 0, 60, 9, 5], [40, 40, -40, 40, 40, 41, -40, 40, 5], [-2, 0, 0, 0, 0, 0, 0, 0, 0]])
-    weight, scale = quantize_linear(w.astype(np.float32))
+    weight, scale = quantize_bounded(w.astype(np.float32))
     np.testing.assert_array_equal(scale, np.array([1, 161 / 128, 2 / 127], np.float32))
     np.testing.assert_array_equal(weight, [[127, 1, 50, 9, 0, 0, 60, 9, 5], [31, 31, -32, 32, 31, 32, -32, 32, 4],
                                            [-127, 0, 0, 0, 0, 0, 0, 0, 0]])
@@ -83,7 +83,7 @@ def test_known_rows():
 
 def test_blocks_change_nothing(monkeypatch):
     w = random_array(np.random.default_rng(0), 50, 7)
-    for function in (quantize_rows, quantize_linear):
+    for function in (quantize_rows, quantize_bounded):
         monkeypatch.setattr(parameters, "SLAB", 2**20)
         whole = function(w)
         monkeypatch.setattr(parameters, "SLAB", 20)
@@ -91,7 +91,7 @@ def test_blocks_change_nothing(monkeypatch):
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("function", [quantize_rows, quantize_linear])
+@pytest.mark.parametrize("function", [quantize_rows, quantize_bounded])
 def test_no_copy_of_a_large_matrix_is_made(function):
     w = np.ones((8192, 2048), np.float32)
     assert peak_of(function, w) < w.nbytes * 0.7
@@ -101,7 +101,7 @@ def test_no_copy_of_a_large_matrix_is_made(function):
     np.ones(3, np.float32), np.ones((2, 3)), np.ones((0, 3), np.float32), np.full((2, 3), np.nan, np.float32),
     np.array([[1, -np.inf]], np.float32)])
 def test_what_is_no_finite_float32_matrix_is_refused(w):
-    for function in (quantize_rows, quantize_linear):
+    for function in (quantize_rows, quantize_bounded):
         with pytest.raises(InputError, match="can be quantized"):
             function(w)
 
@@ -114,9 +114,7 @@ def test_a_model_keeps_all_but_its_matrices(precision):
     for name in matrices(model.config):
         if precision == "int8":
             stored = model.weights[name]
-            parameter = parameters_of(model.config)[name]
-            table = parameter.kind == "table"
-            weight, scale = quantize_rows(stored) if table else quantize_linear(stored, parameter.heads)
+            weight, scale = quantize_rows(stored)
             np.testing.assert_array_equal(found.pop(f"{name}_scale"), scale)
             expected = scale[:, None] * weight
         else:
