@@ -1,0 +1,210 @@
+"""Run many requests over one model: finished requests leave the batch at once, and waiting ones enter it.
+
+Each request goes through the same numbers alone and in any batch, because a row of a step gives the same bits in any
+batch (steps.py), and because no search looks at another request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import deadline_of, positive_int
+from ..errors import InputError, TimedOut, shown
+from .beams import BeamSearch
+from .results import Done, Generated, Request, Token
+from .search import Outcome, Search
+from .settings import GenerationConfig, ids_array
+from .singles import SingleSearch
+from .steps import Row, Scores, Stepper, Top
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is in the batch at once. It changes the speed and the memory, and no result.
+
+    A request that is larger than the budget runs alone.
+    """
+
+    rows: int = 64
+    """The most hypotheses: num_beams, or num_return_sequences of a sampling, for each request."""
+    tokens: int = 4096
+    """The most tokens that the model reads in one step: prompts, sources, and one for each other row."""
+
+    def __post_init__(self) -> None:
+        positive_int("rows", self.rows)
+        positive_int("tokens", self.tokens)
+
+
+def generate(
+    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, timeout: float | None = None
+) -> list[list[Generated]]:
+    """Return the results of each request, in the order of the requests.
+
+    timeout: seconds after which the call raises `TimedOut`; it looks at the clock between two steps. Raises
+    `InputError` for wrong requests. Whatever happens, all requests of the stepper that this call opened are closed.
+    """
+    results: dict[int, list[Generated]] = {}
+    for event in _events(stepper, requests, budget, timeout, tokens=False):
+        if isinstance(event, Done):
+            results[event.request] = event.results
+    return [results[i] for i in range(len(results))]
+
+
+def stream(
+    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, timeout: float | None = None
+) -> Iterator[Token | Done]:
+    """Yield each new token as soon as it is certain, and the results of each request when it is done.
+
+    requests: taken one by one, when there is room for the next one; it may be an endless iterator. Otherwise this is as
+    `generate`. Closing the iterator before its end closes the requests of the stepper.
+    """
+    return _events(stepper, requests, budget, timeout, tokens=True)
+
+
+def _events(
+    stepper: Stepper, requests: Iterable[Request], budget: Budget | None, timeout: float | None, tokens: bool
+) -> Iterator[Token | Done]:
+    """Yield the events of `stream`; without `tokens`, only the results."""
+    run = _Run(stepper, iter(requests), budget or Budget())
+    deadline = deadline_of(timeout)
+    try:
+        while run.admit():
+            if deadline and time.monotonic() > deadline:
+                raise TimedOut
+            yield from run.step(tokens)
+    finally:
+        run.close()
+
+
+def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Return the source of a request, if it has one, and the first tokens of its decoder: int64 [S] and [P]."""
+    source = None if request.source is None else ids_array("source", request.source)
+    prompt = None if request.prompt is None else ids_array("prompt", request.prompt)
+    return source, request.config.prompt(prompt, source is not None)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """The next request, checked, before it enters the batch."""
+
+    request: Request
+    source: NDArray[np.int64] | None
+    prompt: NDArray[np.int64]
+    limit: int
+    rows: int
+
+    @property
+    def tokens(self) -> int:
+        """Return the most tokens of one of its steps: of the first one, or of one with all its rows."""
+        return max(len(self.prompt) + (0 if self.source is None else len(self.source)), self.rows)
+
+
+class _Run:
+    """The requests of one call that are in the batch."""
+
+    def __init__(self, stepper: Stepper, requests: Iterator[Request], budget: Budget) -> None:
+        self.stepper, self.requests, self.budget = stepper, requests, budget
+        self.searches: dict[GenerationConfig, Search] = {}
+        self.places: dict[int, int] = {}
+        """The place in the order of the requests, by the number that the stepper gave."""
+        self.reserved: dict[int, int] = {}
+        """The most rows that each request can have, by the number of the request that the stepper gave."""
+        self.taken = 0
+        """The number of requests that were taken from the iterator."""
+        self.waiting: _Waiting | None = None
+
+    def admit(self) -> bool:
+        """Let requests enter while there is room; return False when nothing is left to do."""
+        rows = tokens = sum(self.reserved.values())
+        while True:
+            if self.waiting is None:
+                request = next(self.requests, None)
+                if request is None:
+                    break
+                self.waiting = self._checked(request)
+            new, full = self.waiting, rows + self.waiting.rows > self.budget.rows
+            if self.places and (full or tokens + new.tokens > self.budget.tokens):
+                break
+            self._enter(new)
+            rows, tokens, self.waiting = rows + new.rows, tokens + new.tokens, None
+        return bool(self.places)
+
+    def step(self, tokens: bool) -> Iterator[Token | Done]:
+        """Run one step of all requests in the batch, and yield what it decided; new tokens only if asked for."""
+        searches = [*self.searches.values()]
+        for search, answer in self._answers(searches):
+            outcome = Outcome([] if tokens else None)
+            search.advance(answer, outcome)
+            for number, sample, token in outcome.tokens or ():
+                yield Token(self.places[number], sample, token)
+            for number, results in outcome.done.items():
+                place = self.places[number]
+                self._leave(number)
+                yield Done(place, results)
+            if outcome.released:
+                self.stepper.release(outcome.released)
+        if not all(len(search.paths) for search in searches):
+            self.searches = {config: search for config, search in self.searches.items() if len(search.paths)}
+
+    def close(self) -> None:
+        """Close every request that is open."""
+        for number in [*self.places]:
+            self._leave(number)
+
+    def _checked(self, request: Request) -> _Waiting:
+        """Return a request with its ids as arrays; raises `InputError` if something is wrong with it."""
+        if not isinstance(request, Request):
+            raise InputError(f"requests must be Request objects, not {shown(request)}")
+        config, V = request.config, self.stepper.vocab_size
+        if config not in self.searches:
+            config.check_together(V)
+        source, prompt = decoder_ids(request)
+        rows = config.num_return_sequences if config.do_sample else config.num_beams
+        self.taken += 1
+        return _Waiting(request, source, prompt, config.limit(len(prompt), self.stepper.longest), rows)
+
+    def _enter(self, new: _Waiting) -> None:
+        config = new.request.config
+        if config not in self.searches:
+            kind = BeamSearch if config.num_beams > 1 else SingleSearch
+            self.searches[config] = kind(config, self.stepper.vocab_size)
+        number = self.stepper.open(new.source)
+        self.places[number], self.reserved[number] = self.taken - 1, new.rows
+        self.searches[config].add(new.request, number, new.source, new.prompt, new.limit)
+
+    def _leave(self, number: int) -> None:
+        del self.places[number], self.reserved[number]
+        self.stepper.close(number)
+
+    def _answers(self, searches: Sequence[Search]) -> list[tuple[Search, Scores | Top]]:
+        """Run the rows of the searches, in one step with all logits and one with the best tokens, where needed."""
+        answers: list[tuple[Search, Scores | Top]] = []
+        for needs_logits in (True, False):
+            group = [search for search in searches if search.needs_logits == needs_logits]
+            if not group:
+                continue
+            rows: list[Row] = []
+            parts: list[slice] = []
+            for search in group:
+                new = search.rows()
+                parts.append(slice(len(rows), len(rows) + len(new)))
+                rows += new
+            wanted = [search.wanted() for search in group]
+            if needs_logits:
+                scores = self.stepper.step(rows)
+                answers += [(search, Scores(scores.hypotheses[part], scores.logits[part]))
+                            for search, part in zip(group, parts, strict=True)]  # fmt: skip
+            else:
+                top = self.stepper.step_top(rows, max(wanted))
+                answers += [(search, _part(top, part, k)) for search, part, k in zip(group, parts, wanted, strict=True)]
+        return answers
+
+
+def _part(top: Top, rows: slice, k: int) -> Top:
+    """Return some rows of a result, and their k best tokens."""
+    return Top(top.hypotheses[rows], top.values[rows, :k], top.ids[rows, :k], top.log_sum_exp[rows])

@@ -1,0 +1,226 @@
+"""Change the scores of the next token, as the logits processors of transformers do, for many rows at once.
+
+A processor looks at the tokens of R rows and returns a change, or None where it changes no row. The scores are logits
+in greedy search and sampling, and log probabilities in a beam search. `processors_of` lists the processors in the order
+of transformers. Its forced tokens are not among them, because they need no scores (search.py); they win over a removal.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .paths import Paths
+from .settings import GenerationConfig
+
+
+class Change(ABC):
+    """A change of the scores of R rows."""
+
+    @abstractmethod
+    def apply(self, scores: NDArray[np.float32]) -> None:
+        """Change scores [R, V] in place."""
+
+
+@dataclass(frozen=True)
+class Removal(Change):
+    """A change that only sets scores to -inf. It needs no scores to know which."""
+
+    most: int
+    """The most tokens that it removes from one row."""
+
+    @abstractmethod
+    def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of these ids [R, k] it removes: bool [R, k]."""
+
+
+class Processor(Protocol):
+    """One rule of the settings."""
+
+    @property
+    def removes_only(self) -> bool:
+        """Return whether each of its changes is a `Removal`."""
+
+    def change(self, paths: Paths) -> Change | None:
+        """Return the change for these rows, or None if it changes no row."""
+
+
+@dataclass(frozen=True)
+class TableRemoval(Removal):
+    """Removes the same tokens from some of the rows."""
+
+    rows: NDArray[np.bool_]
+    table: NDArray[np.bool_]
+    """bool [V]"""
+
+    def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.table[ids] & self.rows[:, None]
+
+    def apply(self, scores: NDArray[np.float32]) -> None:
+        scores[np.ix_(self.rows, self.table)] = -np.inf
+
+
+@dataclass(frozen=True)
+class PairRemoval(Removal):
+    """Removes the token ids[i] from the row rows[i]; rows ascend."""
+
+    rows: NDArray[np.intp]
+    ids: NDArray[np.int64]
+
+    def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        removed = np.full((len(ids), self.most), -1, np.int64)
+        removed[self.rows, np.arange(len(self.rows)) - np.searchsorted(self.rows, self.rows)] = self.ids
+        return (ids[:, :, None] == removed[:, None, :]).any(axis=2)
+
+    def apply(self, scores: NDArray[np.float32]) -> None:
+        scores[self.rows, self.ids] = -np.inf
+
+
+def pair_removal(rows: NDArray[np.intp], ids: NDArray[np.int64], vocab_size: int) -> PairRemoval | None:
+    """Return the removal of these pairs, rows ascending, without ids that have no score; None if there is none."""
+    inside = ids < vocab_size
+    rows, ids = rows[inside], ids[inside]
+    return PairRemoval(int(np.bincount(rows).max()), rows, ids) if len(rows) else None
+
+
+class RepetitionPenalty:
+    """Make tokens that a row has already less likely: s becomes s * p if s < 0, else s / p, once for each token."""
+
+    removes_only = False
+
+    def __init__(self, penalty: float, vocab_size: int) -> None:
+        self.penalty, self.vocab_size = np.float32(penalty), vocab_size
+
+    def change(self, paths: Paths) -> Change:
+        tokens = paths.tokens[:, : paths.lengths.max()]
+        here = (np.arange(tokens.shape[1]) < paths.lengths[:, None]) & (tokens < self.vocab_size)
+        return _Penalty(np.nonzero(here)[0], tokens[here], self.penalty)
+
+
+@dataclass(frozen=True)
+class _Penalty(Change):
+    rows: NDArray[np.intp]
+    ids: NDArray[np.int64]
+    penalty: np.float32
+
+    def apply(self, scores: NDArray[np.float32]) -> None:
+        found = scores[self.rows, self.ids]  # all are read before one is written, so that a repeated id counts once
+        scores[self.rows, self.ids] = np.where(found < 0, found * self.penalty, found / self.penalty)
+
+
+class NoRepeatNGram:
+    """Remove each token with which the last n tokens of the row would equal n tokens before them."""
+
+    removes_only = True
+
+    def __init__(self, size: int, vocab_size: int) -> None:
+        self.size, self.vocab_size = size, vocab_size
+
+    def change(self, paths: Paths) -> Removal | None:
+        n, lengths = self.size, paths.lengths
+        windows = int(lengths.max()) + 1 - n
+        if windows <= 0:
+            return None
+        # Window w is tokens w to w + n - 1. It removes its last token if the others are the row's last n - 1 tokens.
+        match = np.arange(windows) + n <= lengths[:, None]
+        rows = np.arange(len(lengths))
+        for i in range(n - 1):
+            suffix = paths.tokens[rows, np.maximum(lengths + 1 - n + i, 0)]
+            match &= paths.tokens[:, i : i + windows] == suffix[:, None]
+        found, window = np.nonzero(match)
+        return pair_removal(found, paths.tokens[found, window + n - 1], self.vocab_size)
+
+
+class BadWords:
+    """Remove the last token of each listed sequence from the rows that end with its other tokens.
+
+    An end token alone is not removed, as in transformers.
+    """
+
+    removes_only = True
+
+    def __init__(self, words: tuple[tuple[int, ...], ...], vocab_size: int) -> None:
+        self.words, self.vocab_size = words, vocab_size
+
+    def change(self, paths: Paths) -> Removal | None:
+        rows = np.arange(len(paths))
+        found = np.zeros((len(paths), len(self.words)), bool)
+        for w, word in enumerate(self.words):
+            match = paths.lengths >= len(word) - 1
+            for i, token in enumerate(word[:-1]):
+                match &= paths.tokens[rows, np.maximum(paths.lengths + 1 - len(word) + i, 0)] == token
+            found[:, w] = match
+        where, which = np.nonzero(found)
+        return pair_removal(where, np.array([word[-1] for word in self.words], np.int64)[which], self.vocab_size)
+
+
+class Suppressed:
+    """Remove tokens from every row."""
+
+    removes_only = True
+
+    def __init__(self, ids: tuple[int, ...], vocab_size: int) -> None:
+        self.table = np.zeros(vocab_size, bool)
+        self.table[list(ids)] = True
+        self.most = int(self.table.sum())
+
+    def rows(self, paths: Paths) -> NDArray[np.bool_]:
+        """Return the rows from which the tokens are removed."""
+        return np.ones(len(paths), bool)
+
+    def change(self, paths: Paths) -> Removal | None:
+        rows = self.rows(paths)
+        return TableRemoval(self.most, rows, self.table) if rows.any() else None
+
+
+class MinimumLength(Suppressed):
+    """Remove the end tokens while a row has fewer than `new` new tokens, or fewer than `whole` tokens in all."""
+
+    def __init__(self, new: int, whole: int, eos: tuple[int, ...], vocab_size: int) -> None:
+        super().__init__(eos, vocab_size)
+        self.new, self.whole = new, whole
+
+    def rows(self, paths: Paths) -> NDArray[np.bool_]:
+        """Return the rows that are too short to end."""
+        return (paths.lengths < self.whole) | (paths.lengths - paths.prompts < self.new)
+
+
+class SuppressedAtBegin(Suppressed):
+    """Remove tokens from the first new token, or from the second one if the first one is forced."""
+
+    def __init__(self, ids: tuple[int, ...], forced: bool, vocab_size: int) -> None:
+        super().__init__(ids, vocab_size)
+        self.forced = forced
+
+    def rows(self, paths: Paths) -> NDArray[np.bool_]:
+        """Return the rows that choose their first free token."""
+        return paths.lengths == paths.prompts + (paths.prompts == 1) * self.forced
+
+
+def processors_of(config: GenerationConfig, vocab_size: int) -> list[Processor]:
+    """Return the processors that the settings ask for, in the order of transformers."""
+    found: list[Processor] = []
+    if config.repetition_penalty != 1:
+        found.append(RepetitionPenalty(config.repetition_penalty, vocab_size))
+    if config.no_repeat_ngram_size:
+        found.append(NoRepeatNGram(config.no_repeat_ngram_size, vocab_size))
+    words = tuple(w for w in config.bad_words_ids if not (len(w) == 1 and w[0] in config.eos_token_id))
+    single, longer = tuple(w[0] for w in words if len(w) == 1), tuple(w for w in words if len(w) > 1)
+    if single:
+        found.append(Suppressed(single, vocab_size))
+    if longer:
+        found.append(BadWords(longer, vocab_size))
+    new = config.min_new_tokens
+    whole = 0 if new else config.min_length
+    if (new or whole) and config.eos_token_id:
+        found.append(MinimumLength(new, whole, config.eos_token_id, vocab_size))
+    if config.suppress_tokens:
+        found.append(Suppressed(config.suppress_tokens, vocab_size))
+    if config.begin_suppress_tokens:
+        forced = config.forced_bos_token_id is not None
+        found.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
+    return found

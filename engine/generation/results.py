@@ -1,0 +1,70 @@
+"""Define what goes into a generation and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .settings import GenerationConfig
+
+
+@dataclass(frozen=True)
+class Request:
+    """One text to generate."""
+
+    source: Sequence[int] | NDArray[np.integer] | None = None
+    """The ids that the encoder reads; None for a model without an encoder."""
+    prompt: Sequence[int] | NDArray[np.integer] | None = None
+    """The first ids of the decoder; None, for a model with an encoder, is its start token."""
+    config: GenerationConfig = field(default_factory=GenerationConfig)
+    uniforms: Sequence[Sequence[float]] | None = None
+    """Numbers in [0, 1) to draw with, in place of numbers from the seed: a row for each sample, with one number for
+    each token that is drawn."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One result of a request."""
+
+    ids: list[int]
+    """The new tokens, without the prompt, the forced first token and the end token."""
+    score: float
+    """sum(log p(token)) / n^length_penalty over the n new tokens, a forced first token and the end token included.
+
+    p is the model's own probability in greedy search and sampling. A beam search ranks by the changed log
+    probabilities (processors.py), so its score adds those. Forced tokens add 0 in both.
+    """
+    ended: bool
+    """True if an end token came; False if the result has its greatest length, or if every token was forbidden."""
+    text: str | None = None
+    """The text of `ids`, where a tokenizer made it."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A new token of a request, as a stream gives it as soon as it is certain: in a beam search, at its end.
+
+    Together the tokens of a sample are the ids of its result.
+    """
+
+    request: int
+    """The place of the request in the order of the requests, from 0."""
+    sample: int
+    """The place of the result among the results of the request."""
+    id: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """All results of a request, the last thing that a stream gives for it. A beam search sorts them, best first."""
+
+    request: int
+    results: list[Generated]
+
+
+def score_of(total: float, new_tokens: int, length_penalty: float) -> float:
+    """Return total / new_tokens^length_penalty; 0 for no tokens."""
+    return total / new_tokens**length_penalty if new_tokens else 0.0

@@ -1,0 +1,79 @@
+"""Draw tokens: the temperature, the filters top-k, top-p and min-p, and random numbers that do not depend on a batch.
+
+    x_i = logit_i / temperature
+    top_k   keeps the k tokens with the largest x
+    top_p   keeps a token if the tokens before it, best first, have less than top_p of the probability of all kept ones
+    min_p   keeps a token if its probability is at least min_p times the probability of the best one
+
+The token is the first one, in the order of the ids, at which the cumulative probability of the kept tokens passes a
+number u that is uniform in [0, 1). A request draws the number u of each step from the generator Philox (Salmon et al.,
+"Parallel random numbers: as easy as 1, 2, 3", 2011), four numbers from each block of it. The key is the hash of seed,
+source and prompt, and the counter is (1 + step // 4, 0, 0, sample).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .candidates import best, log_sum_exp, parts
+from .settings import GenerationConfig
+
+
+def stream_of_numbers(
+    seed: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64], sample: int
+) -> np.random.Generator:
+    """Return the generator of the uniform numbers of one sample of a request."""
+    parts = [f"{seed} {-1 if source is None else len(source)} {len(prompt)}".encode()]
+    parts += [np.asarray(ids, "<i8").tobytes() for ids in (source, prompt) if ids is not None]
+    key = int.from_bytes(hashlib.blake2b(b" ".join(parts), digest_size=16).digest(), "little")
+    return np.random.Generator(np.random.Philox(key=key, counter=sample << 192))
+
+
+def kept(
+    scores: NDArray[np.float32], config: GenerationConfig, ids: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
+    """Return x = logit / temperature of the tokens that the filters keep, and -inf for others: [R, n].
+
+    scores: logits [R, n]. With ids [R, n], they are the top_k best tokens of each row, best first, and -inf for fewer;
+    without ids they are the scores of all V tokens. Also returns the ids [R, n], ascending in each row where x is
+    above -inf, or None if n is V and x[r, i] belongs to token i.
+    """
+    if ids is None and config.top_k:
+        scores, ids = best(scores, min(config.top_k, scores.shape[1]))
+    x = scores / np.float32(config.temperature)
+    for part in parts(*x.shape):
+        if config.top_p < 1:
+            _filter_top_p(x[part], config.top_p)
+        if config.min_p:
+            top = x[part].max(axis=1, keepdims=True)
+            x[part][x[part] < top + np.float32(np.log(config.min_p))] = -np.inf
+    if ids is not None:
+        order = np.argsort(ids, axis=1, kind="stable")
+        x, ids = np.take_along_axis(x, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    return x, ids
+
+
+def draw(x: NDArray[np.float32], u: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the column that each row's number u in [0, 1) chooses with the probabilities softmax(x): [R].
+
+    x: [R, n], with at least one value above -inf in each row.
+    """
+    columns = np.empty(len(x), np.int64)
+    for part in parts(*x.shape):
+        cumulative = np.cumsum(np.exp(x[part] - x[part].max(axis=1, keepdims=True)), axis=1, dtype=np.float64)
+        columns[part] = (cumulative <= (u[part] * cumulative[:, -1])[:, None]).sum(axis=1)
+    return columns
+
+
+def _filter_top_p(x: NDArray[np.float32], top_p: float) -> None:
+    """Set the tokens that top_p removes to -inf in x [R, n]; the best token always stays, the first among equals."""
+    values = -np.sort(-x, axis=1)
+    before = np.cumsum(np.exp(values - log_sum_exp(x)[:, None]), axis=1, dtype=np.float64)[:, :-1]
+    count = 1 + (before < top_p).sum(axis=1, keepdims=True)
+    last = np.take_along_axis(values, count - 1, axis=1)
+    count -= (x > last).sum(axis=1, keepdims=True)
+    equal = x == last
+    x[(x < last) | (equal & (np.cumsum(equal, axis=1) > count))] = -np.inf

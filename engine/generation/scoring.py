@@ -1,0 +1,128 @@
+"""Score given continuations: the log probability of each of their tokens under the model itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import deadline_of
+from ..errors import InputError, TimedOut
+from .batching import Budget, decoder_ids
+from .candidates import checked, log_sum_exp
+from .results import Request
+from .settings import ids_array
+from .steps import Row, Stepper
+
+CHUNK = 64
+"""The most tokens of a continuation that the model reads in one step. It is fixed, so that the bits are, too."""
+LOGITS = 2**24
+"""The most logits of one step (64 MiB), unless one token alone has more."""
+
+
+def score(
+    stepper: Stepper,
+    requests: Iterable[Request],
+    continuations: Iterable[Sequence[int]],
+    *,
+    budget: Budget | None = None,
+    timeout: float | None = None,
+) -> list[list[float]]:
+    """Return log p(id | source, prompt, ids before it) of each id of the continuation of each request.
+
+    Of the settings of a request only its start token and its prefix count: no setting changes these probabilities.
+    budget and timeout are those of `generate`. Raises `InputError` for wrong ids, and `TimedOut`.
+    """
+    budget, deadline = budget or Budget(), deadline_of(timeout)
+    chunk = max(1, min(CHUNK, LOGITS // stepper.vocab_size))
+    most = min(budget.rows, max(1, LOGITS // (stepper.vocab_size * chunk)))
+    texts = _texts(stepper, requests, continuations)
+    waiting = next(texts, None)
+    results: list[list[float]] = []
+    batch: list[_Text] = []
+    try:
+        while batch or waiting:
+            tokens = sum(text.cost(chunk) for text in batch)
+            while waiting and (not batch or (len(batch) < most and tokens + waiting.cost(chunk) <= budget.tokens)):
+                tokens += waiting.cost(chunk)
+                results.append(waiting.found)
+                if len(waiting.tokens) > waiting.prompt:
+                    waiting.number = stepper.open(waiting.source)
+                    batch.append(waiting)
+                waiting = next(texts, None)
+            if deadline and time.monotonic() > deadline:
+                raise TimedOut
+            _step(stepper, batch, chunk)
+            for text in [text for text in batch if text.done]:
+                batch.remove(text)
+                stepper.close(text.number)
+    finally:
+        for text in batch:
+            stepper.close(text.number)
+    return results
+
+
+@dataclass(eq=False)
+class _Text:
+    """A request with its continuation."""
+
+    source: NDArray[np.int64] | None
+    tokens: NDArray[np.int64]
+    """The prompt and the continuation."""
+    prompt: int
+    """The number of tokens of the prompt."""
+    number: int = -1
+    """The number that `Stepper.open` gave."""
+    read: int = 0
+    """The number of tokens that the model has read."""
+    parent: int | None = None
+    found: list[float] = field(default_factory=list)
+    """The log probabilities of the first tokens of the continuation."""
+
+    @property
+    def done(self) -> bool:
+        """Return whether every token has its log probability."""
+        return len(self.found) == len(self.tokens) - self.prompt
+
+    def cost(self, chunk: int) -> int:
+        """Return the most tokens that the model reads in a step of this text."""
+        return max(self.prompt + (0 if self.source is None else len(self.source)), chunk)
+
+
+def _texts(stepper: Stepper, requests: Iterable[Request], continuations: Iterable[Sequence[int]]) -> Iterator[_Text]:
+    """Yield the texts, checked."""
+    for request, continuation in zip(requests, continuations, strict=True):
+        source, prompt = decoder_ids(request)
+        ids = ids_array("a continuation", continuation)
+        if ids.size and ids.max() >= stepper.vocab_size:
+            raise InputError(f"a continuation has the id {ids.max()}, but the model has {stepper.vocab_size} tokens")
+        tokens = np.concatenate([prompt, ids])
+        if stepper.longest is not None and len(tokens) > stepper.longest + 1:
+            raise InputError(
+                f"prompt and continuation have {len(tokens)} tokens, but the model scores at most {stepper.longest + 1}"
+            )
+        yield _Text(source, tokens, len(prompt))
+
+
+def _step(stepper: Stepper, batch: Sequence[_Text], chunk: int) -> None:
+    """Let the model read the prompt, or the next chunk of the continuation, of each text."""
+    if not batch:
+        return
+    rows = []
+    for text in batch:
+        end = text.prompt if not text.read else min(text.read + chunk, len(text.tokens) - 1)
+        rows.append(Row(text.number, text.parent, text.tokens[text.read : end], every=text.read > 0))
+    scores = stepper.step(rows)
+    stepper.release([row.parent for row in rows if row.parent is not None])
+    log_total = checked(log_sum_exp(scores.logits)).astype(np.float64)
+    line = 0
+    for text, row, hypothesis in zip(batch, rows, scores.hypotheses.tolist(), strict=True):
+        text.read, text.parent = text.read + len(row.tokens), hypothesis
+        lines = len(row.tokens) if row.every else 1
+        here = np.arange(line, line + lines)
+        targets = text.tokens[text.read + 1 - lines : text.read + 1]
+        text.found += (scores.logits[here, targets] - log_total[here]).tolist()
+        line += lines

@@ -1,0 +1,112 @@
+"""Define a search: it names the rows of the next step for its requests, and takes the scores of these rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .paths import Children, Paths
+from .processors import Change, Removal, processors_of
+from .results import Generated, Request, score_of
+from .settings import GenerationConfig
+from .steps import Row, Scores, Top
+
+MOST_TOP = 128
+"""The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
+above it, it asks for all logits."""
+
+
+@dataclass
+class Outcome:
+    """What a search decided."""
+
+    tokens: list[tuple[int, int, int]] | None
+    """(number of the request, sample, id) of each new token that is certain; None if nobody asks for them."""
+    done: dict[int, list[Generated]] = field(default_factory=dict)
+    """The results of the requests that ended, by the number of the request."""
+    released: list[int] = field(default_factory=list)
+    """Hypotheses of requests that go on, which will not be parents any more."""
+
+
+class Search(ABC):
+    """The search of all requests with one `GenerationConfig`. A subclass says which tokens follow."""
+
+    def __init__(self, config: GenerationConfig, vocab_size: int, width: int) -> None:
+        self.config, self.vocab_size = config, vocab_size
+        self.width = min(width, vocab_size)
+        """The number of best tokens of a row that the search looks at; 0 is all of them."""
+        self.paths = Paths()
+        self.processors = processors_of(config, vocab_size)
+        always = sum(getattr(processor, "most", 0) for processor in self.processors)
+        only_removals = all(processor.removes_only for processor in self.processors)
+        self.needs_logits = not only_removals or not self.width or self.width + always > MOST_TOP
+        """True if the step must give all logits; it does not change, whatever else is in the batch."""
+        self.ends = np.zeros(vocab_size, bool)
+        """bool [V]: which tokens are end tokens."""
+        self.ends[list(config.eos_token_id)] = True
+        self.changes: list[Change] = []
+        """The changes of this step."""
+        self.removals: list[Removal] = []
+        """The changes that are removals: all of them, unless the search needs all logits."""
+
+    def add(self, request: Request, owner: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64],
+            limit: int) -> None:  # fmt: skip
+        """Begin a request. owner: its number in the model; limit: its most tokens, prompt included."""
+        first = self.config.forced_bos_token_id
+        forced = [first] if first is not None and len(prompt) == 1 else []
+        self.paths.add(owner, np.concatenate([prompt, np.array(forced, np.int64)]), len(prompt), limit)
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the next step."""
+        return self.paths.rows()
+
+    def wanted(self) -> int:
+        """Return the number of best tokens that the next step must give for each row. It prepares the changes."""
+        self.changes = [c for c in (processor.change(self.paths) for processor in self.processors) if c is not None]
+        self.removals = [change for change in self.changes if isinstance(change, Removal)]
+        if self.needs_logits:
+            return 0
+        return min(self.width + sum(removal.most for removal in self.removals), self.vocab_size)
+
+    def advance(self, answer: Scores | Top, outcome: Outcome) -> None:
+        """Continue each request with the scores of the rows that `rows` returned; put what is certain into outcome."""
+        paths, hypotheses = self.paths, answer.hypotheses
+        children = self.choose(answer, outcome)
+        dropped = np.ones(len(paths), bool)
+        dropped[children.rows] = False
+        goes_on = paths.parents >= 0
+        if outcome.done:
+            done = (paths.owners[:, None] == [*outcome.done]).any(axis=1)
+            goes_on, dropped = goes_on & ~done, dropped & ~done
+        outcome.released += {*paths.parents[goes_on].tolist()}
+        outcome.released += hypotheses[dropped].tolist()
+        paths.step(children, hypotheses)
+
+    @abstractmethod
+    def choose(self, answer: Scores | Top, outcome: Outcome) -> Children:
+        """Return the children that go on; put new tokens and results into outcome."""
+
+    def removed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Return which of these tokens [R, k] are removed; None if there is no removal."""
+        masks = [removal.removes(ids) for removal in self.removals]
+        return np.logical_or.reduce(masks) if masks else None
+
+    def result(self, row: int, last: int | None = None, score: float | None = None) -> Generated:
+        """Return a row as a result. last: its last token, if it is new; score: of both, if there is a new token."""
+        start, end = int(self.paths.prompts[row]), int(self.paths.lengths[row])
+        if score is None:
+            score = score_of(float(self.paths.totals[row]), end - start, self.config.length_penalty)
+        forced = self.config.forced_bos_token_id is not None and start == 1
+        ids = self.paths.tokens[row, start + forced : end].tolist()
+        ended = last in self.config.eos_token_id
+        return Generated(ids if last is None or ended else [*ids, last], score, ended)
+
+    def forced_ends(self) -> NDArray[np.bool_] | None:
+        """Return the rows whose next token is a forced end token: bool [R]; None if there are none."""
+        if not self.config.forced_eos_token_id:
+            return None
+        ends = self.paths.lengths == self.paths.limits - 1
+        return ends if ends.any() else None

@@ -1,0 +1,67 @@
+"""Equal tokens and scores as transformers, for the table model. tests/golden/make_generation.py wrote the file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.generation.batching import Budget, generate
+from engine.generation.results import Request
+from engine.generation.sampling import kept
+from engine.generation.settings import GenerationConfig
+
+from ..golden.table_model import table_logits
+from .table_stepper import TableStepper
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "generation.json").read_text(encoding="utf-8"))
+NAMES = [f"{i}: {json.dumps(case['config'])[1:60]}" for i, case in enumerate(GOLDEN["cases"])]
+
+
+def requests_of(case, config):
+    uniforms = case["uniforms"] or [None] * len(case["prompts"])
+    return [Request(None, prompt, config, u) for prompt, u in zip(case["prompts"], uniforms, strict=True)]
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=NAMES)
+def test_tokens_and_scores(case):
+    config = GenerationConfig(**case["config"])
+    stepper = TableStepper(case["vocab_size"], case["bias"])
+    found = generate(stepper, requests_of(case, config), budget=Budget(rows=9))
+    stepper.assert_clean()
+    for prompt, results, expected in zip(case["prompts"], found, case["results"], strict=True):
+        assert len(results) == len(expected)
+        for result, golden in zip(results, expected, strict=True):
+            ids = golden["ids"]
+            assert result.ended == (ids[-1] in config.eos_token_id)
+            forced = len(prompt) == 1 and config.forced_bos_token_id is not None
+            assert result.ids == ids[forced : len(ids) - result.ended]
+            assert result.score == pytest.approx(golden["score"], abs=1e-4)
+
+
+def test_the_golden_cases_say_something():
+    """Results end by a token and by length, beams differ from greedy search, and samples from both."""
+    results = [r for case in GOLDEN["cases"] for of_prompt in case["results"] for r in of_prompt]
+    ended = sum(r["ids"][-1] in (2, 5, 6) for r in results)
+    assert 0.2 * len(results) < ended < 0.95 * len(results)
+    firsts = [tuple(tuple(r[0]["ids"]) for r in case["results"]) for case in GOLDEN["cases"]]
+    assert len(set(firsts)) > 0.6 * len(firsts)
+
+
+def probabilities(x, ids, vocab_size):
+    """Return the probability of each token: float64 [V]."""
+    p = np.exp(x - x.max())
+    found = np.zeros(vocab_size)
+    np.add.at(found, np.arange(vocab_size) if ids is None else ids[0], (p / p.sum())[0])
+    return found
+
+
+@pytest.mark.parametrize("golden", GOLDEN["filters"], ids=lambda g: f"{g['config']} of {g['vocab_size']}")
+def test_filtered_probabilities(golden):
+    config, V = GenerationConfig(do_sample=True, **golden["config"]), golden["vocab_size"]
+    logits = table_logits(golden["prompt"], V, {})[None]
+    expected = pytest.approx(np.array(golden["probabilities"]), abs=1e-6)
+    assert probabilities(*kept(logits, config), V) == expected
+    if config.top_k:  # the same from the best tokens alone, as the model lists them
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, : config.top_k]
+        assert probabilities(*kept(np.take_along_axis(logits, ids, axis=1), config, ids), V) == expected
