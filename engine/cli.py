@@ -5,32 +5,42 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from . import __version__
-from .architectures import program_of
-from .backends import BACKENDS, Backend
+from .architectures import programs_of
+from .backends import BACKENDS, Backend, get_backend
 from .compare import compare_precision, parse_data
 from .cpus import cpu_limits
 from .engine import Engine
 from .errors import EngineError, InputError
+from .generating_cli import add_settings
+from .generating_cli import run as run_generator
 from .model import Model, load_model, save_model
 from .outline import outline
 from .parameters import expected_shapes, parameters_of
 from .precision import COMPUTED, PRECISIONS, STORED, canonical_name
 from .quantize import convert_model
+from .sequences import load_sequence_model, save_sequence_model
+from .transcriber import TASKS, Transcriber
 from .weights.output import replacing
+
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit status after Ctrl-C, by which shells stop a script."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, or 1 after an error, which is printed on stderr."""
+    """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
@@ -41,11 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (EngineError, OSError) as error:
         print(f"engine {args.command}: {error}", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        print(f"engine {args.command}: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"engine {args.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="engine", description="Transformer encoders on CPUs, from exported weights.")
+    parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -59,10 +75,26 @@ def _parser() -> argparse.ArgumentParser:
         help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
         "by default the weights keep theirs",
     )
+    command.add_argument(
+        "--bounded",
+        action="store_true",
+        help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "
+        "linear layers a second time; the cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI",
+    )
+    command.add_argument(
+        "--packed",
+        action="store_true",
+        help="write the weights as the kernels of this CPU read them: loading takes milliseconds, and processes share "
+        "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
+        "precision of the computation",
+    )
+    _add_task(command)
+    _add_generates(command)
     command.set_defaults(run=convert)
 
     command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
-    command.add_argument("model", nargs="?", help="model folder or .npz file")
+    command.add_argument("model", nargs="?", help="model folder, .npz or .gguf file")
+    _add_generates(command)
     command.set_defaults(run=info)
 
     command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line")
@@ -81,7 +113,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_run_options(command)
     _add_precision(command)
+    _add_task(command)
     command.set_defaults(run=encode)
+
+    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
+                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
+        command = commands.add_parser(name, help=text)
+        add_settings(command)
+        _add_run_options(command)
+        _add_precision(command)
+        if name == "generate":
+            command.add_argument("--stream", action="store_true", help="write each result token by token")
+        command.set_defaults(run=generate)
+
+    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
+    command.add_argument("model", help="Whisper's folder or .npz")
+    command.add_argument("sounds", nargs="+", metavar="sound", help="WAV file of 16-bit PCM at 16 kHz, up to 30 s long")
+    command.add_argument("--language", help="code of the language that is spoken, such as de; a model of several "
+                         "languages needs it")  # fmt: skip
+    command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
+    command.add_argument("--num-beams", type=int, help="beams of a beam search; 1 is greedy search")
+    _add_run_options(command)
+    _add_precision(command)
+    command.set_defaults(run=transcribe)
 
     command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
     command.add_argument("model", help="model folder or .npz file")
@@ -115,6 +169,11 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_generates(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--generates", action="store_true", help="read the model as one that generates tokens: its "
+                         "decoder, and its encoder if it has one")  # fmt: skip
+
+
 def _add_precision(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--precision",
@@ -124,16 +183,42 @@ def _add_precision(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_task(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--task", help="adapter to merge into the weights, for a folder that holds adapters")
+
+
 def convert(args: argparse.Namespace) -> None:
     """Convert a model folder to one .npz file."""
     if not args.out.endswith(".npz"):
         raise InputError(f"the output must be named *.npz, not {args.out!r}")
-    model = load_model(args.folder)
+    if args.bounded and args.precision != "int8":
+        raise InputError("--bounded is about int8 weights; add --precision int8")
+    if args.packed and args.precision not in (None, *COMPUTED):
+        raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(COMPUTED)}, not "
+                         f"{args.precision}")
+    if args.generates and (args.packed or args.task is not None):
+        raise InputError("--generates excludes --packed and --task, which are for encoders")
+    halves = load_sequence_model(args.folder) if args.generates else None
+    models = {"": load_model(args.folder, task=args.task)} if halves is None else halves.halves
     if args.precision is not None:
-        model = convert_model(model, args.precision)
-    save_model(model, args.out)
+        models = {name: convert_model(model, args.precision, bounded=args.bounded) for name, model in models.items()}
+    if args.packed:
+        models = {"": _pack(models[""], args.precision)}
+    if halves is None:
+        save_model(models[""], args.out)
+    else:
+        save_sequence_model(replace(halves, decoder=models["decoder"], encoder=models.get("encoder")), args.out)
     print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
-    _print_model(model)
+    _print_models(models)
+
+
+def _pack(model: Model, precision: str | None) -> Model:
+    """Return the model packed for the compiled kernels of this CPU, which compute in `precision`."""
+    get_backend("cython")  # raises the reason why it cannot run
+    from .backends.cython_cpu import isa
+    from .backends.cython_cpu.packed import pack_model
+
+    return pack_model(model, isa.chosen().product(model.precision_for(precision)))
 
 
 def info(args: argparse.Namespace) -> None:
@@ -142,14 +227,19 @@ def info(args: argparse.Namespace) -> None:
     for name, module in BACKENDS.items():
         backend: Backend = import_module(module).BACKEND
         reason = backend.unavailable()
-        _print_row(f"backend {name}", backend.describe() if reason is None else f"cannot run: {reason}")
+        lines = backend.describe().splitlines() if reason is None else [f"cannot run: {reason}"]
+        for title, line in zip_longest([f"backend {name}"], lines, fillvalue=""):
+            _print_row(title, line)
     limits = cpu_limits()
     _print_row("threads", str(min(limit.cpus for limit in limits)))
     for limit in limits:
         _print_row("", f"{limit.cpus} by {limit.source}")
     if args.model is not None:
         print()
-        _print_model(load_model(args.model))
+        if args.generates:
+            _print_models(load_sequence_model(args.model).halves)
+        else:
+            _print_model(load_model(args.model))
 
 
 def encode(args: argparse.Namespace) -> None:
@@ -157,7 +247,9 @@ def encode(args: argparse.Namespace) -> None:
     suffix = ".jsonl" if args.output == "-" else Path(args.output).suffix
     if suffix not in WRITERS:
         raise InputError(f"the output must be - or be named *{', *'.join(WRITERS)}, not {args.output!r}")
-    engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
+    engine = Engine.load(
+        args.model, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task
+    )
     sentences = _read_lines(args.file)
     vectors = engine.encode(
         sentences,
@@ -180,6 +272,19 @@ def _write_lines(file: IO[bytes], vectors: np.ndarray, template: str) -> None:
         file.write((template % ",".join(f"{x:.9g}" for x in vector)).encode())
 
 
+def generate(args: argparse.Namespace) -> None:
+    """Write the result of each line of a file to standard output."""
+    run_generator(args, _read_lines(args.file))
+
+
+def transcribe(args: argparse.Namespace) -> None:
+    """Write the text of each sound to standard output."""
+    transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
+    settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
+    for text in transcriber.transcribe(args.sounds, language=args.language, task=args.task, **settings):
+        print(text.strip())
+
+
 WRITERS: dict[str, Callable[[IO[bytes], np.ndarray], None]] = {
     ".npy": np.save,
     ".csv": partial(_write_lines, template="%s\n"),
@@ -197,6 +302,7 @@ def bench(args: argparse.Namespace) -> None:
     print(HEADER)
     for measurement in measure(engine):
         print(row(measurement), flush=True)
+    print("of peak: of the highest rate of the products alone; of moment: of their median rate between the passes")
     print("* is the higher floor, which no run can beat; the limits are measured again for each shape")
 
 
@@ -231,6 +337,14 @@ def _read_lines(name: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
+def _print_models(models: Mapping[str, Model]) -> None:
+    """Print each half of a model under its name; the name of a whole model is empty."""
+    for name, model in models.items():
+        if name:
+            print(name)
+        _print_model(model)
+
+
 def _print_model(model: Model) -> None:
     c, text = model.config, model.text
     parameters = sum(math.prod(shape) for shape in expected_shapes(c).values())
@@ -241,21 +355,26 @@ def _print_model(model: Model) -> None:
         f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
         f"feed-forward {c.ffn_size}, {c.activation}",
     )
-    for label, formulas in outline(program_of(c)):
-        _print_row(label, formulas)
+    for program in programs_of(c):
+        for label, formulas in outline(program):
+            _print_row(label, formulas)
     _print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
     _print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
     linear, tables = _stored(model, "linear"), _stored(model, "table")
     _print_row("precision", linear if tables in ("", linear) else f"{linear}, tables in {tables}")
+    if model.layout is not None:
+        _print_row("packed", str(model.layout))
+    if model.stem is not None:
+        _print_row("input", f"{model.stem.given}: {model.stem.expected} for each")
+        return
     if text is None:
         _print_row("text", "no tokenizer; token ids only")
         return
     limit = text.max_seq_length or c.longest_sequence
-    _print_row(
-        "text",
-        f"{'up to ' + str(limit) if limit else 'any number of'} tokens, pooling {'+'.join(text.pooling)}"
-        f"{', normalised' if text.normalize else ''}",
-    )
+    dense = "".join(f", dense to {len(dense.weight)}" for dense in model.dense)
+    tokens = f"{'up to ' + str(limit) if limit else 'any number of'} tokens"
+    vector = f", pooling {'+'.join(text.pooling)}{dense}{', normalised' if text.normalize else ''}"
+    _print_row("text", tokens if c.decodes else tokens + vector)
     if text.prompts:
         _print_row("prompts", ", ".join(text.prompts))
 
@@ -263,6 +382,8 @@ def _print_model(model: Model) -> None:
 def _stored(model: Model, kind: str) -> str:
     """Name the precisions in which parameters of this kind are stored."""
     parameters = parameters_of(model.config)
+    if kind == "linear" and model.layout is not None:
+        return model.layout.precision
     dtypes = {model.weights[name].dtype for name, parameter in parameters.items() if parameter.kind == kind}
     return " and ".join(sorted(STORED[dtype] for dtype in dtypes))
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .backends import Plan, PoolingPlan
+from .backends.functional import Ops
 from .batch import Batch
+from .checks import flag, is_one_of
 from .config import ModelConfig, TextConfig
-from .errors import InputError, TimedOut, UnsupportedError
+from .dense import Dense
+from .errors import InputError, TimedOut, UnsupportedError, shown
+from .lazy import lazy
 from .packing import Layout, pack
 from .pooling import normalize, pool
 from .precision import canonical_name
@@ -28,14 +31,25 @@ class TextEncoder:
     Several threads may use it at once. The arguments of its methods have been checked.
     """
 
-    def __init__(self, config: ModelConfig, text: TextConfig, plan: Plan, threads: int, max_tokens: int):
+    def __init__(
+        self,
+        config: ModelConfig,
+        text: TextConfig,
+        plan: Plan,
+        threads: int,
+        max_tokens: int,
+        dense: tuple[Dense, ...] = (),
+        ops: Ops | None = None,
+    ):
+        """dense: linear maps of the pooled vectors, which `ops` computes."""
         self._config, self._text, self._plan = config, text, plan
         self._threads, self._max_tokens = threads, max_tokens
+        self._dense, self._ops = dense, ops
 
     @property
     def width(self) -> int:
         """The number of dimensions of a sentence's vector."""
-        return len(self._text.pooling) * self._config.hidden_size
+        return len(self._dense[-1].weight) if self._dense else len(self._text.pooling) * self._config.hidden_size
 
     def encode(
         self,
@@ -55,6 +69,9 @@ class TextEncoder:
         rows: list[Any] = [None] * len(texts)
 
         def finish(pooled: np.ndarray) -> np.ndarray:
+            for dense in self._dense:
+                assert self._ops is not None
+                pooled = dense(pooled, self._ops)
             pooled = (normalize(pooled) if self._text.normalize else pooled)[:, :truncate_dim]
             return normalize(pooled) if normalize_embeddings else pooled
 
@@ -115,7 +132,7 @@ class TextEncoder:
     def _uses_token_types(self) -> bool:
         return self._config.token_types > 1 and self._text.feeds_token_types
 
-    @cached_property
+    @lazy
     def _tokenizer(self) -> Tokenizer:
         # Made at the first use, so that token ids need nothing but NumPy.
         return Tokenizer(self._text, self._config.longest_sequence, self._threads)
@@ -135,20 +152,20 @@ def check_options(
 
     Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.
     """
-    if output_value not in OUTPUTS:
-        raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {output_value!r}")
+    if not is_one_of(output_value, OUTPUTS):
+        raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(output_value)}")
     if precision is not None and not (isinstance(precision, str) and canonical_name(precision) == "float32"):
         raise UnsupportedError(
-            f"encode returns float32 vectors, not precision={precision!r}; round the vectors yourself. "
+            f"encode returns float32 vectors, not precision={shown(precision)}; round the vectors yourself. "
             "Engine.load(..., precision=...) chooses the precision of the computation"
         )
-    if convert_to_tensor:
+    if flag("convert_to_tensor", convert_to_tensor):
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
     own = "cuda" if backend == "cuda" else "cpu"
     if device is not None and str(device) not in (own, f"{own}:0"):
         raise UnsupportedError(
-            f"this engine computes on the device {own!r}, not on {device!r}; Engine.load(..., backend=...) chooses the "
-            "device, and one engine uses all CPUs that the process may use"
+            f"this engine computes on the device {own!r}, not on {shown(device)}; Engine.load(..., backend=...)"
+            " chooses the device, and one engine uses all CPUs that the process may use"
         )
     for name, value in (("pool", pool), ("chunk_size", chunk_size)):
         if value is not None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backends import get_backend
-from .checks import deadline_of, explain_arguments, positive_int, positive_int_or_none
+from .backends import TappingPlan, check_layout, get_backend
+from .backends.functional import Ops
+from .checks import deadline_of, explain_arguments, flag, positive_int, positive_int_or_none
 from .config import RunConfig, TextConfig
 from .cpus import choose_threads
 from .encoding import TextEncoder, check_options, role_prompt
 from .errors import InputError, UnsupportedError, shown
+from .layout import PREFIX
+from .lazy import lazy
+from .outputs import read_asked
 from .packing import pack
 from .parameters import expected_shapes
 from .pooling import cosine_similarity, pairwise_cosine_similarity
+from .stems import embed
 from .text import check_sentences, choose_prompt
 
 if TYPE_CHECKING:
@@ -54,14 +59,17 @@ class Engine:
         max_tokens = positive_int("max_tokens", max_tokens)
         run = RunConfig(choose_threads(threads), model.precision_for(precision), max_tokens)
         chosen = get_backend(backend)
+        check_layout(chosen, model.layout)
         self.config = model.config
         self.text = model.text
+        self._dense = model.dense
+        self._stem = model.stem
         self.backend = chosen.name
         self.threads = run.threads
         self.max_tokens = max_tokens
         self.precision = run.precision
         self._plan = chosen.prepare(model.config, model.weights, run)
-        release_pages(model.weights.values())
+        release_pages(array for name, array in model.weights.items() if not name.startswith(PREFIX))
         self._reload: partial[Engine] | None = None
 
     @classmethod
@@ -73,7 +81,9 @@ class Engine:
         threads: int | None = None,
         max_tokens: int = 8192,
         precision: str | None = None,
+        least_cosine: float | None = None,
         memory: str = "map",
+        task: str | None = None,
     ) -> Engine:
         """Load a model from a .npz file, a Hugging Face folder or a sentence-transformers folder.
 
@@ -81,23 +91,32 @@ class Engine:
         threads: of one forward pass; None for as many as the process may use, which is also the most it gets.
         max_tokens: most tokens worked on at a time; bounds the memory of a call, and the length of one sequence.
         precision: of linear weights and products: "float32", "bfloat16" or "int8", to which float32 weights are then
-            rounded; None for "int8" when the file's are in int8, else "float32".
+            rounded; None for "int8" when the file's are in int8, else "float32"; "auto" for the fastest of them whose
+            vectors of a sample of sentences have a cosine of at least `least_cosine` to float32's.
+        least_cosine: the bound for precision="auto"; None for 0.999.
         memory: "map" for weights that stay in the file, mapped; "copy" to read the file into private memory, so that
             nobody who changes or shortens the file can hurt.
+        task: which adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
+            jina-embeddings-v3; None for the weights without an adapter.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for one with features that are not
         there, `BackendUnavailable` and `InputError`.
         """
         from .model import load_model, model_path  # here, because it alone takes as long to import as all the rest
 
-        options: dict[str, Any] = {
-            "backend": backend,
-            "threads": threads,
-            "max_tokens": max_tokens,
-            "precision": precision,
-        }
-        engine = cls(load_model(path, memory=memory), **options)
-        engine._reload = partial(cls.load, os.path.abspath(model_path(path)), **options, memory=memory)
+        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_tokens": max_tokens}
+        if least_cosine is not None and precision != "auto":
+            raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
+        model = load_model(path, memory=memory, task=task)
+        if precision == "auto":
+            from .accuracy import fastest_engine
+
+            engine = fastest_engine(model, lambda name: cls(model, **options, precision=name), least_cosine)
+            precision = engine.precision  # another process that loads the pickled engine computes the same bits
+        else:
+            engine = cls(model, **options, precision=precision)
+        place = os.path.abspath(model_path(path))
+        engine._reload = partial(cls.load, place, **options, precision=precision, memory=memory, task=task)
         return engine
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
@@ -124,8 +143,13 @@ class Engine:
         position_ids: Any = None,
         *,
         inputs_embeds: Any = None,
+        pixel_values: Any = None,
+        input_features: Any = None,
+        output_hidden_states: Any = None,
+        output_attentions: Any = None,
+        output_entropies: Any = None,
         timeout: float | None = None,
-    ) -> np.ndarray | list[np.ndarray]:
+    ) -> Any:
         """The vectors of all tokens, after the last layer.
 
         Arrays give an array. B sequences, T tokens, D model width:
@@ -133,7 +157,11 @@ class Engine:
             attention_mask  0/1 or bool [B,T], 1 for a real token, in any pattern; None when all are real
             token_type_ids  integers [B,T]; None for zeros
             position_ids    integers [B,T]; None to count as the model's family does
-            inputs_embeds   floats [B,T,D], instead of input_ids: rows that stand in for those of the word table
+            inputs_embeds   floats [B,T,D], instead of input_ids: rows that stand in for those of the word table, as
+                            wide as these are
+            pixel_values    floats [B,C,H,W], instead of input_ids, for a model of images: resized and normalised as
+                            the model's image processor does it
+            input_features  floats [B,C,T], instead of input_ids, for Whisper: log-mel spectrograms of C frequencies
             returns         float32 [B,T,D], zeros at padding
         Padding costs nothing.
 
@@ -142,19 +170,36 @@ class Engine:
         returns a list of float32 [T_i,D], views of one array. The lists of a transformers tokenizer can be passed as
         `forward(**tokenizer(texts))`.
 
+        A call that asks for one of these returns a `ForwardOutput` instead, with the same token vectors in it:
+            output_hidden_states  True for all, or a layer or layers from 0 to L: 0 for the embeddings, l for the
+                                  result of layer l
+            output_attentions     True for all, or pairs (layer, head) from (0, 0): the attention weights [T,T]
+            output_entropies      True for all, or pairs (layer, head): the entropy in nats of each token's weights
+        Negative numbers count from the end. The rest of the pass computes as without them, to the last bit.
+
         timeout: seconds after which the call stops with `TimedOut`; None for no limit. Ctrl-C stops a call, too.
 
-        Raises `InputError` for a wrong shape, type or range.
+        Raises `InputError` for a wrong shape, type or range, and `UnsupportedError` where the backend cannot give
+        what is asked for.
         """
         deadline = deadline_of(timeout)
+        asked = read_asked(self.config, output_hidden_states, output_attentions, output_entropies)
+        stemmed = {"pixel_values": pixel_values, "input_features": input_features}
+        inputs_embeds = self._embed({name: value for name, value in stemmed.items() if value is not None},
+                                    inputs_embeds)
         batch, layout = pack(
             self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds=inputs_embeds
         )
-        return layout.unpack(self._plan.forward(batch, deadline))
+        if asked is None:
+            return layout.unpack(self._plan.forward(batch, deadline))
+        if not isinstance(self._plan, TappingPlan):
+            raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
+                                   "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
+        return asked.output(layout, self._plan.tap(batch, asked.taps, deadline))
 
     @explain_arguments(
         inputs="pass the sentences first, or as sentences=",
-        task="call encode_query or encode_document",
+        task="for a prompt, call encode_query or encode_document; for an adapter, Engine.load(path, task=...)",
         processing_kwargs="the settings of the tokenizer are in the model's folder",
     )
     def encode(
@@ -189,21 +234,23 @@ class Engine:
         timeout: seconds after which the call stops with `TimedOut`; None for no limit.
         precision, convert_to_tensor, device, pool, chunk_size: only values that change nothing, as the defaults do.
 
-        Returns float32 [n, D'], or [D'] for a single string; D' is the model's width for each of its pooling modes.
+        Returns float32 [n, D'], or [D'] for a single string; D' is the model's width for each of its pooling modes, or
+        the width of its last Dense module.
         Token embeddings are a list of n arrays [T_i, D], or one. Everything is a list of n dictionaries, or one:
         input_ids, attention_mask, token_type_ids if the model has them, token_embeddings and sentence_embedding.
         Raises `InputError`, and `UnsupportedError` for a model without a tokenizer.
         """
         check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
                       convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
+        convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
         single = isinstance(sentences, str)
         rows = self._encoder.encode(
             check_sentences([sentences] if single else sentences),
             choose_prompt(self._text, prompt, prompt_name),
             batch_size=positive_int_or_none("batch_size", batch_size),
-            show_progress_bar=show_progress_bar,
+            show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
             output_value=output_value,
-            normalize_embeddings=normalize_embeddings,
+            normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
             truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
             deadline=deadline_of(timeout),
         )
@@ -274,10 +321,29 @@ class Engine:
     def _text(self) -> TextConfig:
         if self.text is None:
             raise UnsupportedError(
-                "this model came without a tokenizer.json, so it cannot encode text; pass token ids to forward"
+                "this model came without a tokenizer that the engine can read, so it cannot encode text; pass token "
+                "ids to forward, or add a tokenizer.json to its folder"
             )
         return self.text
 
-    @cached_property
+    def _embed(self, given: dict[str, Any], inputs_embeds: Any) -> Any:
+        """Return `inputs_embeds`, or the token vectors of images or sound; raises `InputError`."""
+        for name, value in given.items():
+            if self._stem is None or self._stem.given != name or inputs_embeds is not None:
+                takes = "input_ids" if self._stem is None else self._stem.given
+                raise InputError(f"this model takes {takes} or inputs_embeds, one of them, and not {name}")
+            inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
+        return inputs_embeds
+
+    def _ops(self, part: str) -> Ops:
+        """Return the single operations of the backend, which compute a part of the model."""
+        try:
+            return get_backend(self.backend).ops(self.threads)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the {self.backend} backend does not run {part}; cython, numba and reference can: "
+                                   "Engine.load(..., backend=...)") from error
+
+    @lazy
     def _encoder(self) -> TextEncoder:
-        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_tokens)
+        ops = self._ops("the Dense modules of this model, so it cannot encode text") if self._dense else None
+        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_tokens, self._dense, ops)
