@@ -124,6 +124,10 @@ def test_bias_mask_and_softcap(kernels):
     check(kernels, 70, 301, 16, 20, softcap=4.0, sharpness=6.0)
     check(kernels, 70, 301, 16, 20, bias=bias, mask=mask, softcap=4.0, low=-20, high=200)
     check(kernels, 70, 301, 16, 20, bias=np.broadcast_to(bias[0], (70, 301)), low=-64, high=65)
+    by_distance = np.lib.stride_tricks.sliding_window_view(rng.standard_normal(370, np.float32), 301)[:, ::-1]
+    for band in ({}, {"low": -64, "high": 65}):
+        line = check(kernels, 70, 301, 16, 20, bias=by_distance, **band)
+        assert np.array_equal(line, check(kernels, 70, 301, 16, 20, bias=by_distance.copy(), **band))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -109,6 +109,20 @@ def test_bias_and_mask_of_any_strides(kernels, layout):
     check(kernels, q, k, v, bias=bias, mask=mask, softcap=4.0, low=-20, high=200)
 
 
+@pytest.mark.parametrize(("T", "S"), [(1, 1), (17, 16), (70, 301), (130, 65)])
+def test_a_bias_by_distance_is_a_line(kernels, T, S):
+    # Element (t, s) is entry S - 1 + t - s of the line. The numbers beside the line must not get into the result.
+    rng, q, k, v = make(2, T, S, 16, 20)
+    line = np.full(T + S + 99, np.nan, np.float32)
+    line[50 : 49 + T + S] = rng.standard_normal(T + S - 1, np.float32)
+    bias = np.lib.stride_tricks.sliding_window_view(line[50 : 49 + T + S], S)[:, ::-1]
+    assert bias.shape == (T, S)
+    assert bias.strides == (4, -4)
+    check(kernels, q, k, v, bias=bias)
+    check(kernels, q, k, v, bias=bias, low=-9, high=40)
+    assert np.array_equal(run(kernels, q, k, v, 0.25, bias=bias), run(kernels, q, k, v, 0.25, bias=bias.copy()))
+
+
 def test_infinite_bias_hides(kernels):
     rng, q, k, v = make(3, 20, 280, 8, 8)
     bias = np.where(rng.random((20, 280)) < 0.5, -np.inf, 0).astype(np.float32)

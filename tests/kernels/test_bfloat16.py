@@ -9,10 +9,9 @@ from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
-from .tools import assert_guards, available, guarded, load, pack, round_up
+from .tools import assert_guards, available, convert, guarded, load, operand_width, pack, round_up, rows_of
 
 EPS = np.finfo(np.float32).eps
-GUARD = 77
 
 
 @pytest.fixture(autouse=True)
@@ -22,20 +21,15 @@ def with_bfloat16(request):
 
 
 def operands(kernels, x):
-    """Return the rows as numbers [M,K], and the bytes that the GEMM reads; nothing may be written beyond a row."""
+    """Return the rows as numbers [M,K], and the bytes that the GEMM reads; bytes that are no operands are NaN."""
     M, K = x.shape
     product = kernels.product("bfloat16")
-    size = product.operand_bytes
     if not product.converts:
         return x, np.ascontiguousarray(x)
-    width = round_up(K, kernels.VL) * size
-    out = np.full((M + 1, width + 64), GUARD, np.uint8)
-    product.convert(x, out[:M])
-    assert (out[M] == GUARD).all()
-    assert (out[:M, width:] == GUARD).all()
-    stored = out[:M].view(np.uint16)
-    assert not stored[:, K : round_up(K, kernels.VL)].any(), "padding must be zero"
-    return from_bfloat16(stored[:, :K]), out[:M]
+    out = convert(product, x, guard=0xFF)
+    stored = rows_of(product, out)[:M].view(np.uint16)
+    assert not stored[:, K : operand_width(product, K) // 2].any(), "padding must be zero"
+    return from_bfloat16(stored[:, :K]), out
 
 
 def problem(seed, M, N, K):

@@ -8,22 +8,18 @@ from hypothesis import strategies as st
 from engine.backends.cython_cpu.panels import ACTIVATIONS
 from engine.backends.reference import formulas as reference
 
-from .tools import assert_guards, available, guarded, input_groups, load, pack, random_int8, round_up
+from .tools import assert_guards, available, convert, guarded, input_groups, load, pack, random_int8, round_up, rows_of
 
 EPS = np.finfo(np.float32).eps
-GUARD = 77
 
 
 def quantize(kernels, x):
     """Return codes [M,K] as int64, ranges [M,2] and the codes for the GEMM; nothing may be written beyond a row."""
     M, K = x.shape
-    codes = np.full((M + 1, round_up(K, kernels.VL) + 64), GUARD, np.uint8)
     ranges = guarded(M, 2, 2)
-    kernels.product("int8").convert(x, codes[:M], ranges)
+    codes = convert(kernels.product("int8"), x, ranges)
     assert_guards(ranges)
-    assert (codes[M] == GUARD).all()
-    assert (codes[:M, round_up(K, kernels.VL) :] == GUARD).all()
-    return codes[:M, :K].astype(np.int64), np.ascontiguousarray(ranges), codes[:M]
+    return rows_of(kernels.product("int8"), codes)[:M, :K].astype(np.int64), np.ascontiguousarray(ranges), codes
 
 
 def problem(seed, M, N, K):

@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.backends import numba_cpu
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.native import Kernels, PackedLinear
+from engine.backends.cython_cpu.native import Kernels, PackedLinear, Product
 from engine.weights.bfloat16 import to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
@@ -24,7 +24,7 @@ def load(name: str) -> Kernels:
         from engine.backends.numba_cpu import table
 
         for precision in table.PRODUCTS:
-            kernels = table.load(precision)
+            kernels = table.load(precision, decoding=True)
         return kernels
     return isa.load(name)
 
@@ -108,6 +108,37 @@ def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0,
     return packed
 
 
+def operand_width(product: Product, K: int) -> int:
+    """Return the bytes of a row of K operands with its padding, which is to whole vectors and, in strips, to lines."""
+    width = round_up(K, product.kernels.VL) * product.operand_bytes
+    return round_up(width, 64) if product.strip > 1 else width
+
+
+def rows_of(product: Product, operands: np.ndarray) -> np.ndarray:
+    """Return operands (uint8 [R, width], whole strips of whole lines of 64) with their rows one after another."""
+    lines = operands.reshape(len(operands) // product.strip, operands.shape[1] // 64, product.strip, 64)
+    return lines.transpose(0, 2, 1, 3).reshape(operands.shape)
+
+
+def convert(product: Product, x: np.ndarray, ranges: np.ndarray | None = None, first: int = 0,
+            guard: int = 77) -> np.ndarray:
+    """Return the operands of x [M,K] at rows `first` and later; `guard` fills all bytes that belong to no operand.
+
+    Asserts that nothing else is written.
+    """
+    M, width = len(x), operand_width(product, x.shape[1])
+    out = np.full((round_up(first + M, product.strip) + product.strip, round_up(width, 64) + 64), guard, np.uint8)
+    product.convert(x, out, ranges, first)
+    rows = rows_of(product, out)
+    assert (rows[:first] == guard).all()
+    assert (rows[first + M :] == guard).all()
+    if product.operand_bytes > 1:
+        assert (rows[first : first + M, width:] == guard).all()
+    else:       # codes in the padding of the last step may be anything
+        assert (rows[first : first + M, round_up(x.shape[1], product.kernels.VL) :] == guard).all()
+    return out
+
+
 def linear_in_order(a, w, bias):
     """Return a w^T + bias in float32, adding one product after the other.
 
@@ -117,3 +148,29 @@ def linear_in_order(a, w, bias):
     for k in range(a.shape[1]):
         y += a[:, k, None] * w[:, k]
     return y + bias
+
+
+CONSECUTIVE = 62
+"""The shift of a cache whose only block holds all rows, in order."""
+
+
+class Cache:
+    """Keys [S,d] and values [S,e] in blocks of 2^shift rows, in random order; all other numbers are NaN."""
+
+    def __init__(self, rng: np.random.Generator, k: np.ndarray, v: np.ndarray, shift: int, gap: int = 3):
+        S, d, e = len(k), k.shape[1], v.shape[1]
+        per_block = S if shift == CONSECUTIVE else 1 << shift
+        count = round_up(max(S, 1), per_block) // per_block + (0 if shift == CONSECUTIVE else 2)
+        self.keys, self.values = (gap, d + 2), (gap + per_block * (d + 2) + 1, e + 5)
+        self.arrays = [np.full(self.values[0] + per_block * (e + 5), np.nan, np.float32) for _ in range(count)]
+        self.blocks = np.array([array.ctypes.data for array in self.arrays], np.uintp)
+        self.shift = shift
+        self.rows = None
+        numbers = np.arange(S)
+        if shift != CONSECUTIVE:
+            numbers = rng.permutation(count * per_block)[:S]
+            self.rows = numbers.astype(np.int32)
+        for s, row in enumerate(numbers):
+            block, at = self.arrays[row // per_block], row % per_block
+            for (first, stride), x in ((self.keys, k[s]), (self.values, v[s])):
+                block[first + at * stride :][: len(x)] = x

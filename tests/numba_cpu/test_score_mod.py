@@ -4,10 +4,13 @@ import ctypes
 import functools
 import gc
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 
 from engine.backends.numba_cpu.score_mod import LARGEST_CONSTANT, _compiled, compile_score_mod
 from engine.errors import BackendUnavailable, InputError, UnsupportedError
+from engine.ops import attention
 
 numba = pytest.importorskip("numba", reason="score_mod is compiled by Numba")
 
@@ -318,19 +322,99 @@ def test_a_function_without_source_has_a_line_number():
         compile_score_mod(namespace["lost"])
 
 
-def test_what_could_raise_or_print_is_refused():
-    def raising(score, b, h, q, kv):
-        if kv > q:
-            raise ValueError
-        return score
-
+def test_what_could_print_or_allocate_is_refused():
     def printing(score, b, h, q, kv):
         print(score)
         return score
 
-    for function in (raising, printing):
-        with pytest.raises(UnsupportedError, match=f"{function.__name__} .*exception cannot leave the kernels"):
+    def allocating(score, b, h, q, kv):
+        return score + np.zeros(q + 1)[q]
+
+    for function in (printing, allocating):
+        with pytest.raises(UnsupportedError, match=f"{function.__name__} .*may print or allocate"):
             compile_score_mod(function)
+
+
+# What fails while it runs
+
+q, k, v = RNG.standard_normal((3, 1, 2, 70, 8), np.float32)
+NINE = np.arange(9.0)
+
+
+def by_query(score, b, h, q, kv, table):
+    return score + table[q]
+
+
+def by_key(score, b, h, q, kv, table):
+    return score + table[b, kv]
+
+
+def by_distance(score, b, h, q, kv, table):
+    return score + table[q - kv + 3]
+
+
+def below(score, b, h, q, kv, table):
+    return score + table[kv - q]
+
+
+def by_constant(score, b, h, q, kv):
+    return score + NINE[q // 7]
+
+
+def raising(score, b, h, q, kv):
+    if kv == 69:
+        raise ValueError("no")
+    return score
+
+
+@pytest.mark.parametrize(("score_mod", "reason"), [
+    (functools.partial(by_query, table=np.ones(69)), "q_index=69, kv_index=0: IndexError: index 69 is out of bounds"),
+    (functools.partial(by_query, table=np.ones(1, np.float32)), "q_index=1, kv_index=0: IndexError: index 1"),
+    (functools.partial(by_query, table=np.ones(0)), "q_index=0, kv_index=0: IndexError: index 0"),
+    (functools.partial(by_key, table=np.ones((1, 64), np.int8)), "q_index=0, kv_index=64: IndexError: index 64"),
+    (functools.partial(below, table=np.ones(69)), "q_index=0, kv_index=69: IndexError: index 69"),
+    (functools.partial(by_distance, table=np.ones(7)), "q_index=0, kv_index=11: IndexError: index -8"),
+    (by_constant, "q_index=63, kv_index=0: IndexError: index 9"),
+    (raising, "q_index=0, kv_index=69: ValueError: no"),
+])  # fmt: skip
+def test_a_failure_is_an_error_that_names_its_place(score_mod, reason):
+    with pytest.raises(InputError, match=f"score_mod failed at b=0, h=0, {reason}"):
+        attention(q, k, v, score_mod=score_mod, backend="cython")
+
+
+def test_a_failure_for_a_hidden_key_has_no_effect():
+    for score_mod, options in ((functools.partial(by_distance, table=np.arange(7.0)), {"window": (3, 3)}),
+                               (raising, {"kv_lengths": 69}), (raising, {"mask": np.arange(70) != 69})):  # fmt: skip
+        exact = attention(q, k, v, score_mod=score_mod, backend="reference", **options)
+        out = attention(q, k, v, score_mod=score_mod, backend="cython", **options)
+        np.testing.assert_allclose(out, exact, atol=1e-6)
+
+
+def test_nan_in_an_input_is_no_failure():
+    broken = v.copy()
+    broken[0, 1, 5] = np.nan
+    score_mod = functools.partial(by_distance, table=np.arange(7.0))
+    out = attention(q, k, broken, score_mod=score_mod, window=(3, 3), backend="cython")
+    assert np.isnan(out[0, 1, 2:9]).all()
+    assert not np.isnan(out[0, 0]).any()
+
+
+def test_functions_that_it_calls_are_checked():
+    @numba.njit
+    def look_up(i):
+        return NINE[i]
+
+    @numba.njit
+    def count_down(i):
+        return look_up(i) if i < 9 else count_down(i - 1) + look_up(i)
+
+    def calling(helper):
+        return lambda score, b, h, q, kv: score + helper(q)
+
+    assert look_up(3) == 3, "compiled already, without checks"
+    for helper in (look_up, count_down):
+        with pytest.raises(InputError, match="score_mod failed for a key of b=0, h=0, q_index="):
+            attention(q, k, v, score_mod=calling(helper), backend="cython")
 
 
 @pytest.mark.parametrize(("function", "got"), [
@@ -393,3 +477,27 @@ def test_without_numba(monkeypatch):
 def test_importing_it_does_not_import_numba():
     code = "import sys, engine.backends.numba_cpu.score_mod; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_another_thread_compiles():
+    """The child can compile too: a fork waits for the compilation of the other thread."""
+    def make(slope):
+        return lambda score, b, h, q, kv: score - slope * q
+
+    compile_score_mod(make(1.0))
+    thread = threading.Thread(target=compile_score_mod, args=(make(2.0),))
+    thread.start()
+    time.sleep(0.02)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        status = 1
+        try:
+            compile_score_mod(make(3.0))
+            status = 0
+        finally:
+            os._exit(status)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -15,8 +15,9 @@ import pytest
 from engine.backends.cython_cpu import isa, native
 from engine.backends.cython_cpu.native_ops import NativeOps
 from engine.backends.cython_cpu.panels import ACTIVATIONS
+from engine.positions import relative_rows
 
-from ..kernels.tools import load, pack, random_int8, round_up
+from ..kernels.tools import Cache, load, pack, random_int8, round_up
 from .peers import BFLOAT16_PEER, PEER, WITHOUT
 
 table, structs = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
@@ -64,8 +65,17 @@ def test_every_kernel_is_there():
     assert all(getattr(memory, name) for name, _ in memory._fields_ if name != "products")
     for row, precision in zip(memory.products, table.PRODUCTS, strict=True):
         absent = {name for name, *_ in row._fields_ if not getattr(row, name)}
-        assert absent == ({"convert"} if "convert" not in table.PRODUCTS[precision] else set())
+        assert absent == {"begin", "end"} | ({"convert"} if "convert" not in table.PRODUCTS[precision] else set())
         assert kernels.product(precision).attends_in_float32
+
+
+def test_kernels_of_decoders_wait_for_a_decoder():
+    own = table._Table()
+    own.fill("float32", decoding=False)
+    assert not table.DECODING.keys() & own.compiled.keys()
+    assert table.KERNELS.keys() <= own.compiled.keys()
+    own.fill("float32", decoding=True)
+    assert all(getattr(own.memory, field) for field in table.DECODING)
 
 
 def test_it_is_compiled_once():
@@ -155,6 +165,54 @@ def test_attention(both, kind, T, S, d, e):
         out = np.empty((T, e), np.float32)
         product = kernels.product("float32")
         product.attention(q, k, v, out, 0.2, np.empty(product.attention_scratch(d, e), np.float32), **options)
+        results.append(out)
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("kind", ["plain", "band", "bias", "softcap"])
+@pytest.mark.parametrize(("T", "heads", "d", "e"), [(1, 1, 1, 1), (1, 3, 64, 64), (4, 9, 33, 43)])
+def test_cached_attention(both, kind, T, heads, d, e):
+    S, rng = 600, np.random.default_rng(T)
+    q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in ((T, heads, d), (S, d), (S, e)))
+    cache, options = Cache(rng, k, v, 6), ATTENTION[kind](rng, T, S)
+    if "bias" in options:
+        options["bias"] = np.tile(options["bias"], (heads, 1, 1))
+    results = []
+    for kernels in both:
+        out = np.empty((T, heads, e), np.float32)
+        scratch = np.empty(kernels.cached_attention_scratch(d, e), np.float32)
+        kernels.cached_attention(q, cache.blocks, cache.shift, cache.keys, cache.values, out, S, 0.2, scratch,
+                                 cache.rows, **options)
+        results.append(out)
+    assert np.array_equal(*results)
+
+
+def test_best_logits(both):
+    rng = np.random.default_rng(0)
+    for M, V, D in ((1, 5, 3), (70, 1000, 40)):
+        a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, D), (V, D), V))
+        results = []
+        for kernels in both:
+            values, ids, total = np.empty((M, 9), np.float32), np.empty((M, 9), np.int32), np.empty(M, np.float32)
+            native.best_logits(pack(kernels, w, bias), a, V, values, ids, total)
+            results.append((values, ids, total))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("terms", [("c2p",), ("p2c",), ("c2p", "p2c")])
+def test_attention_with_relative_positions(both, terms):
+    T, S, d, row = 70, 600, 33, relative_rows(np.arange(-90, 91), 90, 40)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((n, d), dtype=np.float32) for n in (T, S, S))
+    shape = (1, round_up(80, both[0].NR) // both[0].NR, d, both[0].NR)
+    keys, queries = (rng.standard_normal(shape, dtype=np.float32) if term in terms else None for term in ("c2p", "p2c"))
+    relative = native.RelativeWeights(keys, queries, row, 80)
+    results = []
+    for kernels in both:
+        out, product = np.empty((T, d), np.float32), kernels.product("float32")
+        scratch = np.empty(product.attention_scratch(d, d, relative.columns), np.float32)
+        product.attention(q, k, v, out, 0.1, scratch, relative=relative, query=130, high=300)
         results.append(out)
     assert np.array_equal(*results)
 

@@ -44,7 +44,8 @@ ICE_LAKE = f"{AVX2}{AVX512},+avx512vnni"
     ("_dot", "icelake-server", ICE_LAKE, r"vpdpbusd\t.*%zmm"),
     ("_pairs", "haswell", AVX2, r"vfmadd\d+ps\t.*%ymm"),
     ("_pairs", "icelake-server", ICE_LAKE, r"vfmadd\d+ps\t.*%zmm"),
-    ("_pairs", "sapphirerapids", f"{ICE_LAKE},+avx512bf16", r"vdpbf16ps\t.*%zmm"),
+    ("_pairs", "sapphirerapids", f"{ICE_LAKE},+avx512bf16", r"vfmadd\d+ps\t.*%zmm"),
+    ("_pairs", "znver4", f"{ICE_LAKE},+avx512bf16", r"vdpbf16ps\t.*%zmm"),
 ])  # fmt: skip
 def test_the_inner_loop_stays_in_registers(tile, cpu, features, instruction):
     run = subprocess.run([sys.executable, "-c", PRINT_THE_LARGEST_TILE, tile], check=True, capture_output=True,
