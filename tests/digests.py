@@ -4,18 +4,28 @@ Weights and inputs come from an integer hash, so they do not depend on NumPy's r
 to write `golden/digests.json` anew, after a change that alters bits on purpose:
 
     python -m tests.digests
+
+The digests of `amx` have to be those of its emulation with AVX-512's vectors, so that a test on silicon compares the
+two. A CPU with AVX512-BF16 records them:
+
+    ENGINE_BUILD_ISA=amx ENGINE_BUILD_FLAGS=-DENGINE_EMULATE_TILES python setup.py build --build-lib build/tiles
+    PYTHONSAFEPATH=1 PYTHONPATH=build/tiles:. python -m tests.digests amx
 """
 
 import hashlib
 import json
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from engine.backends.cython_cpu import isa
+from engine.backends.cython_cpu.native import Kernels
 from engine.backends.cython_cpu.plan import CythonPlan
 from engine.batch import Batch
 from engine.config import AttentionKind, ModelConfig, RunConfig
+from engine.distances import RelativePositions
 from engine.parameters import expected_shapes
 
 FILE = Path(__file__).parent / "golden" / "digests.json"
@@ -41,6 +51,26 @@ MODELS = {
     "grouped key heads, RMSNorm, SiLU": ModelConfig("test", 40, 2, 6, 9, 70, vocab_size=50, max_positions=300,
                                                     norm="rms", num_kv_heads=2, gated=True, activation="silu",
                                                     biases=("query", "down")),
+    "buckets of distances in each layer, RMSNorm": ModelConfig(
+        "test", 36, 2, 3, 13, 37, vocab_size=50, max_positions=300, position_table=False, norm="rms", norm_place="pre",
+        embedding_norm=False, biases=(), gated=True, activation="gelu_tanh", attention_scale=1.0,
+        attention_bias="buckets", bias_buckets=32, bias_max_distance=128, bias_in_layers=True),
+    "ALiBi": ModelConfig("test", 40, 2, 5, 8, 31, vocab_size=50, max_positions=300, position_table=False,
+                         token_types=2, gated=True, attention_bias="alibi"),
+    "relative positions of both kinds": ModelConfig(
+        "test", 42, 2, 3, 14, 46, vocab_size=50, max_positions=300, position_table=False,
+        relative=RelativePositions(limit=300, buckets=32)),
+    "relative positions of their own maps": ModelConfig(
+        "test", 28, 2, 4, 7, 37, vocab_size=50, max_positions=300,
+        relative=RelativePositions(limit=20, terms=("c2p",), norm=False, own_maps=True)),
+    "sandwich norms, norms of heads": ModelConfig(
+        "test", 42, 3, 3, 16, 29, vocab_size=50, max_positions=300, position_table=False, norm="rms",
+        norm_place="sandwich", embedding_norm=False, embedding_scale=42**0.5, num_kv_heads=1, biases=(), gated=True,
+        activation="gelu_tanh", head_norm=True, attention_scale=20**-0.5, layer_kinds=(0, 1, 1),
+        attention_kinds=(AttentionKind(15, 10000.0), AttentionKind(None, 1000000.0, rotary_scale=8.0))),
+    "shared layers, a map of the embeddings, causal": ModelConfig(
+        "test", 42, 3, 3, 14, 61, vocab_size=50, max_positions=300, embedding_width=20, weight_sets=(0, 0, 1),
+        attention_kinds=(AttentionKind(causal=True),)),
 }
 
 BATCHES = ([1], [16], [64], [65], [200], [3, 0, 5, 64, 1, 1, 130], [70] * 4, [97, 96, 95, 94, 93])
@@ -88,10 +118,11 @@ def digest(kernels, model, precision, threads):
     return sha.hexdigest()[:16]
 
 
-def main():
+def main(names):
+    """Record the digests of these kernels, which have to run here, or of all that the engine would run here."""
     recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for name in isa.available():
-        kernels = isa.load(name)
+    for name in names or isa.available():
+        kernels = Kernels(import_module(f"{isa.__package__}.kernels_{name}").table)
         for precision in PRECISIONS:
             recorded[f"{name}/{kernels.product(precision).name}"] = {
                 model: digest(kernels, model, precision, 1) for model in MODELS}
@@ -99,4 +130,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -5,8 +5,7 @@
 The script writes the folders that `MODELS` lists, or only those named, beside itself, each with config.json,
 model.safetensors and expected.npz.
 
-expected.npz holds, for sequence i of `LENGTHS`, ids_{i} [T], rows_{i} (some of 0..T-1) and hidden_{i} [rows, D] in
-float32. A model with two token types has types_{i} [T], too.
+expected.py says what expected.npz holds. The sequences have the lengths of `LENGTHS`.
 
 The computation, for one sequence of T tokens. D, H, G, d, F as in engine/config.py; x @ W^T + b is written W(x):
 
@@ -34,12 +33,11 @@ tokens by at least 1e-2. NeoBERT is not in transformers: `open_neobert` computes
 """
 
 import importlib
-import json
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,11 +46,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import transformers
+from expected import VOCAB, make_expected, sparse, write_models
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 HERE = Path(__file__).parent
-VOCAB = 120
 LENGTHS = (1, 2, 63, 64, 65, 66, 129, 300)
 
 Tensors = dict[str, np.ndarray]
@@ -216,13 +214,7 @@ MODELS = {
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
-        save_model(HERE / name, MODELS[name])
-        make_expected(HERE / name, MODELS[name])
-        if MODELS[name].own_config:
-            text = json.dumps(MODELS[name].own_config, indent=2) + "\n"
-            (HERE / name / "config.json").write_text(text, encoding="utf-8")
+    write_models(MODELS, save_model, save_expected)
 
 
 def save_model(folder: Path, golden: Golden) -> None:
@@ -247,28 +239,14 @@ def save_model(folder: Path, golden: Golden) -> None:
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
-def make_expected(folder: Path, golden: Golden) -> None:
+def save_expected(folder: Path, golden: Golden) -> None:
     """Write expected.npz beside a model, from the weights as they are stored."""
-    rng = np.random.default_rng(0)
-    arrays: Tensors = {}
     with float64_throughout(golden.kind):
         model, tensors = open_neobert(folder, golden) if golden.kind == "NeoBERT" else open_model(folder)
-        for i, length in enumerate(LENGTHS):
-            ids = rng.integers(4, VOCAB, length)
-            types = rng.integers(0, golden.config.get("type_vocab_size", 2), length) if has_types(tensors) else None
-            rows = np.union1d(np.arange(0, length, 1 if length < 63 else 3 if length < 67 else 8), length - 1)
-            hidden = run(model, ids, types)
-            error = np.abs(hidden - numpy_forward(tensors, golden.plain, ids, types)).max()
-            print(f"{folder.name}, {length} tokens: NumPy differs by {error:.1e}")
-            if not error < 1e-10:
-                raise SystemExit("transformers and NumPy disagree")
-            if length == 129:
-                check_mistakes(tensors, golden.plain, ids, types, rows, hidden[rows])
-            arrays |= {f"ids_{i}": ids.astype(np.uint8), f"rows_{i}": rows.astype(np.uint16),
-                       f"hidden_{i}": hidden[rows].astype(np.float32)}  # fmt: skip
-            if types is not None:
-                arrays[f"types_{i}"] = types.astype(np.uint8)
-    np.savez_compressed(folder / "expected.npz", **arrays)
+        make_expected(folder, partial(run, model), LENGTHS, kinds=types_of(tensors), step=sparse,
+                      second=partial(numpy_forward, tensors, golden.plain),
+                      mistakes=((name, partial(numpy_forward, *wrong)) for name, *wrong in
+                                mistakes(tensors, golden.plain)))  # fmt: skip
 
 
 Model = Callable[..., Any]
@@ -344,8 +322,9 @@ def open_neobert(folder: Path, golden: Golden) -> tuple[Model, Tensors]:
     return forward, {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def has_types(tensors: Tensors) -> bool:
-    return len(tensors.get("embeddings.token_type_embeddings.weight", ())) > 1
+def types_of(tensors: Tensors) -> int:
+    """Return the number of token types."""
+    return len(tensors.get("embeddings.token_type_embeddings.weight", ()))
 
 
 def run(model: Model, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
@@ -482,19 +461,6 @@ def mistakes(tensors: Tensors, plain: Plain) -> Iterator[tuple[str, Tensors, Pla
     for part in sorted({name.rpartition("layers.")[2].partition(".")[2] for name in biases}):
         if "k_proj" not in part:  # a bias of all keys moves all scores of a query alike, but for the rotation
             yield f"no {part}", changed(part, np.zeros_like), plain
-
-
-def check_mistakes(tensors: Tensors, plain: Plain, ids: np.ndarray, types: np.ndarray | None, rows: np.ndarray,
-                   expected: np.ndarray) -> None:  # fmt: skip
-    """Stop unless every mistake changes `expected`, the given rows of a sequence, by at least 1e-2."""
-    wrong = [(name, numpy_forward(t, p, ids, types)) for name, t, p in mistakes(tensors, plain)]
-    if types is not None:
-        wrong.append(("no token types", numpy_forward(tensors, plain, ids, None)))
-    for name, hidden in wrong:
-        change = np.abs(hidden[rows] - expected).max()
-        print(f"    {name}: changes the result by {change:.3f}")
-        if not change >= 1e-2:
-            raise SystemExit("this mistake would not show")
 
 
 if __name__ == "__main__":
