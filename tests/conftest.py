@@ -8,6 +8,7 @@ import pytest
 
 from engine import BackendUnavailable, Engine, UnsupportedError
 from engine.backends import BACKENDS, get_backend
+from engine.model import load_model, save_model
 from engine.weights.safetensors import read_safetensors
 
 from .golden_models import GOLDEN, Golden
@@ -22,6 +23,20 @@ def backend(request):
     except (BackendUnavailable, UnsupportedError) as error:
         pytest.skip(str(error))
     return request.param
+
+
+@pytest.fixture(scope="module", params=["folder", "npz"])
+def path_of(request, tmp_path_factory):
+    """A function from a golden model's name to the path to load it from."""
+
+    def find(name):
+        if request.param == "folder":
+            return GOLDEN / name
+        npz = tmp_path_factory.mktemp("npz") / "model.npz"
+        save_model(load_model(GOLDEN / name), npz)
+        return npz
+
+    return find
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ class Golden:
 
     def __init__(self, name):
         self.name = name
-        self.arrays = np.load(GOLDEN / name / "expected.npz")
+        with np.load(GOLDEN / name / "expected.npz") as file:
+            self.arrays = dict(file)
         self.ids = [self.arrays[f"ids_{i}"].astype(int) for i in range(SEQUENCES)]
         self.types = None
         if "types_0" in self.arrays:
@@ -67,6 +68,13 @@ def assert_near(hidden, golden, key):
     rows, expected = golden.expected(key)
     assert hidden.dtype == np.float32
     assert np.abs(hidden[rows] - expected).max() <= 3e-5
+
+
+def assert_wrong(engine, golden, least=0.1):
+    """The vectors are far from those of the golden file, in every sequence that is long enough to show a mistake."""
+    for i, hidden in enumerate(golden.forward(engine)):
+        rows, expected = golden.expected(i)
+        assert len(rows) < 3 or np.abs(hidden[rows] - expected).max() > least
 
 
 def assert_same_bits(actual, expected):

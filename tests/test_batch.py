@@ -176,6 +176,7 @@ ONE = np.array([[5, 6, 7]])
         ),
         (BERT, {"input_ids": ONE, "attention_mask": np.array([[1, 0, 2]])}, "values from 0 to 2"),
         (BERT, {"input_ids": ONE, "attention_mask": np.array([[-1, 0, 1]])}, "values from -1 to 1"),
+        (BERT, {"input_ids": ONE, "attention_mask": [[1, 0], [1]]}, r"an array \[B,T\] with 1 or True.*cannot read it"),
         (BERT, {"input_ids": ONE, "attention_mask": np.zeros((1, 3))}, r"not float64: a float.*astype\(bool\)"),
         (BERT, {"input_ids": [[5]], "attention_mask": [[1.0]]}, "not float64"),
         (BERT, {"input_ids": [[5], [6, 7]], "attention_mask": [[1], [1]]}, r"of 1, 2; .*shapes \[1\], \[1\]"),

@@ -86,7 +86,7 @@ def test_numbers_are_checked_once_and_shapes_always(tmp_path, monkeypatch):
     save_model(random_model(), tmp_path / "m.npz")
     calls = []
     check = model_module.check
-    monkeypatch.setattr(model_module, "check", lambda *a, numbers=True: (calls.append(numbers), check(*a)))
+    monkeypatch.setattr(model_module, "check", lambda *a, numbers=True, layout=None: (calls.append(numbers), check(*a)))
     model = load_model(tmp_path / "m.npz")
     Engine(model, backend="reference")
     Engine(convert_model(model, "bfloat16"), backend="reference")

@@ -12,7 +12,8 @@ import engine
 from engine import Engine
 from engine.cli import main
 from engine.model import load_model, save_model
-from engine.quantize import convert_model
+from engine.parameters import input_heads, parameters_of
+from engine.quantize import convert_model, is_bounded
 
 from .tiny_models import D, hf_folder, random_model
 from .tiny_text import tiny_text
@@ -53,6 +54,20 @@ def test_convert_to_int8(model, tmp_path, capsys):
     assert out.read_bytes() == (tmp_path / "copy.npz").read_bytes()
 
 
+def test_convert_to_bounded_int8(model, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    assert main(["convert", model, str(out), "--precision", "int8", "--bounded"]) == 0
+    found, config = load_model(out).weights, load_model(out).config
+    linear = [name for name, parameter in parameters_of(config).items() if parameter.kind == "linear"]
+    assert all(is_bounded(found[name], input_heads(config, name)) for name in linear)
+    full = convert_model(load_model(model), "int8").weights
+    assert any(not np.array_equal(found[name], full[name]) for name in linear)
+    assert np.array_equal(found["embeddings.word"], full["embeddings.word"])
+    assert main(["convert", model, str(tmp_path / "other.npz"), "--bounded"]) == 1
+    assert "add --precision int8" in capsys.readouterr().err
+    assert not (tmp_path / "other.npz").exists()
+
+
 def test_convert_to_bfloat16_and_back(model, tmp_path, capsys):
     out = str(tmp_path / "out.npz")
     assert main(["convert", model, out, "--precision", "bfloat16"]) == 0
@@ -83,11 +98,38 @@ def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
     monkeypatch.delenv("ENGINE_ISA", raising=False)
     assert main(["info"]) == 0
-    assert "wide" not in capsys.readouterr().out
-    if "wide" in isa.available():
-        monkeypatch.setenv("ENGINE_ISA", "wide")
-        assert main(["info"]) == 0
-        assert "wide kernels" in capsys.readouterr().out
+    assert not re.search(r"\b(wide|amxemulated)\b", capsys.readouterr().out)
+    for name in isa.FOR_TESTS:
+        if name in isa.available():
+            monkeypatch.setenv("ENGINE_ISA", name)
+            assert main(["info"]) == 0
+            assert f"{name} kernels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "told"), [
+    ("avx512bf16", "bfloat16 by vdpbf16ps, int8 by vpdpbusd"),
+    ("avx512vnni", "bfloat16 by vfmadd231ps of widened weights, int8 by vpdpbusd"),
+    ("avx2", "int8 by vpmaddubsw"),
+    ("amxemulated", "bfloat16 by tdpbf16ps, int8 by tdpbusd"),
+])
+def test_info_tells_what_multiplies(monkeypatch, capsys, name, told):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    if reason := isa.why_not(name):
+        pytest.skip(reason)
+    monkeypatch.setenv("ENGINE_ISA", name)
+    assert main(["info"]) == 0
+    assert told in capsys.readouterr().out
+
+
+def test_info_tells_why_there_are_no_tiles(monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    if isa.why_not("portable"):
+        pytest.skip("the portable kernels are not built")
+    monkeypatch.setenv("ENGINE_ISA", "portable")
+    reason = "Linux does not let this process use amx: the signal stack of a thread is smaller than 12 KB"
+    monkeypatch.setattr(isa, "why_not", lambda name: reason if name == "amx" else None)
+    assert main(["info"]) == 0
+    assert reason in capsys.readouterr().out
 
 
 def test_info_of_a_model(model, capsys):
@@ -218,3 +260,30 @@ def test_info_prints_each_kind_of_layer_once(model, capsys):
     out = capsys.readouterr().out
     assert re.search(r"layers 0-1 +q, k, v = query x, key x, value x; c = attend\(q, k, v\); y = x \+ output c;", out)
     assert out.count("attend(") == 1
+
+
+def test_an_interrupt_is_one_line(model, tmp_path):
+    """Ctrl-C in the middle of `encode`: no traceback, no output file, and the exit status that shells expect."""
+    text, out = tmp_path / "texts", tmp_path / "out.npy"
+    text.write_text("the cat sat on a mat\n" * 200_000)
+    code = ("import os, signal, sys, threading; from engine import Engine; from engine.cli import main\n"
+            "encode = Engine.encode\n"
+            "def interrupted(*args, **options):\n"
+            "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "    return encode(*args, **options)\n"
+            "Engine.encode = interrupted\n"
+            "sys.exit(main(sys.argv[1:]))\n")
+    command = [sys.executable, "-c", code, "encode", str(model), str(text), "-o", str(out), "--backend", "reference"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "engine encode: interrupted\n")
+    assert not out.exists()
+
+
+def test_too_little_memory_is_one_line(model, monkeypatch, capsys):
+    for error, text in ((MemoryError(), "out of memory"), (MemoryError("no 5 bytes"), "out of memory: no 5 bytes")):
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(Engine, "load", fail)
+        assert main(["bench", str(model)]) == 1
+        assert capsys.readouterr().err == f"engine bench: {text}\n"

@@ -15,7 +15,7 @@ from engine.backends.numba_cuda.kernel import Kernel
 from engine.backends.numba_cuda.support import RUNS, check
 from engine.config import ModelConfig, RunConfig
 from engine.errors import BackendUnavailable, UnsupportedError
-from engine.families import modernbert
+from engine.families import electra, modernbert, t5
 from engine.program import Attend, Embed, Linear, Norm, Part, Program, Store
 
 
@@ -86,10 +86,15 @@ BERT = ModelConfig("test", hidden_size=8, num_layers=2, num_heads=4, head_width=
 @pytest.mark.parametrize(("config", "told"), [
     (modernbert.read_config({}), "Heads with rotary; Linear with gate=True; Attend with window=(64, 64)"),
     (modernbert.read_config({"num_hidden_layers": 1}), "Heads with rotary; Linear with gate=True"),
+    (replace(BERT, attention_bias="alibi"), "Attend with bias"),
+    (t5.read_config({"num_layers": 1}), "Norm with kind='rms'; Attend with bias"),
     (replace(BERT, norm="rms", num_kv_heads=2, activation="silu"),
      "Norm with kind='rms'; Attend with 4 heads of 2 for queries, 2 heads of 2 for keys and 2 heads of 2 for values; "
      "Linear with activation='silu'"),
-], ids=["ModernBERT", "ModernBERT without windows", "other options"])
+    (electra.read_config({}), "Linear outside of the layers"),
+    (replace(BERT, norm_place="sandwich", embedding_scale=2.5), "Embed with scale=2.5; Norm with residual='x'; "
+     "Norm with residual='y'"),
+], ids=["ModernBERT", "ModernBERT without windows", "ALiBi", "T5", "other options", "ELECTRA", "sandwich norms"])
 def test_a_model_is_refused_with_all_that_does_not_run(config, told):
     with pytest.raises(UnsupportedError) as caught:
         numba_cuda.BACKEND.prepare(config, {}, RunConfig())

@@ -1,5 +1,7 @@
 """The CPU backend's forward pass is accurate, and its bits depend neither on the batch nor on the threads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,8 @@ from engine.config import RunConfig
 from engine.errors import BackendUnavailable, InputError, UnsupportedError
 
 from .plans import SHAPES, SMALL, WEIGHTS, cython_cpu, isa, make_batch, make_plan, make_weights, one_sequence
+
+panels = pytest.importorskip("engine.backends.cython_cpu.panels")
 
 
 @pytest.mark.parametrize("name", isa.available())
@@ -109,5 +113,19 @@ def test_engine_isa_forces_or_refuses(monkeypatch, name):
 
 def test_unknown_engine_isa_is_refused(monkeypatch):
     monkeypatch.setenv("ENGINE_ISA", "mmx")
-    with pytest.raises(BackendUnavailable, match=r"'mmx'; choose avx512bf16, .*, avxvnni, avx2, portable"):
+    with pytest.raises(BackendUnavailable, match=r"'mmx'; choose amx, avx512bf16, .*, avxvnni, avx2, portable"):
         isa.chosen()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_layers_that_share_weights_share_packed_weights(precision, monkeypatch):
+    taken = []
+    monkeypatch.setattr(panels, "allocate", lambda n: taken.append(n) or np.zeros(n, np.float32))
+    packed = {}
+    for layers, sets in ((1, ()), (6, (0,) * 6), (6, (0, 0, 0, 1, 1, 1)), (2, ())):
+        config = replace(SMALL, num_layers=layers, weight_sets=sets)
+        taken.clear()
+        make_plan(config, make_weights(config), precision=precision)
+        packed[layers, len(set(sets))] = sum(taken)
+    assert packed[6, 1] == packed[1, 0] > 0
+    assert packed[6, 2] == packed[2, 0] == 2 * packed[1, 0]

@@ -133,7 +133,7 @@ def test_the_models_own_options():
         ({"device": ["cpu", "cpu"]}, UnsupportedError, "one engine uses all CPUs"),
         ({"pool": {}}, UnsupportedError, "pool is for a pool of processes"),
         ({"chunk_size": 5}, UnsupportedError, "chunk_size is for a pool of processes"),
-        ({"task": "query"}, InputError, "call encode_query or encode_document"),
+        ({"task": "query"}, InputError, "call encode_query or encode_document; for an adapter"),
     ],
 )
 def test_bad_options(engine, options, error, message):

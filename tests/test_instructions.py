@@ -26,28 +26,29 @@ def registers(module):
     code = subprocess.run(command, check=True, capture_output=True, text=True)
     if "file format elf64-x86-64" not in code.stdout:
         pytest.skip("for x86-64 alone")
-    return set(re.findall(r"%([xyz]mm)\d", code.stdout))
+    return set(re.findall(r"%([txyz]mm)\d", code.stdout))
 
 
-@pytest.mark.parametrize("module", ["native", "kernels_portable"])
+@pytest.mark.parametrize("module", ["native", "kernels_portable", "kernels_wide", "kernels_amxemulated"])
 def test_any_cpu_can_run_it(module):
     assert registers(module) == {"xmm"}
 
 
 @pytest.mark.parametrize(("module", "widest"), [("kernels_avx2", "ymm"), ("kernels_avxvnni", "ymm"),
                                                 ("kernels_avx512", "zmm"), ("kernels_avx512vnni", "zmm"),
-                                                ("kernels_avx512bf16", "zmm")])
+                                                ("kernels_avx512bf16", "zmm"), ("kernels_amx", "zmm")])
 def test_the_others_use_what_they_are_named_for(module, widest):
-    assert max(registers(module)) == widest
+    found = registers(module)
+    assert max(found) == widest
+    assert ("tmm" in found) == (module == "kernels_amx")
 
 
 def test_a_variant_runs_only_if_its_name_is_confirmed(monkeypatch):
     """A module that is there is not enough: a name without a check in features.pxi must not be imported."""
-    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx", "neon", "avx9", "avx5120", *isa.INSTRUCTION_SETS))
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx2", "neon", "avx9", "avx5120", *isa.INSTRUCTION_SETS))
     monkeypatch.setattr(isa, "find_spec", lambda name: object())
-    for name in ("amx", "neon", "avx9", "avx5120"):
-        assert not isa.supports(name)
-        assert "lacks" in isa.why_not(name)
+    for name in ("amx2", "neon", "avx9", "avx5120"):
+        assert f"lacks {name}" in isa.why_not(name)
         assert name not in isa.available()
         with pytest.raises(BackendUnavailable, match=name):
             isa.load(name)
@@ -56,10 +57,29 @@ def test_a_variant_runs_only_if_its_name_is_confirmed(monkeypatch):
 def test_every_variant_needs_a_check_or_runs_anywhere():
     asked = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(isa, "supports", lambda name: asked.append(name) or True)
+        patch.setattr(isa, "refusal", asked.append)
         patch.setattr(isa, "find_spec", lambda name: object())
+        patch.setattr(isa, "made_by_amd", lambda: True)
         assert isa.available() == list(isa.INSTRUCTION_SETS)
-    assert {*isa.INSTRUCTION_SETS} - {*asked} == {"portable", "wide"}
+    assert {*isa.INSTRUCTION_SETS} - {*asked} == {"portable", "wide", "amxemulated"}
+
+
+@pytest.mark.parametrize(("amd", "first"), [(True, "avx512bf16"), (False, "avx512vnni")])
+def test_the_maker_of_the_cpu_decides_on_bfloat16_products(monkeypatch, amd, first):
+    """Only on AMD's CPUs are they faster than FMAs. Tiles come first everywhere; the other sets keep their order."""
+    monkeypatch.setattr(isa, "refusal", lambda name: None)
+    monkeypatch.setattr(isa, "find_spec", lambda name: object())
+    monkeypatch.setattr(isa, "made_by_amd", lambda: amd)
+    assert isa.available() == ["amx", first, *(name for name in isa.INSTRUCTION_SETS if name not in ("amx", first))]
+
+
+def test_the_build_for_this_cpu_has_the_kernels_that_run():
+    """`make demo` compiles only the fastest."""
+    built_by = runpy.run_path(str(SETUP))
+    features = built_by["cpu_features"]()
+    if features is None or len(isa.available()) < len(built_by["runnable"](features)):
+        pytest.skip("the features of this CPU are unknown, or not all kernels are built")
+    assert built_by["best"](features) == isa.available()[:1]
 
 
 def test_supports_agrees_with_what_linux_lists():
@@ -68,14 +88,14 @@ def test_supports_agrees_with_what_linux_lists():
     if features is None:
         pytest.skip("Linux lists no features of this CPU")
     known = [name for name in built_by["INSTRUCTION_SETS"] if name not in isa.ANY_CPU]
-    assert [name for name in known if isa.supports(name)] == [name for name in built_by["runnable"](features)
+    assert [name for name in known if isa.refusal(name) is None] == [name for name in built_by["runnable"](features)
                                                               if name not in isa.ANY_CPU]
 
 
 def test_no_kernels_for_this_cpu_is_an_error_that_says_so(monkeypatch):
     """As in a tree that was built for the demo on one machine and is used on another."""
     monkeypatch.delenv("ENGINE_ISA", raising=False)
-    monkeypatch.setattr(isa, "supports", lambda name: False)
+    monkeypatch.setattr(isa, "refusal", lambda name: f"this CPU lacks {name}")
     monkeypatch.setattr(isa, "find_spec", lambda name: object() if name.endswith("avx512") else None)
     with pytest.raises(BackendUnavailable, match=r"none of the kernels that were built \(avx512\).*pip install"):
         isa.chosen()

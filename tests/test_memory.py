@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +116,18 @@ def test_a_name_of_the_hub(tmp_path, monkeypatch):
         Engine.load("org/name")
     with pytest.raises(WeightsError, match=r"no such file or folder; expected an \.npz or the folder of a model$"):
         Engine.load("/a/b/c")
+
+
+def test_a_mapped_file_holds_a_descriptor_only_where_python_needs_one(tmp_path):
+    path, _ = saved(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    model = load_model(path)
+    assert len(os.listdir("/proc/self/fd")) - before == (sys.version_info < (3, 13))
+    del model
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_too_little_memory_for_the_weights_is_named():
+    model = random_model(ffn_size=2_000_000, num_layers=1)
+    text = outcome(Engine, model, memory=150_000_000)
+    assert re.fullmatch(r"MemoryError: no memory for [\d,]+ bytes of weights or workspace: Cannot allocate .*", text)

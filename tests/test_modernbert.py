@@ -7,8 +7,9 @@ from engine import UnsupportedError, WeightsError
 
 from .golden_models import assert_same_bits
 
-YARN = {"rope_type": "yarn", "rope_theta": 160000.0, "factor": 4.0}
+LONG = {"rope_type": "longrope", "rope_theta": 160000.0, "factor": 4.0}
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
+GLOBAL = DEFAULT | {"rope_theta": 160000.0}
 
 
 def test_what_an_old_config_leaves_out_is_as_in_transformers(run_changed, unchanged):
@@ -62,9 +63,9 @@ def test_names_without_prefix_and_with_other_heads(run_changed, unchanged):
 @pytest.mark.parametrize(("named", "changes"), [
     ("hidden_activation", {"hidden_activation": "laplace"}),
     ("hidden_activation", {"hidden_activation": None}),
-    ("yarn", {"rope_parameters": {"full_attention": YARN, "sliding_attention": DEFAULT}}),
-    ("yarn", {"rope_parameters": {"full_attention": DEFAULT | {"rope_theta": 160000.0}, "sliding_attention": YARN}}),
-    ("yarn", {"rope_scaling": {"type": "yarn", "factor": 4.0}}),
+    ("longrope", {"rope_parameters": {"full_attention": LONG, "sliding_attention": DEFAULT}}),
+    ("longrope", {"rope_parameters": {"full_attention": GLOBAL, "sliding_attention": LONG}}),
+    ("longrope", {"rope_scaling": {"type": "longrope", "factor": 4.0}}),
     ("rope_theta", {"rope_parameters": {"full_attention": DEFAULT, "sliding_attention": DEFAULT}}),
     ("rope_theta", {"local_rope_theta": "10000"}),
     ("rope_theta", {"global_rope_theta": 0}),

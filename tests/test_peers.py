@@ -76,15 +76,15 @@ def test_numbers_of_another_machine_are_not_added_to(changes, tmp_path, monkeypa
     from peers import __main__ as command
 
     there = numbers([])
-    (tmp_path / "peers.json").write_text(json.dumps(there))
+    (tmp_path / "zen3.json").write_text(json.dumps(there))
     monkeypatch.setattr(command, "machine", lambda threads: there["machine"] | changes)
-    monkeypatch.setattr("sys.argv", ["peers", "--keep", "--minilm", "none", "--out", str(tmp_path)])
+    monkeypatch.setattr("sys.argv", ["peers", "--keep", "--minilm", "none", "--out", str(tmp_path), "--name", "zen3"])
     with pytest.raises(SystemExit):
         command.main()
     here = {"cpu": "A CPU", "threads": 2} | changes
     message = " ".join(capsys.readouterr().err.split())
     assert f"are of A CPU with --threads 2, and this is {here['cpu']} with --threads {here['threads']}" in message
-    assert json.loads((tmp_path / "peers.json").read_text()) == there
+    assert json.loads((tmp_path / "zen3.json").read_text()) == there
 
 
 def test_the_published_numbers_can_be_added_to():
@@ -92,8 +92,30 @@ def test_the_published_numbers_can_be_added_to():
     pytest.importorskip("tokenizers", reason="needs the extra [text]")
     from peers.__main__ import unlike
 
-    measured_on = json.loads((ASV_BENCH.parent / "docs/peers.json").read_text())["machine"]
-    assert unlike(measured_on, measured_on | {"date": "2100-01-01", "versions": {}}) is None
+    published = list((ASV_BENCH.parent / "docs/peers").glob("*.json"))
+    assert len(published) >= 3
+    for path in published:
+        measured_on = json.loads(path.read_text())["machine"]
+        assert unlike(measured_on, measured_on | {"date": "2100-01-01", "versions": {}}) is None
+
+
+def test_the_page_of_all_cpus_has_a_line_for_each():
+    from peers.report import index
+
+    fast = numbers([ran("engine", "1x16", 0.010), ran("OpenVINO", "1x16", 0.015)])
+    slow = numbers([ran("engine", "1x16", 0.010), ran("OpenVINO", "1x16", 0.008)])
+    lines = index({"zen3": fast, "amd-26.2": slow}).splitlines()
+    assert "| [zen3](zen3.md) | 1.50 (1.50) |  |  |  |  |  |" in lines
+    assert "| [amd-26.2](amd-26.2.md) | 0.80 (0.80) |  |  |  |  |  |" in lines
+
+
+def test_a_cpu_has_its_family_in_its_name(monkeypatch):
+    from peers import machine
+
+    monkeypatch.setattr(machine, "cpu_info", lambda: "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\n"
+                        "model\t\t: 2\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel\t\t: 3\n")
+    assert machine.cpu_name() == "AMD EPYC (family 26, model 2)"
+    assert machine.short_name() == "amd-26-2"
 
 
 def test_cosines():

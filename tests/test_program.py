@@ -9,6 +9,9 @@ import pytest
 from engine import program as p
 from engine.architectures import program_of
 from engine.config import LINEAR_MAPS, AttentionKind, ModelConfig
+from engine.distances import RelativePositions
+from engine.errors import InputError, WeightsError
+from engine.outline import outline
 from engine.peak import forward_flops, visible_pairs, weight_bytes
 
 BERT = ModelConfig("test", hidden_size=24, num_layers=2, num_heads=3, head_width=8, ffn_size=40, vocab_size=50,
@@ -16,18 +19,20 @@ BERT = ModelConfig("test", hidden_size=24, num_layers=2, num_heads=3, head_width
 MODERN = replace(BERT, position_table=False, norm_place="pre", norm_bias=False, first_attention_norm=False, biases=(),
                  gated=True, token_types=0, layer_kinds=(0, 1),
                  attention_kinds=(AttentionKind(None, 160000.0), AttentionKind(7, 10000.0)))
+DEBERTA = replace(BERT, position_table=False, token_types=0, relative=RelativePositions(20, 8))
 PLAIN = p.Linear("x", (p.Part("w", None, "y", 8),))
 
 
 def test_the_set_of_operations_is_closed():
     found = {operation.__name__: [f.name for f in fields(operation)] for operation in get_args(p.Operation)}
     assert found == {
-        "Embed": ["out", "width", "word", "position", "token_type", "layer"],
-        "Norm": ["x", "out", "weight", "bias", "eps", "kind", "layer"],
-        "Linear": ["x", "parts", "activation", "gate", "residual", "layer"],
+        "Embed": ["out", "width", "word", "position", "token_type", "layer", "scale"],
+        "Norm": ["x", "out", "weight", "bias", "eps", "kind", "layer", "residual"],
+        "Linear": ["x", "parts", "activation", "gate", "residual", "layer", "scale"],
         "Heads": ["buffers", "rotary", "layer", "norms", "eps"],
-        "Attend": ["q", "k", "v", "out", "scale", "window", "layer"],
-        "Store": ["x", "layer"],
+        "Attend": ["q", "k", "v", "out", "scale", "window", "layer", "bias", "taps", "relative",
+                   "keys"],
+        "Store": ["x", "layer", "array"],
     }
 
 
@@ -35,6 +40,8 @@ def test_the_set_of_operations_is_closed():
     ([p.Store("x")], "reads 'x', which nothing has written"),
     ([p.Norm("x", "x", "w", None, 1e-5, "batch")], "no norm is called 'batch'"),
     ([p.Norm("x", "x", "w", "b", 1e-5, "rms")], "RMSNorm has no bias"),
+    ([p.Norm("x", "x", "w", "b", 1e-5, residual="x")], "the residual of a norm has its width and is not its result"),
+    ([p.Linear("x", (p.Part("w", None, "y", 9),)), p.Norm("x", "z", "w", "b", 1e-5, residual="y")], "has its width"),
     ([replace(PLAIN, parts=(p.Part("w", None, "x", 8),))], "a result is the input or the residual"),
     ([PLAIN, p.Linear("x", (p.Part("w", None, "y", 8),), residual="y")], "a result is the input or the residual"),
     ([p.Linear("x", (p.Part("w", None, "y", 8),), residual="x", activation="relu")], "exclude each other"),
@@ -45,6 +52,11 @@ def test_the_set_of_operations_is_closed():
     ([PLAIN, p.Heads(("y",), p.Rotary(1e4, 8, 9))], "cannot be rotated"),
     ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)), p.Heads(("y",), norms=("a", "b"))], "as many as buffers"),
     ([PLAIN, p.Attend("y", "y", "y", "c", 1.0)], "must be heads"),
+    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)), p.Attend("y", "y", "y", "c", 1.0, taps=(p.Tap(2),))],
+     "a tap's head is not below 2"),
+    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)),
+      p.Attend("y", "y", "y", "c", 1.0, relative=p.Relative(p.Table("r", 8), 8, None, None, None, 0.0, 4))],
+     "need a map of keys or of queries"),
 ], ids=str)  # fmt: skip
 def test_a_program_that_cannot_run_is_refused(operations, problem):
     with pytest.raises(ValueError, match=problem):
@@ -76,12 +88,55 @@ def test_heads_of_queries_and_keys_may_have_norms():
     assert [len(operation.norms) for operation in both if isinstance(operation, p.Heads)] == [2, 2]
 
 
+def test_biases_by_distance():
+    T5 = replace(BERT, attention_bias="buckets", bias_buckets=32, bias_max_distance=128, attention_scale=1.0)
+    assert program_of(T5).parameters["distance_bias.weight"] == p.Parameter((32, 3), "small")
+    own = program_of(replace(T5, bias_in_layers=True)).parameters
+    assert [name for name in own if "bias.weight" in name] == [f"layers.{i}.attention.distance_bias.weight"
+                                                               for i in (0, 1)]
+    attends = [operation for operation in program_of(T5).operations if isinstance(operation, p.Attend)]
+    assert attends[0].bias == attends[1].bias == p.DistanceBias(p.Table("distance_bias.weight", 32), 128)
+    assert attends[0].scale == 1.0
+    alibi = program_of(replace(BERT, attention_bias="alibi"))
+    assert alibi.parameters == program_of(BERT).parameters
+    assert "attend(q, k, v, ALiBi)" in outline(alibi)[1][1]
+    assert "attend(q, k, v, bias of 32 buckets to distance 128, for all layers)" in outline(program_of(T5))[1][1]
+
+
+@pytest.mark.parametrize(("changes", "problem"), [
+    ({"attention_scale": 0.0}, "attention_scale must be None or a float"),
+    ({"attention_scale": 1}, "attention_scale must be None or a float"),
+    ({"attention_bias": "rotary"}, "attention_bias must be one of None, alibi, buckets"),
+    ({"attention_bias": "buckets"}, "bias_buckets must be even and at least 4, not 0"),
+    ({"attention_bias": "buckets", "bias_buckets": 7, "bias_max_distance": 9}, "even and at least 4, not 7"),
+    ({"attention_bias": "buckets", "bias_buckets": 32, "bias_max_distance": 8}, "bias_max_distance must be above 8"),
+    ({"attention_bias": "alibi", "bias_buckets": 32}, "need attention_bias 'buckets'"),
+    ({"bias_in_layers": True}, "need attention_bias 'buckets'"),
+    ({"attention_bias": "alibi", "num_heads": 2000}, "at most 1024 heads"),
+], ids=str)  # fmt: skip
+def test_an_impossible_bias_is_refused(changes, problem):
+    with pytest.raises(WeightsError, match=problem):
+        replace(BERT, **changes)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_parameters_of_relative_positions(own):
+    parameters = program_of(replace(DEBERTA, relative=RelativePositions(20, 8, own_maps=own))).parameters
+    assert parameters["embeddings.relative"] == p.Parameter((16, 24), "small")
+    assert parameters["embeddings.relative_norm.bias"].shape == (24,)
+    maps = ("key.weight", "key.bias", "query.weight", "query.bias")
+    assert [name for name in parameters if "1.attention.relative" in name] == [
+        f"layers.1.attention.relative_{name}" for name in maps if own]
+
+
 def test_flops_and_bytes():
     T = 30
     maps = 2 * 24 * (4 * 24 + 2 * 40)
     assert forward_flops(BERT, [T, 1]) == 2 * (maps * (T + 1) + 4 * 24 * (T * T + 1))
     assert visible_pairs(p.Attend("q", "k", "v", "c", 1.0, (2, 2)), 5) == 3 + 4 + 5 + 4 + 3
     seen = sum(min(t + 7, T - 1) - max(t - 7, 0) + 1 for t in range(T))
+    relative = 2 * 2 * 24 * (30 * 16 + 5 * 9)
+    assert forward_flops(DEBERTA, [T, 5]) == 2 * (maps * (T + 5) + 4 * 24 * (T * T + 25) + relative)
     gated = 2 * 24 * (4 * 24 + 3 * 40)
     assert forward_flops(MODERN, [T]) == 2 * gated * T + 4 * 24 * (T * T + seen)
     assert weight_bytes(BERT, "int8") == 2 * (4 * 24 * 24 + 2 * 24 * 40 + 4 * (3 * 24 + 6 * 24 + 40))
@@ -92,14 +147,25 @@ lowering = pytest.importorskip("engine.backends.cython_cpu.lowering", reason="th
 
 def compiled(config, precision="float32", threads=2, recorder=None):
     from engine.backends.cython_cpu import isa
+    from engine.backends.cython_cpu.panels import Packer
     from engine.parameters import expected_shapes
 
     weights = {name: np.ones(shape, np.float32) for name, shape in expected_shapes(config).items()}
-    return lowering.lower(program_of(config), isa.load("portable").product(precision), weights, threads)
+    product = isa.load("portable").product(precision)
+    return lowering.lower(program_of(config), product, Packer(product, weights), threads)
+
+
+def test_biases_that_would_take_more_than_a_gigabyte_are_refused():
+    weights = {"distance_bias.weight": np.zeros((32, 1024), np.float32)}
+    bias = p.DistanceBias(p.Table("distance_bias.weight", 32), 128)
+    packer = lowering.Packer(None, weights, 2**17 + 1)
+    with pytest.raises(InputError, match="smaller max_tokens"):
+        packer.bias(bias, 1024)
+    assert lowering.Packer(None, weights, 4).bias(bias, 1024).shape == (1024, 7)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("config", [BERT, MODERN], ids=["BERT", "ModernBERT"])
+@pytest.mark.parametrize("config", [BERT, MODERN, DEBERTA], ids=["BERT", "ModernBERT", "DeBERTa"])
 def test_the_workspace_is_what_was_allocated(config, precision, monkeypatch):
     taken = []
     monkeypatch.setattr(lowering, "allocate", lambda n: taken.append(n) or np.zeros(n, np.float32))
@@ -109,7 +175,7 @@ def test_the_workspace_is_what_was_allocated(config, precision, monkeypatch):
     N = 70
     ids = np.zeros(N, np.int32)
     executor.forward(np.array([[0, N, 0]]), np.array([[1, N]]), False, ids, None, np.arange(N, dtype=np.int32), ids,
-                     np.empty((N, 24), np.float32))
+                     [np.empty((N, 24), np.float32)])
     assert taken[-1] * 4 == executor.workspace_bytes(N) - initial
 
 

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 schedule = pytest.importorskip("engine.backends.cython_cpu.schedule", reason="the compiled kernels are not built")
 
 
-def make(lengths, threads, max_tokens=8192):
+BUNDLE = 192
+
+
+def make(lengths, threads, max_tokens=8192, bundle=BUNDLE):
     cu_seqlens = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return cu_seqlens, schedule.make_schedule(cu_seqlens, threads, max_tokens)
+    return cu_seqlens, schedule.make_schedule(cu_seqlens, threads, max_tokens, bundle)
 
 
 @given(lengths=st.lists(st.integers(0, 300), min_size=1, max_size=40).filter(any), threads=st.integers(1, 5),
@@ -51,4 +54,10 @@ def test_bundles_are_even_for_mixed_lengths():
     rng = np.random.default_rng(0)
     _, plan = make(rng.integers(3, 201, 256), 2)
     assert plan.bundles
-    assert plan.groups[:, 1].max() <= max(schedule.BUNDLE, 200)
+    assert plan.groups[:, 1].max() <= max(BUNDLE, 200)
+
+
+@pytest.mark.parametrize("bundle", [192, 512])
+def test_bundles_have_the_size_that_the_kernels_ask_for(bundle):
+    groups = make([32] * 256, 2, bundle=bundle)[1].groups
+    assert bundle - 32 <= groups[:, 1].max() <= bundle

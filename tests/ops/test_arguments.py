@@ -55,6 +55,9 @@ WRONG_ATTENTION = {
     "q_offset must be from -2147483648": {"q_offset": 2**40},
     "score_mod must be a function": {"score_mod": 3},
     "threads must be None or an int of at least 1, not 0": {"threads": 0},
+    "threads must be None or an int of at least 1, not <int without a short form>": {"threads": -(10**5000)},
+    "causal must be True or False, not array([ True,  True])": {"causal": np.ones(2, bool)},
+    "q_offset must be an int, or integers [B] with B=2, not [[1], [1, 2]]": {"q_offset": [[1], [1, 2]]},
     "backend must be None or the name of a backend, not 3": {"backend": 3},
 }
 
@@ -91,6 +94,21 @@ WRONG_CALLS = {
     "from 1 to d/2 = 4 columns, one for each pair, not 8": lambda on: ops.rotary(Q, cos=Q[0, 0], sin=Q[0, 0], **on),
     "sin must have the shape [5, 2] or [2, 5, 2], not [5, 3]":
         lambda on: ops.rotary(Q, cos=Q[0, 0, :, :2], sin=Q[0, 0, :, :3], **on),
+    "approximate must be 'none' or 'tanh', not array([1., 1.])": lambda on: ops.gelu(X, approximate=np.ones(2), **on),
+    "relu, silu, not array([1., 1.])": lambda on: ops.linear(X, W, activation=np.ones(2), **on),
+    "norm must be 'layer_norm' or 'rms_norm', not array([1., 1.])":
+        lambda on: ops.encoder_layer(X, LAYER, num_heads=2, norm=np.ones(2), **on),
+    "pre_norm must be True or False": lambda on: ops.encoder_layer(X, LAYER, num_heads=2, pre_norm=np.ones(2), **on),
+    "axis must be an int from -3 to 2, not 10": lambda on: ops.softmax(X, axis=10**400, **on),
+    "interleaved must be True or False": lambda on: ops.rotary(Q, interleaved=np.ones(2), **on),
+    "positions must be numbers [T] or [B,T], not [[1], [1, 2]]":
+        lambda on: ops.rotary(Q, positions=[[1], [1, 2]], **on),
+    "bidirectional must be True or False":
+        lambda on: ops.relative_position_bias(X[0, :4], 5, bidirectional=np.ones(2)),
+    "T must be at most 1,048,576, not 1099511627776": lambda on: ops.relative_position_bias(X[0, :4], 2**40),
+    "S must be at most 1,048,576": lambda on: ops.relative_position_bias(X[0, :4], 5, 2**21),
+    "max_distance must be at most": lambda on: ops.relative_position_bias(X[0, :4], 5, max_distance=10**400),
+    "query_offset must be at most": lambda on: ops.relative_position_bias(X[0, :4], 5, query_offset=2**63),
     "num_heads must be an int of at least 1, not 0": lambda on: ops.alibi_slopes(0),
     "table must have an even number of 4 or more rows, not 3": lambda on: ops.relative_position_bias(W, 5),
     "table must have 2 or more rows, not 1": lambda on: ops.relative_position_bias(W[:1], 5, bidirectional=False),
@@ -194,3 +212,56 @@ def test_ops_come_with_the_package():
     assert engine.ops is ops
     with pytest.raises(AttributeError, match="module 'engine' has no attribute 'opps'"):
         engine.opps  # noqa: B018
+
+
+HUGE = 10**5000
+"""An integer that Python refuses to print."""
+FLAGS = np.array([True, False])
+RAGGED = [[1], [2, 3]]
+
+ODD_CALLS = {
+    "kv_lengths must be an int, or integers [B] with B=2, not [[1]":
+        lambda on: ops.attention(Q, K, V, kv_lengths=RAGGED, **on),
+    "q_offset must be an int, or integers [B] with B=2, not [[1]":
+        lambda on: ops.attention(Q, K, V, q_offset=RAGGED, **on),
+    "positions must be numbers [T] or [B,T], not [[1]": lambda on: ops.rotary(Q, positions=RAGGED, **on),
+    "kv_lengths must be an int, or integers [B] with B=2, not a MaskedArray":
+        lambda on: ops.attention(Q, K, V, kv_lengths=np.ma.ones(2, int), **on),
+    "positions must be numbers [T] or [B,T], not a MaskedArray":
+        lambda on: ops.rotary(Q, positions=np.ma.ones(5), **on),
+    "causal must be True or False, not array": lambda on: ops.attention(Q, K, V, causal=FLAGS, **on),
+    "causal must be True or False, not 'no'": lambda on: ops.attention(Q, K, V, causal="no", **on),
+    "interleaved must be True or False": lambda on: ops.rotary(Q, interleaved=FLAGS, **on),
+    "pre_norm must be True or False": lambda on: ops.encoder_layer(X, LAYER, num_heads=2, pre_norm=FLAGS, **on),
+    "bidirectional must be True or False": lambda on: ops.relative_position_bias(X[0, :4], 5, bidirectional=FLAGS),
+    "norm must be 'layer_norm'": lambda on: ops.encoder_layer(X, LAYER, num_heads=2, norm=FLAGS, **on),
+    "activation must be one of": lambda on: ops.linear(X, W, activation=FLAGS, **on),
+    "approximate must be 'none' or 'tanh', not array": lambda on: ops.gelu(X, approximate=FLAGS, **on),
+    "approximate must be 'none' or 'tanh', not <int": lambda on: ops.gelu(X, approximate=HUGE, **on),
+    "axis must be an int": lambda on: ops.softmax(X, axis=HUGE, **on),
+    "window must be None or": lambda on: ops.attention(Q, K, V, window=[HUGE] * 3, **on),
+    "threads must be None or": lambda on: ops.softmax(X, threads=-HUGE, **on),
+    "backend must be None or": lambda on: ops.softmax(X, backend=HUGE),
+    "width must be even": lambda on: ops.rotary(Q, width=HUGE, **on),
+    "scale must be a finite number": lambda on: ops.attention(Q, K, V, scale=10**400, **on),
+    "score_mod must be a function": lambda on: ops.attention(Q, K, V, score_mod=HUGE, **on),
+    "have an unknown <int": lambda on: ops.multi_head_attention(X, MAPS | {HUGE: W}, num_heads=1, **on),
+    "num_heads must be at most 65,536": lambda on: ops.alibi_slopes(2**2000),
+    "T must be at most 1,048,576": lambda on: ops.relative_position_bias(X[0, :4], 2**62),
+    "query_offset must be at most": lambda on: ops.relative_position_bias(X[0, :4], 5, query_offset=2**70),
+    "max_distance must be at most": lambda on: ops.relative_position_bias(X[0, :4], 5, max_distance=10**400),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", ODD_CALLS)
+def test_arguments_that_python_itself_refuses(message):
+    with pytest.raises(InputError) as error:
+        ODD_CALLS[message]({"backend": "reference"})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("value", [True, 1, np.True_, np.int8(1)])
+def test_flags(value):
+    q = np.random.default_rng(0).standard_normal((1, 1, 3, 2), np.float32)
+    expected = ops.attention(q, q, q, causal=True, backend="reference")
+    np.testing.assert_array_equal(ops.attention(q, q, q, causal=value, backend="reference"), expected)

@@ -1,0 +1,68 @@
+"""The golden generating models, run by the reference in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from engine.backends.reference import ReferenceBackend
+from engine.config import RunConfig
+from engine.generation.batching import generate
+from engine.generation.results import Request
+from engine.generation.steps import Row
+from engine.packing import pack
+from engine.sequences import SequenceModel
+from engine.sources import SourceStepper
+
+GOLDEN = Path(__file__).parent / "golden" / "generating"
+NAMES = sorted(path.name for path in GOLDEN.iterdir())
+PROMPT = 3
+"""Tokens of the prompt of a model without an encoder, as make_generating.py has it."""
+
+
+class Expected:
+    """The contents of an expected.npz."""
+
+    def __init__(self, name):
+        with np.load(GOLDEN / name / "expected.npz") as file:
+            arrays = dict(file)
+        self.sequences = [(arrays.get(f"source_{i}"), arrays[f"ids_{i}"].astype(np.int64), arrays[f"logits_{i}"],
+                           arrays[f"greedy_{i}"].tolist()) for i in range(4)]  # fmt: skip
+
+
+class Exact:
+    """A model in float64."""
+
+    def __init__(self, model: SequenceModel):
+        self.model, backend, run = model, ReferenceBackend(np.float64), RunConfig()
+        self.decoder = backend.prepare_decoder(model.decoder.config, model.decoder.weights, run)
+        self.encoder = None
+        if model.encoder is not None:
+            self.encoder = backend.prepare(model.encoder.config, model.encoder.weights, run)
+        self.ops = backend.ops(1)
+
+    def forward(self, batch):
+        """Return the vectors of the encoder as a plan does, in float64."""
+        return self.encoder.forward_unrounded(batch)
+
+    def logits(self, source, ids):
+        """Return the logits [T, V] after each id, given all of them."""
+        request = self.decoder.open()
+        if source is not None:
+            if source.ndim == 2:
+                vectors = self.model.encoder.stem.embed(source, self.ops)
+                batch, _ = pack(self.model.encoder.config, inputs_embeds=vectors[None])
+            else:
+                batch, _ = pack(self.model.encoder.config, [source.astype(np.int64)])
+            self.decoder.remember([request], self.forward(batch), batch.cu_seqlens)
+        return self.decoder.step_unrounded([Row(request, None, ids, every=True)])[1]
+
+    def greedy(self, source, ids, steps):
+        """Return the new tokens that the model's own settings give."""
+        config = self.model.generation.changed(max_new_tokens=steps, forced_eos_token_id=None)
+        encoder = None if self.encoder is None else self
+        stepper = SourceStepper(self.decoder, encoder, self.model.encoder.config if self.model.encoder else None)
+        given = None if source is None else source.tolist()
+        [[result]] = generate(stepper, [Request(given, ids[:PROMPT].tolist() if source is None else None, config)])
+        return list(result.ids)

@@ -1,0 +1,267 @@
+"""Compiled decoders: against the reference, and the same bits in any batch, for any threads, with and without cache."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from engine import EngineError, InputError
+from engine.backends.reference import ReferenceBackend
+from engine.config import RunConfig
+from engine.model import Model
+from engine.quantize import convert_model, widen
+
+from .decoders import DECODERS, make_weights, open_requests, row
+
+isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+decoder_module = pytest.importorskip("engine.backends.cython_cpu.decoder")
+cache_module = pytest.importorskip("engine.backends.cython_cpu.cache")
+
+
+def compiled(config, weights, threads=1, precision="float32", name=None, max_tokens=2048):
+    kernels = isa.load(name) if name else isa.chosen()
+    return decoder_module.CythonDecoder(kernels, config, weights, RunConfig(threads, precision, max_tokens))
+
+
+@pytest.fixture(params=DECODERS)
+def config(request):
+    return DECODERS[request.param]
+
+
+def whole(decoder, config, tokens, source=7, seed=0):
+    """Return the logits after each token, computed at once."""
+    request, = open_requests(decoder, config, [source], seed)
+    logits = decoder.step([row(request, None, tokens, every=True)]).logits
+    decoder.close(request)
+    return logits
+
+
+@pytest.mark.parametrize("name", isa.available())
+def test_float32_against_float64(config, name):
+    weights = make_weights(config)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, 70)
+    exact = ReferenceBackend(np.float64).prepare_decoder(config, weights, RunConfig())
+    naive = ReferenceBackend(np.float32).prepare_decoder(config, weights, RunConfig())
+    right, plain = whole(exact, config, tokens), whole(naive, config, tokens)
+    out = whole(compiled(config, weights, 2, name=name), config, tokens)
+    assert np.abs(out - right).max() <= 10 * np.abs(plain - right).max() + 1e-6 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", isa.available())
+def test_the_cache_changes_no_bit(config, name, precision):
+    weights = make_weights(config)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, 75)
+    expected = whole(compiled(config, weights, 1, precision, name), config, tokens)
+    for threads, cuts in ((1, range(1, 75)), (2, (40, 41, 73)), (3, (1, 74))):
+        decoder = compiled(config, weights, threads, precision, name)
+        request, = open_requests(decoder, config, [7])
+        parent, parts = None, []
+        for first, last in pairwise([0, *cuts, 75]):
+            scores = decoder.step([row(request, parent, tokens[first:last], every=True)])
+            parent = int(scores.hypotheses[0])
+            parts.append(scores.logits)
+        assert np.array_equal(np.concatenate(parts), expected), f"{threads} threads, cuts at {cuts}"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_bits_depend_on_the_path_alone(config, precision):
+    """Requests of many lengths, branches, prompts and single tokens in one step: as each path alone."""
+    weights, rng = make_weights(config), np.random.default_rng(3)
+    alone = compiled(config, weights, 1, precision)
+    lengths = (5, 1, 30, 17)
+    for threads in (1, 2, 4):
+        decoder = compiled(config, weights, threads, precision)
+        requests = open_requests(decoder, config, lengths)
+        others = open_requests(alone, config, lengths)
+        paths = {}
+        for step in range(8):
+            rows = []
+            for i in range(len(requests)):
+                if step == 0 or (i == 3 and step in (3, 5)):      # prompts arrive later, too
+                    rows.append((i, None, rng.integers(0, 50, (3, 1, 40, 66)[i])))
+                else:
+                    parents = [h for h, (r, _) in paths.items() if r == i]
+                    rows += [(i, parent, rng.integers(0, 50, rng.choice([1, 1, 1, 4])))
+                             for parent in rng.choice(parents, 3)]
+            rng.shuffle(rows)
+            scores = decoder.step([row(requests[i], parent, tokens) for i, parent, tokens in rows])
+            made = {}
+            for (i, parent, tokens), number, logits in zip(rows, scores.hypotheses.tolist(), scores.logits,
+                                                           strict=True):
+                made[number] = i, np.concatenate([*([paths[parent][1]] if parent is not None else []), tokens])
+                expected = alone.step([row(others[i], None, made[number][1])]).logits[0]
+                assert np.array_equal(logits, expected), f"{threads} threads, step {step}"
+            kept = [parent for _, parent, _ in rows if parent is not None][:1]
+            decoder.release([h for h in paths if h not in kept])
+            paths = {h: paths[h] for h in kept} | made
+
+
+def test_more_rows_than_one_group_holds(config):
+    weights = make_weights(config)
+    decoder = compiled(config, weights, 2, max_tokens=48)
+    request, = open_requests(decoder, config, [9])
+    (first,) = decoder.step([row(request, None, [1, 2, 3])]).hypotheses.tolist()
+    together = decoder.step([row(request, first, [t % 50]) for t in range(130)]).logits
+    for t in (0, 64, 129):
+        assert np.array_equal(decoder.step([row(request, first, [t % 50])]).logits[0], together[t])
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_fewer_bits_change_little(config, precision):
+    weights = make_weights(config)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, 40)
+    exact = whole(compiled(config, weights), config, tokens)
+    rounded = whole(compiled(config, weights, precision=precision), config, tokens)
+    cosine = (exact * rounded).sum() / np.sqrt((exact * exact).sum() * (rounded * rounded).sum())
+    assert 0.98 < cosine < 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", isa.available())
+def test_the_best_logits_are_those_of_a_step(name, precision):
+    config = DECODERS["T5"]
+    decoder = compiled(config, make_weights(config), 3, precision, name)
+    request, = open_requests(decoder, config, [5])
+    rows = [row(request, None, [1, 2]), row(request, None, [3])]
+    logits, top = decoder.step(rows).logits, decoder.step_top(rows, 4)
+    assert np.array_equal(top.values, -np.sort(-logits, axis=1)[:, :4])
+    assert np.array_equal(top.ids, np.argsort(-logits, axis=1, kind="stable")[:, :4])
+    assert np.allclose(top.log_sum_exp, np.log(np.exp(logits.astype(np.float64)).sum(axis=1)), rtol=1e-6)
+    with pytest.raises(InputError, match="every token"):
+        decoder.step_top([row(request, None, [1], every=True)], 2)
+    with pytest.raises(InputError, match="k must be from 1 to 50"):
+        decoder.step_top(rows, 51)
+
+
+LEAST_COSINES = {"float32": 0.999, "bfloat16": 0.997, "int8": 0.975}
+"""Least mean cosine of the logits to float32's, by the precision of the products. The worst seen were 0.99925, 0.99822
+and 0.97866, the last in int8 with AVX2, whose weights keep the bound."""
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("model", ["T5", "2017"])
+def test_stored_precisions_also_of_a_table_that_makes_logits(model, stored):
+    config, tokens = DECODERS[model], np.arange(30)
+    original = Model(config, make_weights(config))
+    converted = convert_model(original, stored)
+    exact = whole(compiled(config, original.weights), config, tokens)
+    widened = {name: widen(converted.weights, name) for name in original.weights}
+    for precision in ("int8",) if stored == "int8" else ("float32", "bfloat16", "int8"):
+        found = whole(compiled(config, converted.weights, precision=precision), config, tokens)
+        right = whole(compiled(config, widened, precision=precision), config, tokens)
+        assert np.abs(found - right).max() <= 2e-3 * np.abs(right).max()
+        cosines = (found * exact).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(exact, axis=1)
+        assert cosines.mean() >= LEAST_COSINES[precision]
+
+
+def test_logits_that_are_nan_are_an_error():
+    config = DECODERS["2017"]
+    weights = make_weights(config)
+    weights["logits.bias"] = np.full_like(weights["logits.bias"], np.nan)
+    decoder = compiled(config, weights)
+    request, = open_requests(decoder, config, [5])
+    with pytest.raises(EngineError, match="NaN or infinite"):
+        decoder.step_top([row(request, None, [1])], 2)
+    assert decoder._cache.taken == 0
+
+
+def test_a_beam_copies_no_rows_and_frees_them():
+    """4 beams of 100 tokens that branch at each step: a row of the cache for each token, none after the end."""
+    config = DECODERS["2017"]
+    decoder = compiled(config, make_weights(config))
+    for _ in range(3):
+        request, = open_requests(decoder, config, [5])
+        beams = decoder.step([row(request, None, [1])]).hypotheses.tolist() * 4
+        for step in range(80):
+            parents = [beams[(i * i + step) % 3] for i in range(4)]
+            new = decoder.step([row(request, parent, [i]) for i, parent in enumerate(parents)]).hypotheses.tolist()
+            decoder.release(set(beams))
+            beams = new
+            assert decoder._cache.taken == sum(node.count for node in decoder._forest.nodes())
+        grown = decoder._cache.rows
+        decoder.close(request)
+        assert decoder._cache.taken == 0
+        assert not decoder._sources
+    assert grown <= 512, "the cache of one request serves the next one"
+
+
+def test_random_batches_grow_nothing():
+    config = DECODERS["T5"]
+    decoder = compiled(config, make_weights(config), 2)
+    rng, most = np.random.default_rng(5), 0
+    for _ in range(200):
+        requests = open_requests(decoder, config, rng.integers(1, 40, rng.integers(1, 6)))
+        live = [(request, None) for request in requests]
+        for _ in range(rng.integers(1, 6)):
+            rows = [row(request, parent, rng.integers(0, 50, rng.integers(1, 20))) for request, parent in live
+                    for _ in range(rng.integers(1, 3))]
+            numbers = decoder.step(rows).hypotheses.tolist()
+            most = max(most, decoder._cache.taken)
+            decoder.release([parent for _, parent in live if parent is not None])
+            live = [(one.request, number) for one, number in zip(rows, numbers, strict=True)][:8]
+            decoder.release(numbers[8:])
+        for request in requests:
+            decoder.close(request)
+        assert decoder._cache.taken == 0
+        assert len(decoder._forest) == 0
+    assert decoder._cache.rows < 2 * most + 64
+
+
+def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
+    config = DECODERS["Llama"]
+    decoder = compiled(config, make_weights(config))
+    request = decoder.open()
+    (a,) = decoder.step([row(request, None, [1, 2])]).hypotheses.tolist()
+    expected = decoder.step([row(request, a, [3])]).logits
+
+    def fail(*args, **options):
+        raise KeyboardInterrupt
+
+    taken, size = decoder._cache.taken, len(decoder._forest)
+    monkeypatch.setattr(decoder, "_logits", fail)
+    with pytest.raises(KeyboardInterrupt):
+        decoder.step([row(request, a, [3])])
+    monkeypatch.undo()
+    assert (decoder._cache.taken, len(decoder._forest)) == (taken, size)
+    assert np.array_equal(decoder.step([row(request, a, [3])]).logits, expected)
+
+
+def test_a_row_longer_than_max_tokens_is_refused():
+    config = DECODERS["Llama"]
+    decoder = compiled(config, make_weights(config), max_tokens=8)
+    request = decoder.open()
+    with pytest.raises(InputError, match="a row of 9 tokens exceeds max_tokens=8"):
+        decoder.step([row(request, None, [1] * 9)])
+    assert decoder._cache.taken == 0
+    config = DECODERS["T5"]
+    assert compiled(config, make_weights(config), max_tokens=8).longest == 8, "biases of longer distances are not there"
+
+
+def test_the_cache_gives_each_row_to_one():
+    cache = cache_module.Cache(3)
+    first = cache.take(70)
+    assert (cache.rows, cache.taken) == (128, 70)
+    assert first.tolist() == list(range(70))
+    cache.give(first[10:20])
+    second = cache.take(100)
+    assert len({*first[:10].tolist(), *first[20:].tolist(), *second.tolist()}) == 160
+    assert len(cache.addresses) * 64 == cache.rows == 256
+    cache.give(second)
+    cache.give(np.concatenate([first[:10], first[20:]]))
+    assert cache.taken == 0
+    assert sorted(cache.take(256).tolist()) == list(range(256))
+
+
+def test_a_table_of_rows_is_shared_until_it_branches():
+    rows = np.arange(100, dtype=np.int32)
+    parent = cache_module.RowTable().extended(rows[:5])
+    first, second = parent.extended(rows[5:7]), parent.extended(rows[7:8])
+    third = first.extended(rows[8:90])
+    assert parent.rows.tolist() == list(range(5))
+    assert first.rows.tolist() == [*range(7)]
+    assert second.rows.tolist() == [*range(5), 7]
+    assert third.rows.tolist() == [*range(7), *range(8, 90)]
+    assert third.own.tolist() == list(range(8, 90))
+    assert np.shares_memory(parent.rows, first.rows)
+    assert not np.shares_memory(parent.rows, second.rows)

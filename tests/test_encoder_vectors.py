@@ -1,0 +1,101 @@
+"""Mistakes that an implementation of a family could make change the vectors of its golden models."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.model import load_model
+
+from .golden_models import GOLDEN, Golden, assert_wrong, load
+
+ALBERT = ("albert_shared", "albert_groups", "albert_relu")
+GEMMA = ("gemma_new", "gemma_old", "gemma_biased")
+SCALED = ("gemma_linear", "qwen3_yarn", "jina_v3_yarn", "eurobert_llama3", "nomic_linear", "gte_yarn",
+          "modernbert_scaled", "modernbert_linear")
+ELECTRA = ("electra_small", "electra_base", "electra_generator")
+
+
+def changed(name, weights=None, **options):
+    """Return a golden model with other options, and with some weights in place of its own."""
+    model = load_model(GOLDEN / name)
+    return replace(model, config=replace(model.config, **options), weights=dict(model.weights) | (weights or {}))
+
+
+@pytest.mark.parametrize("name", ALBERT + ELECTRA)
+def test_the_map_of_the_embeddings_shows(name, backend):
+    model = load_model(GOLDEN / name)
+    E, D = model.config.embedding_width, model.config.hidden_size
+    assert (E == 0) == (name == "electra_base")
+    if E:
+        assert model.weights["embeddings.projection.weight"].shape == (D, E)
+        for part in ("weight", "bias"):
+            without = np.zeros_like(model.weights[f"embeddings.projection.{part}"])
+            wrong = changed(name, {f"embeddings.projection.{part}": without})
+            assert_wrong(load(wrong, backend), Golden(name))
+
+
+@pytest.mark.parametrize("name", ALBERT + ELECTRA)
+def test_another_activation_or_epsilon_shows(name, backend):
+    config = load_model(GOLDEN / name).config
+    other = "relu" if config.activation != "relu" else "gelu"
+    assert_wrong(load(changed(name, activation=other), backend), Golden(name), 0.03)
+    assert_wrong(load(changed(name, norm_eps=0.1), backend), Golden(name), 0.03)
+
+
+def test_exact_gelu_is_not_the_tanh_form(backend):
+    for name, other in (("albert_shared", "gelu"), ("albert_groups", "gelu_tanh"), ("electra_small", "gelu_tanh"),
+                        ("electra_generator", "gelu")):
+        assert_wrong(load(changed(name, activation=other), backend), Golden(name), 1e-4)
+
+
+def test_the_groups_of_layers_show(backend):
+    config = load_model(GOLDEN / "albert_groups").config
+    assert config.weight_sets == (0, 0, 0, 1, 1)
+    for sets in ((0, 0, 1, 1, 1), (0, 1, 0, 1, 0), (1, 1, 0, 0, 0)):
+        assert_wrong(load(changed("albert_groups", weight_sets=sets), backend), Golden("albert_groups"))
+
+
+@pytest.mark.parametrize("name", GEMMA)
+def test_scales_and_norms_of_gemma_show(name, backend):
+    model, golden = load_model(GOLDEN / name), Golden(name)
+    assert_wrong(load(changed(name, embedding_scale=1.0), backend), golden)
+    assert_wrong(load(changed(name, attention_scale=None), backend), golden)
+    for part in ("attention.norm", "attention.post_norm", "ffn.norm", "ffn.post_norm", "attention.query_norm",
+                 "attention.key_norm", "final_norm"):
+        less_one = {key: array - 1 for key, array in model.weights.items() if key.endswith(f"{part}.weight")}
+        assert len(less_one) == (1 if part == "final_norm" else model.config.num_layers)
+        assert_wrong(load(changed(name, less_one), backend), golden)
+
+
+@pytest.mark.parametrize("name", GEMMA)
+def test_kinds_of_layers_of_gemma_show(name, backend):
+    kinds, golden = load_model(GOLDEN / name).config.attention_kinds, Golden(name)
+    others = [kinds[::-1], [replace(kind, rotary_theta=kinds[0].rotary_theta) for kind in kinds],
+              [replace(kind, causal=True) for kind in kinds]]
+    others += [[kinds[0], replace(kinds[1], window=kinds[1].window + more)] for more in (-1, 1)]
+    for wrong in others:
+        engine = load(changed(name, attention_kinds=tuple(wrong)), backend)
+        rows, expected = golden.expected(7)
+        assert np.abs(golden.forward(engine)[7][rows] - expected).max() > 0.03, wrong
+
+
+def test_the_four_norms_of_a_layer_are_not_two(backend):
+    model = load_model(GOLDEN / "gemma_new")
+    weights = {key: array for key, array in model.weights.items() if "post_norm" not in key}
+    without = replace(model, config=replace(model.config, norm_place="pre"), weights=weights)
+    assert_wrong(load(without, backend), Golden("gemma_new"))
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_the_scaling_of_positions_shows(name, backend):
+    (kind, *others), golden = load_model(GOLDEN / name).config.attention_kinds, Golden(name)
+    plain = replace(kind, rotary_scale=1.0, rotary_frequencies=(), rotary_factor=1.0)
+    wrong = [plain, replace(plain, rotary_scale=3.0)]
+    if kind.rotary_frequencies:
+        wrong += [replace(kind, rotary_frequencies=kind.rotary_frequencies[::-1])]
+        wrong += [replace(kind, rotary_factor=1.0)] if name != "eurobert_llama3" else []
+    for mistake in wrong:
+        engine = load(changed(name, attention_kinds=(mistake, *others)), backend)
+        rows, expected = golden.expected(7)
+        assert np.abs(golden.forward(engine)[7][rows] - expected).max() > 0.03, mistake

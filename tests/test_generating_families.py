@@ -1,0 +1,257 @@
+"""Generating models of every family: the logits and the greedy tokens of transformers, and configs that are refused.
+
+tests/golden/make_generating.py made the folders.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.config import ModelConfig
+from engine.errors import EngineError, UnsupportedError, WeightsError
+from engine.families.generating import GENERATING, get_generating_family
+from engine.sequences import load_sequence_model
+from engine.weights.safetensors import read_safetensors
+
+from .generating import GOLDEN, NAMES, Exact, Expected
+from .gguf_files import gguf
+from .tiny_models import safetensors, write_json
+
+
+def config_of(name: str) -> dict[str, Any]:
+    return json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
+
+
+def copied(name: str, folder: Path, **changes: Any) -> Path:
+    """Copy a golden folder, with changes of its config.json; None removes a key."""
+    shutil.copytree(GOLDEN / name, folder, dirs_exist_ok=True)
+    values = {key: value for key, value in (config_of(name) | changes).items() if value is not None}
+    write_json(folder / "config.json", values)
+    return folder
+
+
+def compare(model: Any, name: str, *, greedy: bool = True) -> None:
+    """Compare the logits of all sequences, and the tokens that greedy search gives."""
+    exact, settings = Exact(model), model.generation
+    for source, ids, expected, tokens in Expected(name).sequences:
+        found = exact.logits(source, ids)
+        assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+        if greedy and (source is None or source.ndim == 1):
+            tokens = tokens[1:] if settings.forced_bos_token_id is not None else tokens
+            end = settings.eos_token_id[0]
+            assert exact.greedy(source, ids, 12) == (tokens[:-1] if tokens[-1] == end else tokens)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_and_tokens_of_transformers(name):
+    compare(load_sequence_model(GOLDEN / name), name)
+
+
+def test_every_family_has_a_golden_model():
+    assert {config_of(name)["model_type"] for name in NAMES} == GENERATING.keys()
+
+
+@pytest.mark.parametrize("memory", ["map", "copy"])
+def test_weights_stay_in_the_file(memory):
+    model = load_sequence_model(GOLDEN / "bart", memory=memory)
+    words = model.decoder.weights["embeddings.word"]
+    assert not words.flags.owndata
+    assert np.shares_memory(words, model.encoder.weights["embeddings.word"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, "BF16"])
+def test_files_in_half_precision(tmp_path, dtype):
+    """Whisper has a stem; its arrays become float32 as vectors do."""
+    from engine.stems import stem_arrays
+    from engine.weights.bfloat16 import to_bfloat16
+
+    folder = copied("whisper", tmp_path)
+    tensors = read_safetensors(GOLDEN / "whisper" / "model.safetensors")
+    half = {name: to_bfloat16(a) if dtype == "BF16" else a.astype(dtype) for name, a in tensors.items()}
+    (folder / "model.safetensors").write_bytes(
+        safetensors(half, **(dict.fromkeys(half, "BF16") if dtype == "BF16" else {})))
+    model = load_sequence_model(folder)
+    stem = model.encoder.stem
+    assert {array.dtype for array in stem_arrays(stem).values()} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(stem.weight, tensors["model.encoder.conv1.weight"], rtol=0.01)
+
+
+def test_old_dialects_give_the_same_model(tmp_path):
+    """Files of transformers 4: rope_theta beside the rest, tables of positions, causal masks, and copies of tables."""
+    for name, changes, more in [
+        ("llama", {"rope_parameters": None, "rope_theta": 10000.0}, {"lm_head.weight": "model.embed_tokens.weight"}),
+        ("gpt2", {}, {"lm_head.weight": "transformer.wte.weight", "transformer.h.0.attn.bias": "transformer.ln_f.bias",
+                      "transformer.h.1.attn.masked_bias": "transformer.ln_f.bias"}),
+        ("marian", {"add_bias_logits": False, "static_position_embeddings": True, "normalize_before": False},
+         {"model.encoder.version": "final_logits_bias", "model.decoder.version": "final_logits_bias",
+          "model.encoder.embed_positions.weight": "model.shared.weight", "lm_head.weight": "model.shared.weight",
+          "model.decoder.embed_tokens.weight": "model.shared.weight"}),
+        ("t5", {"scale_decoder_outputs": None}, {"encoder.embed_tokens.weight": "shared.weight",
+                                                 "lm_head.weight": "shared.weight",
+          "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "shared.weight"}),
+    ]:
+        folder = copied(name, tmp_path / name, **changes)
+        tensors = read_safetensors(folder / "model.safetensors")
+        tensors |= {new: tensors[old] for new, old in more.items()}
+        (folder / "model.safetensors").write_bytes(safetensors(tensors))
+        compare(load_sequence_model(folder), name, greedy=False)
+
+
+def test_a_bias_of_logits_that_a_file_lacks_is_zero(tmp_path):
+    folder = copied("bart", tmp_path)
+    tensors = read_safetensors(folder / "model.safetensors")
+    tensors.pop("final_logits_bias", None)
+    (folder / "model.safetensors").write_bytes(safetensors(tensors))
+    bias = load_sequence_model(folder).decoder.weights["logits.bias"]
+    np.testing.assert_array_equal(bias, np.zeros(61, np.float32))
+
+
+def test_settings_that_the_prompt_of_speech_replaces(tmp_path):
+    folder = copied("whisper", tmp_path)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    write_json(folder / "generation_config.json", settings | {
+        "forced_decoder_ids": [[1, 50362]], "no_timestamps_token_id": 50362, "lang_to_id": {"<|en|>": 5},
+        "alignment_heads": [[0, 1]], "is_multilingual": False, "task_to_id": {"transcribe": 6}})
+    assert load_sequence_model(folder).generation.begin_suppress_tokens == (5, 2)
+
+
+def test_settings_of_generation_come_from_config_json_in_old_folders(tmp_path):
+    folder = copied("marian", tmp_path, num_beams=4, max_length=512, bad_words_ids=[[60]])
+    (folder / "generation_config.json").unlink()
+    settings = load_sequence_model(folder).generation
+    assert (settings.num_beams, settings.max_length, settings.bad_words_ids) == (4, 512, ((60,),))
+    assert settings.decoder_start_token_id == 60
+
+
+UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "an unknown type": ("bart", {"model_type": "opt"}, "model_type 'opt' is not one of a generating model"),
+    "remote code": ("llama", {"auto_map": {"AutoModel": "x.Y"}}, "remote code"),
+    "another place of norms": ("bart", {"normalize_before": True}, "normalize_before = True is not supported"),
+    "BART with own embeddings": ("bart", {"share_encoder_decoder_embeddings": False}, "for Marian only"),
+    "a decoder alone": ("marian", {"is_decoder": True}, "is_decoder = True"),
+    "an activation": ("m2m_100", {"activation_function": "tanh"}, "activation_function 'tanh'"),
+    "windows in some layers": ("qwen2", {"use_sliding_window": True}, "use_sliding_window = True"),
+    "kinds of layers": ("qwen3", {"layer_types": ["sliding_attention", "full_attention"]}, "layer_types"),
+    "a scaling": ("llama", {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4,
+                                                 "long_factor": [1.0] * 3}}, "longrope"),
+    "scales by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True"),
+    "untied GPT-2": ("gpt2", {"tie_word_embeddings": False}, "tie_word_embeddings = False"),
+    "untied Whisper": ("whisper", {"tie_word_embeddings": False}, "tie_word_embeddings = False"),
+    "quantized": ("mistral", {"quantization_config": {"bits": 4}}, "quantization_config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_configs_that_are_refused(tmp_path, case):
+    name, changes, words = UNSUPPORTED[case]
+    with pytest.raises(UnsupportedError, match=words):
+        load_sequence_model(copied(name, tmp_path, **changes))
+
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no type": ("bart", {"model_type": None}, "model_type must name a model family"),
+    "heads": ("bart", {"decoder_attention_heads": 5}, "cannot be split into 5 attention heads"),
+    "a text": ("marian", {"d_model": "12"}, "d_model must be an integer"),
+    "more layers": ("t5", {"num_decoder_layers": 3}, r"decoder: .*\n *missing layers\.2"),
+    "more rows": ("whisper", {"max_target_positions": 65}, r"embeddings.position has shape \[64, 12\]"),
+    "own logits": ("llama", {"tie_word_embeddings": False}, "missing logits.weight"),
+    "another memory": ("mt5", {"d_model": 13}, "shape"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_configs(tmp_path, case):
+    name, changes, words = BAD[case]
+    with pytest.raises(WeightsError, match=words):
+        load_sequence_model(copied(name, tmp_path, **changes))
+
+
+@pytest.mark.parametrize("model_type", GENERATING)
+def test_defaults_are_those_of_transformers(model_type):
+    """Some numbers of the configs that transformers makes of nothing."""
+    halves = get_generating_family({"model_type": model_type}).read_halves({"model_type": model_type})
+    config: ModelConfig = halves.decoder.config
+    found = (config.hidden_size, config.num_layers, config.num_heads, config.kv_heads, config.ffn_size,
+             config.vocab_size, config.logits)
+    assert found == {
+        "bart": (1024, 12, 16, 16, 4096, 50265, "tied"), "gpt2": (768, 12, 12, 12, 3072, 50257, "tied"),
+        "llama": (4096, 32, 32, 32, 11008, 32000, "own"), "m2m_100": (1024, 12, 16, 16, 4096, 128112, "tied"),
+        "marian": (1024, 12, 16, 16, 4096, 58101, "tied"), "mbart": (1024, 12, 16, 16, 4096, 50265, "tied"),
+        "mistral": (4096, 32, 32, 8, 14336, 32000, "own"), "mt5": (512, 8, 6, 6, 1024, 250112, "tied"),
+        "qwen2": (4096, 32, 32, 32, 22016, 151936, "own"), "qwen3": (4096, 32, 32, 32, 22016, 151936, "own"),
+        "t5": (512, 6, 8, 8, 2048, 32128, "tied"), "umt5": (512, 8, 6, 6, 1024, 250112, "tied"),
+        "whisper": (384, 4, 6, 6, 1536, 51865, "tied"),
+    }[model_type]  # fmt: skip
+
+
+GGUF_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output",
+              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # fmt: skip
+
+
+def gguf_of(name: str, **changes: Any) -> bytes:
+    """Return a golden model as llama.cpp's converter writes it; the rows of queries and keys change places in Llama."""
+    values = config_of(name)
+    kind, heads = values["model_type"], values["num_attention_heads"]
+    tensors = {}
+    for key, tensor in read_safetensors(GOLDEN / name / "model.safetensors").items():
+        stem, _, end = key.removeprefix("model.").rpartition(".")
+        layer, _, part = stem.removeprefix("layers.").partition(".")
+        new = f"blk.{layer}.{GGUF_NAMES[part]}.{end}" if stem.startswith("layers.") else f"{GGUF_NAMES[stem]}.{end}"
+        count = {"attn_q": heads, "attn_k": values["num_key_value_heads"]}.get(new.split(".")[-2], 0)
+        if kind == "llama" and count:
+            tensor = tensor.reshape(count, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+        tensors[new] = np.ascontiguousarray(tensor)
+    rope = values["rope_parameters"]
+    own = {"block_count": values["num_hidden_layers"], "context_length": values["max_position_embeddings"],
+           "embedding_length": values["hidden_size"], "feed_forward_length": values["intermediate_size"],
+           "attention.head_count": heads, "attention.head_count_kv": values["num_key_value_heads"],
+           "attention.layer_norm_rms_epsilon": float(values["rms_norm_eps"]),
+           "rope.freq_base": float(rope["rope_theta"]),
+           **({"attention.key_length": values["head_dim"]} if values.get("head_dim") else {})}  # fmt: skip
+    settings: dict[str, Any] = {"general.architecture": kind} | {f"{kind}.{key}": value for key, value in own.items()}
+    settings |= {f"tokenizer.ggml.{key}": value for key, value in {
+        "model": "gpt2", "pre": "gpt-2", "tokens": [chr(97 + i) for i in range(61)], "merges": ["a b"] * 0,
+        "bos_token_id": 1, "eos_token_id": 2}.items()}  # fmt: skip
+    settings |= {key.replace("ARCH", kind): value for key, value in changes.items()}
+    return gguf({key: value for key, value in settings.items() if value is not None}, tensors)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_gguf_files_give_the_same_logits(tmp_path, name):
+    (tmp_path / "m.gguf").write_bytes(gguf_of(name))
+    model = load_sequence_model(tmp_path / "m.gguf")
+    if name != "qwen2":  # its rms_norm_eps of 1e-6 is no number of float32
+        assert model.decoder.config.attention_kinds == load_sequence_model(GOLDEN / name).decoder.config.attention_kinds
+    exact = Exact(model)
+    for _, ids, expected, _ in Expected(name).sequences:
+        np.testing.assert_allclose(exact.logits(None, ids), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    assert model.generation.eos_token_id == (2,)
+    assert model.decoder.text is not None
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"general.architecture": "bert"}, "architecture 'bert' is not supported"),
+    ({"general.architecture": None}, "architecture None is not supported"),
+    ({"ARCH.rope.scaling.type": "yarn"}, "rope.scaling.type = 'yarn'"), ({"ARCH.expert_count": 8}, "expert_count = 8"),
+    ({"ARCH.attention.sliding_window": 64}, "sliding_window = 64"),
+    ({"ARCH.rope.dimension_count": 4}, "rope.dimension_count = 4"), ({"split.count": np.ones(2)}, "parts of a model"),
+    ({"ARCH.rope.dimension_count": np.ones(2)}, "rope.dimension_count"), ({"ARCH.expert_count": ["a"]}, "expert_count"),
+    ({"ARCH.attention.head_count": np.array([4, 4], np.int32)}, "another num_attention_heads in each layer"),
+    ({"ARCH.block_count": None}, "lack llama.block_count"), ({"ARCH.embedding_length": "x"}, "hidden_size"),
+    ({"tokenizer.ggml.model": "none"}, "tokenizer.ggml.model 'none'"),
+    ({"tokenizer.ggml.tokens": ["a", "a"]}, "list of different texts"),
+])  # fmt: skip
+def test_bad_gguf_models(tmp_path, changes, words):
+    (tmp_path / "m.gguf").write_bytes(gguf_of("llama", **changes))
+    with pytest.raises(EngineError, match=words) as caught:
+        load_sequence_model(tmp_path / "m.gguf")
+    assert "m.gguf" in str(caught.value)
