@@ -1,0 +1,123 @@
+"""List the instructions of a model by the engine's own lowering, with sizes in place of weights."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from engine.architectures import program_of
+from engine.backends.cython_cpu.lowering import Placed, _Emitter, fuse, place
+from engine.backends.cython_cpu.panels import ACTIVATIONS
+from engine.config import ModelConfig
+
+from .hardware import Rates
+
+
+@dataclass(frozen=True)
+class Map:
+    """The sizes of a packed linear map."""
+
+    name: str
+    N: int
+    K: int
+    activation: int
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction of program.pxi: the parts of it that time depends on."""
+
+    kind: str
+    meets: bool
+    reads: tuple[int, ...] = ()
+    """Numbers of buffers."""
+    writes: tuple[int, ...] = ()
+    width: int = 0
+    """Columns that a row-by-row instruction works on."""
+    map: Map | None = None
+    result: str = ""
+    """Of a product: "plain", "activation" or "residual"."""
+    d: int = 0
+    band: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The instructions of a model and its buffers, by number."""
+
+    code: list[Instruction]
+    buffers: list[Placed]
+
+
+class _Sizes:
+    """Takes the place of the Packer, and makes sizes instead of packed weights."""
+
+    def __init__(self, rates: Rates):
+        self._VL = rates.kernels.VL
+
+    def padded(self, width, heads=None):
+        return (heads or 1) * -(-(width // (heads or 1)) // self._VL) * self._VL
+
+    def linear(self, operation, x):
+        N = sum(self.padded(part.width, part.heads) for part in operation.parts)
+        activation = ACTIVATIONS[operation.activation] if operation.activation else 0
+        return Map(operation.parts[0].weight, N, self.padded(x.width, x.heads) if x.heads else x.width, activation)
+
+    def norm(self, weight, bias, eps, width):
+        return width
+
+    def table(self, table, factor):
+        return None
+
+    def bias(self, bias, heads):
+        raise ValueError("the simulation has no measured times of attention with a bias")
+
+    def relative(self, operation, shapes):
+        if operation.relative is not None:
+            raise ValueError("the simulation has no measured times of attention with relative positions")
+
+    def angles(self, rotary):
+        raise ValueError("the simulation has no measured times of rotary embeddings")
+
+
+class _Recorder:
+    """Takes the place of the Executor, and keeps the instructions."""
+
+    def __init__(self, placed: list[Placed]):
+        self.code: list[Instruction] = []
+        self._placed = placed
+
+    def embed(self, out, width, *tables, meets):
+        self.code.append(Instruction("EMBED", meets, writes=(out,), width=width))
+
+    def norm(self, x, out, width, *, residual, rms, stored, meets):
+        reads = (x,) if residual < 0 else (x, residual)
+        self.code.append(Instruction("NORM", meets, reads, () if stored else (out,), width))
+
+    def convert(self, x, map, *, meets):
+        self.code.append(Instruction("CONVERT", meets, (x,), width=map.K))
+
+    def multiply(self, x, out, map, *, residual, gated, meets):
+        writes, columns = [], 0
+        while columns < map.N:      # the parts of a map are written to buffers that follow each other
+            writes.append(out + len(writes))
+            placed = self._placed[writes[-1]]
+            columns += placed.floats if placed.heads else map.N
+        reads = (x,) if residual < 0 else (x, residual)
+        result = "activation" if map.activation else "residual" if residual >= 0 else "plain"
+        self.code.append(Instruction("MULTIPLY", meets, reads, tuple(writes), map=map, result=result))
+
+    def attend(self, q, k, v, out, d, scale, low, high, bias, relative, taps, *, meets):
+        self.code.append(Instruction("ATTEND", meets, (q, k, v), (out,), d=d, band=(low, high)))
+
+    def store(self, x, width, array, *, meets):
+        self.code.append(Instruction("STORE", meets, (x,), width=width))
+
+
+def listing(config: ModelConfig, rates: Rates) -> Listing:
+    """Return the instructions of a model in the precision of the rates; raises ValueError for one without rates."""
+    program, sizes = program_of(config), _Sizes(rates)
+    placed = place(program, sizes)
+    recorder = _Recorder(list(placed.values()))
+    emitter = _Emitter(recorder, sizes, SimpleNamespace(converts=rates.converts), placed)
+    for step in fuse(program):
+        emitter.emit(*step)
+    return Listing(recorder.code, list(placed.values()))
