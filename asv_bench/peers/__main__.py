@@ -1,4 +1,4 @@
-"""Measure the engine and its peers; write peers.json, peers.md and peers.svg.
+"""Measure the engine and its peers; write docs/peers/NAME.json, .md and .svg of this CPU, and the page of all CPUs.
 
     make peers        or, in an environment with requirements.txt and the engine, from the folder asv_bench:
     python -m peers --minilm FOLDER_OF_ALL_MINILM_L6_V2
@@ -18,9 +18,9 @@ from engine.backends import get_backend
 from engine.weights.output import replacing
 
 from .libraries import LIBRARIES, tokenizer
-from .machine import cpu_info
+from .machine import cpu_name, short_name
 from .measure import PRECISIONS, measure
-from .report import draw, table
+from .report import draw, index, table
 from .work import CASES, SHAPES, TEXT, sentences, write_folders
 
 ROOT = Path(__file__).parents[2]
@@ -35,14 +35,15 @@ def main():
     parser.add_argument("--quick", action="store_true", help="few repeats: the times mean nothing")
     parser.add_argument("--keep", action="store_true", help="add to the present numbers, of the same machine")
     parser.add_argument("--files", type=Path, default=ROOT / "build/peers/models", help="folder for the models")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder of the table, figure and numbers")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/peers", help="folder of the tables and figures")
+    parser.add_argument("--name", default=short_name(), help="name of the files of this CPU; by default %(default)s")
     for option, choices in (("models", CASES), ("precisions", PRECISIONS), ("cases", [*SHAPES, TEXT]),
                             ("libraries", LIBRARIES)):  # fmt: skip
         parser.add_argument(f"--{option}", nargs="+", choices=list(choices), default=list(choices), metavar="NAME",
                             help=f"only these: {', '.join(choices)}")  # fmt: skip
     a = parser.parse_args()
-    here = machine(a.threads)
-    old = json.loads((a.out / "peers.json").read_text()) if a.keep else {"machine": here, "peak": {}, "rows": []}
+    here, path = machine(a.threads), a.out / a.name
+    old = json.loads(named(path, "json").read_text()) if a.keep else {"machine": here, "peak": {}, "rows": []}
     if why := unlike(old["machine"], here):
         parser.error(why)
     write_folders(a.files, a.minilm)
@@ -50,9 +51,22 @@ def main():
     a.out.mkdir(parents=True, exist_ok=True)
     for rows, peak in measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick):
         numbers |= merged(old, rows, peak)
-        write(a.out / "peers.json", json.dumps(numbers, indent=1) + "\n")
-    write(a.out / "peers.md", table(numbers))
-    draw(numbers, a.out / "peers.svg")
+        write(named(path, "json"), json.dumps(numbers, indent=1) + "\n")
+    publish(a.out)
+
+
+def named(path: Path, ending: str) -> Path:
+    """Return the path with a dot and an ending; a name like amd-26.2 may have a dot already."""
+    return path.with_name(f"{path.name}.{ending}")
+
+
+def publish(folder: Path) -> None:
+    """Write the table and the figure of each CPU whose numbers are in the folder, and the page of all CPUs."""
+    all_numbers = {path.name.removesuffix(".json"): json.loads(path.read_text()) for path in folder.glob("*.json")}
+    for name, numbers in all_numbers.items():
+        write(folder / f"{name}.md", table(numbers, f"{name}.json"))
+        draw(numbers, folder / f"{name}.svg")
+    write(folder / "README.md", index(all_numbers))
 
 
 def unlike(old: dict, new: dict) -> str | None:
@@ -79,8 +93,7 @@ def write(path: Path, text: str) -> None:
 
 def machine(threads: int) -> dict:
     """Describe the machine and the software of the measurement."""
-    cpu = [line.split(":")[1].strip() for line in cpu_info().splitlines() if line.startswith("model name")]
-    return {"cpu": cpu[0] if cpu else platform.processor(), "engine runs": get_backend("auto").describe(),
+    return {"cpu": cpu_name(), "engine runs": get_backend("auto").describe().splitlines()[0],
             "threads": threads, "python": platform.python_version(), "date": date.today().isoformat(),
             "versions": {"engine": __version__} | {name: installed(name) for name in PACKAGES}}  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Describe the CPU, and set the environment variables of each library."""
 
+import platform
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,25 @@ def cpu_info() -> str:
     """Return Linux's description of the CPU, or "" on other systems."""
     path = Path("/proc/cpuinfo")
     return path.read_text() if path.exists() else ""
+
+
+def _field(name: str) -> str:
+    """Return the first value of a field of Linux's description, or ""."""
+    return next((line.partition(":")[2].strip() for line in cpu_info().splitlines()
+                 if line.partition(":")[0].strip() == name), "")  # fmt: skip
+
+
+def cpu_name() -> str:
+    """Return the CPU's name with its family and model: virtual machines give many generations one name."""
+    if not _field("model name"):
+        return platform.processor()
+    return f"{_field('model name')} (family {_field('cpu family')}, model {_field('model')})"
+
+
+def short_name() -> str:
+    """Return a name for files of this CPU, such as amd-26-2."""
+    maker = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(_field("vendor_id"), platform.machine())
+    return "-".join(filter(None, (maker, _field("cpu family"), _field("model"))))
 
 
 def has_vnni() -> bool:

@@ -9,12 +9,44 @@ COLOURS = {"engine": "#c2410c", "ONNX Runtime": "#0d9488", "OpenVINO": "#7c3aed"
            "sentence-transformers": "#94a3b8", "llama.cpp": "#65a30d"}  # fmt: skip
 
 
-def table(numbers: dict) -> str:
-    """Return the contents of peers.md."""
+def index(all_numbers: dict[str, dict]) -> str:
+    """Return the page of all CPUs: by how much the engine is ahead on each, from the numbers by their files' names."""
+    cpus = sorted(all_numbers.items())
+    lines = [
+        "# The engine and its peers, by CPU",
+        "",
+        "`make peers` writes this page from the numbers beside it.",
+        "",
+        "Each cell shows how many times as long as the engine the fastest other library takes in this precision, by "
+        "medians (and by best times). Above 1, the engine is ahead. An empty cell was not measured.",
+        "",
+    ]
+    for model, cases in CASES.items():
+        for precision in PRECISIONS:
+            rows = [f"| [{name}]({name}.md) | " + " | ".join(leads) + " |"
+                    for name, numbers in cpus if any(leads := leads_of(numbers, model, precision, cases))]  # fmt: skip
+            if rows:
+                head = ["| CPU | " + " | ".join(cases) + " |", "|---|" + "---|" * len(cases)]
+                lines += [f"## {model}, {precision}", "", *head, *rows, ""]
+    lines += ["## The CPUs", ""]
+    lines += [f"- {name}: {m['cpu']}, {m['threads']} threads, {m['date']}."
+              for name, m in ((name, numbers["machine"]) for name, numbers in cpus)]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def leads_of(numbers: dict, model: str, precision: str, cases: list[str]) -> list[str]:
+    """Return the lead of the engine in each case, "" where it was not measured."""
+    rows = (row for row in numbers["rows"] if (row["model"], row["precision"]) == (model, precision))
+    cells = {(row["library"], row["case"]): row for row in rows}
+    return [lead(cells, case) for case in cases]
+
+
+def table(numbers: dict, source: str = "peers.json") -> str:
+    """Return the page of one CPU; source: the name of the file with the numbers."""
     machine, text = numbers["machine"], numbers["text"]
     limits = ", ".join(f"{value:,.0f} in {precision}" for precision, value in numbers["peak"].items())
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
-    lines = ["# The engine and its peers", "", "`make peers` writes this page from the numbers in peers.json.", ""]
+    lines = ["# The engine and its peers", "", f"`make peers` writes this page from the numbers in {source}.", ""]
     if numbers["quick"]:
         lines += ["**This was a quick run, to see that everything works. Its times mean nothing.**", ""]
     lines += [
