@@ -1,6 +1,7 @@
-"""Encode sentences with all-MiniLM-L6-v2; print their similarities, a small search, and the speed.
+"""Encode sentences with all-MiniLM-L6-v2 or another model; print similarities, a small search, and the speed.
 
-    make demo            or            python examples/demo.py models/all-MiniLM-L6-v2.npz
+    make demo                          or            python examples/demo.py models/all-MiniLM-L6-v2.npz
+    make demo MODEL=path/of/a/model    or            python examples/demo.py path/of/a/model
 """
 
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from engine import Engine
+from engine.model import load_model
 from engine.peak import forward_flops, measure_peak
 
 SENTENCES = [
@@ -27,17 +29,21 @@ SHADES = ("  ", "░░", "▒▒", "▓▓", "██")
 
 
 def main(path: str) -> None:
-    engine = Engine.load(path)
+    model = load_model(path)
+    engine = Engine(model)  # Engine.load(path) does both
     print(f"{engine!r}\n")
 
     tokenizer = Tokenizer.from_buffer(engine.text.tokenizer_json)
     tokenizer.no_padding()
     tokens = show_tokens(engine, tokenizer)
     vectors = engine.encode(SENTENCES, normalize_embeddings=True)
-    pooled = np.stack([rows.mean(axis=0) for rows in tokens])
-    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-    print(f"encode   {len(SENTENCES)} sentences  ->  {list(vectors.shape)}, the means of those at unit length")
-    print(f"         (done here by hand: largest difference {np.abs(vectors - pooled).max():.0e})\n")
+    print(f"encode   {len(SENTENCES)} sentences  ->  {list(vectors.shape)}, at unit length")
+    if engine.text.pooling == ("mean",) and not model.dense:
+        pooled = np.stack([rows.mean(axis=0) for rows in tokens])
+        pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
+        print(f"         (the means of the tokens, done here by hand: largest difference "
+              f"{np.abs(vectors - pooled).max():.0e})")
+    print()
 
     show_similarities(vectors @ vectors.T)
     show_answers(engine, vectors)
