@@ -51,7 +51,7 @@ def sync():
         return False
 
 {run}
-print(inject([Work("work", ("fsync",), run)], Shim()).bad)
+print(inject([Work("work", ("fsync",), run)], Shim(), seconds=3).bad)
 """
 
 # Wrong pieces of work: what the judge says of each.

@@ -97,7 +97,7 @@ def test_an_idle_pool_uses_no_cpu(plan):
     time.sleep(0.1)
     before = time.process_time()
     time.sleep(0.5)
-    assert time.process_time() - before < 0.02
+    assert time.process_time() - before < 0.1, "a worker that spins would take 0.5 s"
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="no /proc to ask")

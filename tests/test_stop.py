@@ -161,7 +161,7 @@ def test_timeouts_of_an_engine(backend):
         engine.forward(ids, timeout=1e-3)
     with pytest.raises(TimedOut):
         engine.encode(["a b c d e"] * 100_000, timeout=0.05)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert engine.forward([[4, 5]], timeout=60)[0].shape == engine.forward([[4, 5]])[0].shape
     for wrong in (0, -1, True, "1", float("nan")):
         with pytest.raises(InputError, match="timeout must be"):

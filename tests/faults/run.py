@@ -42,8 +42,11 @@ class Report:
     """The other ones, in words."""
 
 
-def inject(works: Iterable[Work], shim: Shim, *, step: int = 1) -> Report:
-    """Run each piece of work with each `step`-th call of its functions failing; for 1, also with all later ones."""
+def inject(works: Iterable[Work], shim: Shim, *, step: int = 1, seconds: int = 30) -> Report:
+    """Run each piece of work with each `step`-th call of its functions failing; for 1, also with all later ones.
+
+    seconds: as for `tests.limited.outcome`.
+    """
     report = Report()
     for work in works:
         work.prepare()
@@ -52,14 +55,15 @@ def inject(works: Iterable[Work], shim: Shim, *, step: int = 1) -> Report:
         gc.freeze()  # so that a collection in a child looks at the child's own objects only
         for function in work.functions:
             for forever in (False, True)[: 1 + (step == 1)]:
-                _inject(work, expected, shim, function, forever, step, report)
+                _inject(work, expected, shim, function, forever, step, seconds, report)
         print(f"{work.name}: {sum(report.points.values()):,} faults so far, {len(report.bad):,} bad", flush=True)
     return report
 
 
-def _inject(work: Work, expected: object, shim: Shim, function: str, forever: bool, step: int, report: Report) -> None:
+def _inject(work: Work, expected: object, shim: Shim, function: str, forever: bool, step: int, seconds: int,
+            report: Report) -> None:
     for n in count(0, step):
-        result = outcome(_examine, work, expected, shim, function, n, forever, seconds=30)
+        result = outcome(_examine, work, expected, shim, function, n, forever, seconds=seconds)
         if result == "ok: 'not reached'":
             return
         report.points[function] += 1
