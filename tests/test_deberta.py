@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import WeightsError
+from engine import Engine, WeightsError
 from engine.architectures import program_of
 from engine.config import ModelConfig
 from engine.distances import RelativePositions
@@ -128,3 +128,10 @@ def assert_wrong(model, backend, golden):
     for i, hidden in enumerate(golden.forward(load(model, backend))):
         rows, expected = golden.expected(i)
         assert len(rows) < 3 or np.abs(hidden[rows] - expected).max() > 0.05
+
+
+def test_positions_that_overflow_are_refused(backend):
+    model, name = load_model(GOLDEN / "deberta_v3"), "layers.0.attention.key.weight"
+    large = {name: model.weights[name].astype(np.float32) * np.float32(1e38)}
+    with pytest.raises(WeightsError, match="too large"):
+        Engine(replace(model, weights=dict(model.weights) | large), backend=backend).forward([[4, 5]])

@@ -16,7 +16,7 @@ from engine.positions import resize_matrix
 from engine.quantize import convert_model
 from engine.stems import Patches, make_stem, stem_arrays, stem_document
 
-from .golden_models import GOLDEN, cosine, load
+from .golden_models import GOLDEN, cosine, gate_and_up_swapped, load
 
 IMAGES = ("vit_own", "vit_new", "vit_unbiased", "dinov2_own", "dinov2_giant", "dinov2_registers")
 FRAMES = ("whisper_own", "whisper_model", "whisper_relu")
@@ -82,6 +82,17 @@ def test_a_mistake_in_the_stem_shows(name):
         engine = Engine(replace(model, stem=make_stem(document, changed)), backend="reference")
         assert farthest(inputs.forward(engine), inputs.hidden) > 0.05
     assert len(wrong) >= 3
+
+
+def test_a_swap_of_gate_and_up_shows(backend):
+    if backend == "cuda":
+        pytest.skip("the backend does not compute patches")
+    gated = [name for name in MODELS if load_model(GOLDEN / name).config.gated]
+    assert gated == ["dinov2_giant"]
+    for name in gated:
+        model, inputs = load(gate_and_up_swapped(load_model(GOLDEN / name)), backend), Inputs(name)
+        found = inputs.forward(model)
+        assert all(np.abs(a - b).max() > 0.05 for a, b in zip(found, inputs.hidden, strict=True))
 
 
 @pytest.mark.parametrize(("name", "other"), [("dinov2_own", "antialias"), ("dinov2_registers", "bicubic")])
@@ -199,6 +210,7 @@ def test_a_stem_of_other_sizes_than_the_configs_is_refused(name, key, value, mes
     ("whisper", {"activation_function": "softplus"}, "activation_function"),
     ("dinov2", {"mlp_ratio": float("nan")}, "mlp_ratio"), ("dinov2", {"mlp_ratio": -1}, "mlp_ratio"),
     ("dinov2", {"mlp_ratio": 1e300}, "mlp_ratio"), ("vit", {"num_attention_heads": 5}, "attention heads"),
+    ("dinov2", {"hidden_size": 10**400}, "hidden_size must be an integer of 64 bits"),
 ])
 def test_configs_that_are_refused(family, values, message):
     with pytest.raises((UnsupportedError, WeightsError), match=message):

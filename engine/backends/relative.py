@@ -6,12 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..errors import WeightsError
 from ..positions import relative_rows
 from ..program import Affine, Relative
 
 
 def relative_vectors(relative: Relative, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, ...]:
-    """Return K [rows, G*d] and Q [rows, H*d] in float64, each None if the score lacks its term."""
+    """Return K [rows, G*d] and Q [rows, H*d] in float64, each None if the score lacks its term.
+
+    Raises `WeightsError` for vectors that float32 cannot hold.
+    """
 
     def wide(name: str) -> np.ndarray:
         return np.asarray(weights[name], np.float64)
@@ -25,7 +29,11 @@ def relative_vectors(relative: Relative, weights: Mapping[str, np.ndarray]) -> t
     def mapped(affine: Affine | None) -> np.ndarray | None:
         if affine is None:
             return None
-        return table @ wide(affine.weight).T + (wide(affine.bias) if affine.bias else 0.0)
+        vectors = table @ wide(affine.weight).T + (wide(affine.bias) if affine.bias else 0.0)
+        if not np.abs(vectors).max() <= np.finfo(np.float32).max:
+            raise WeightsError(f"{affine.weight} makes vectors of relative positions that float32 cannot hold; the "
+                               "weights hold numbers that are too large")
+        return vectors
 
     return mapped(relative.key), mapped(relative.query)
 

@@ -33,6 +33,8 @@ def integer(values: dict[str, Any], key: str, default: int) -> int:
     value = values.get(key, default)
     if type(value) is not int:
         raise WeightsError(f"{key} must be an integer, not {shown(value)}")
+    if abs(value) >= 2**63:     # a larger one is no size, and has no float
+        raise WeightsError(f"{key} must be an integer of 64 bits, not {shown(value)}")
     return value
 
 
