@@ -31,9 +31,23 @@ ALWAYS_INLINE = [("CYTHON_INLINE", "inline __attribute__((always_inline))")]
 
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
 
+# Python's build tools say here for which machine they compile, for example linux-aarch64, where it is not this one.
+COMPILED_FOR = os.environ.get("_PYTHON_HOST_PLATFORM", "")
+MACHINE = (COMPILED_FOR.rpartition("-")[2] or platform.machine()).lower()
+ARM = MACHINE in ("aarch64", "arm64")
+
 # Name -> compiler flags, slowest first. isa.py has the same names, fastest first.
 INSTRUCTION_SETS = {"portable": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
+if ARM:
+    # gcc, if it may reorder instructions before it assigns registers, loads a tile's numbers early and spills them.
+    NEON = ["-DENGINE_NEON", "-fno-schedule-insns"]
+    # Assemblers know these instructions from ARMv8.2 on. Of what that adds, a compiler uses atomics (lse) on its own.
+    INSTRUCTION_SETS |= {
+        "neon": NEON,
+        "neondot": [*NEON, "-march=armv8.2-a+lse+dotprod"],
+        "neonbf16": [*NEON, "-march=armv8.2-a+lse+dotprod+bf16"],
+    }
+if MACHINE in ("x86_64", "amd64"):
     INSTRUCTION_SETS |= {
         "avx2": ["-mavx2", "-mfma"],
         "avxvnni": ["-mavx2", "-mfma", "-mavxvnni"],
@@ -50,27 +64,39 @@ FOR_TESTS = {"wide": WIDE, "amxemulated": [*WIDE, "-DENGINE_EMULATE_TILES"]}
 
 # Linux spells these features of the CPU in another way than the compiler.
 CPUINFO_NAMES = {"avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
-                 "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8"}
+                 "amx-tile": "amx_tile", "amx-bf16": "amx_bf16", "amx-int8": "amx_int8", "lse": "atomics",
+                 "dotprod": "asimddp"}
+FEATURES = "Features" if ARM else "flags"
 
 
 def cpu_features(cpuinfo="/proc/cpuinfo"):
-    """Return the features that Linux lists for the first CPU and its maker, or None where it lists no features."""
+    """Return the features that Linux lists for the first CPU and its maker, or None where it lists no features.
+
+    It is None, too, where we compile for another machine.
+    """
+    if COMPILED_FOR:
+        return None
     try:
         lines = Path(cpuinfo).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
     first = {key: next((set(line.partition(":")[2].split()) for line in lines if line.startswith(key)), None)
-             for key in ("flags", "vendor_id")}  # fmt: skip
-    return first["flags"] and first["flags"] | (first["vendor_id"] or set())
+             for key in (FEATURES, "vendor_id")}  # fmt: skip
+    return first[FEATURES] and first[FEATURES] | (first["vendor_id"] or set())
+
+
+def needed(flags):
+    """Return the features of a CPU, as the compiler spells them, that code compiled with these flags needs."""
+    named = [flag.removeprefix("-m") for flag in flags if flag.startswith("-m") and not flag.startswith("-march=")]
+    return named + [name for flag in flags if flag.startswith("-march=") for name in flag.split("+")[1:]]
 
 
 def runnable(features):
     """Return the names of the instruction sets that a CPU with these features can run, slowest first."""
     if features is None:
         return list(INSTRUCTION_SETS)
-    needed = {isa: [flag.removeprefix("-m") for flag in flags] for isa, flags in INSTRUCTION_SETS.items()}
-    return [isa for isa, names in needed.items()
-            if features.issuperset(CPUINFO_NAMES.get(name, name) for name in names)]
+    return [isa for isa, flags in INSTRUCTION_SETS.items()
+            if features.issuperset(CPUINFO_NAMES.get(name, name) for name in needed(flags))]
 
 
 def best(features):

@@ -45,9 +45,9 @@ def test_the_others_use_what_they_are_named_for(module, widest):
 
 def test_a_variant_runs_only_if_its_name_is_confirmed(monkeypatch):
     """A module that is there is not enough: a name without a check in features.pxi must not be imported."""
-    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx2", "neon", "avx9", "avx5120", *isa.INSTRUCTION_SETS))
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx2", "neon9", "avx9", "avx5120", *isa.INSTRUCTION_SETS))
     monkeypatch.setattr(isa, "find_spec", lambda name: object())
-    for name in ("amx2", "neon", "avx9", "avx5120"):
+    for name in ("amx2", "neon9", "avx9", "avx5120"):
         assert f"lacks {name}" in isa.why_not(name)
         assert name not in isa.available()
         with pytest.raises(BackendUnavailable, match=name):
@@ -64,6 +64,7 @@ def test_every_variant_needs_a_check_or_runs_anywhere():
     assert {*isa.INSTRUCTION_SETS} - {*asked} == {"portable", "wide", "amxemulated"}
 
 
+@pytest.mark.skipif(isa.ARCHITECTURE != "x86_64", reason="for x86-64 alone")
 @pytest.mark.parametrize(("amd", "first"), [(True, "avx512bf16"), (False, "avx512vnni")])
 def test_the_maker_of_the_cpu_decides_on_bfloat16_products(monkeypatch, amd, first):
     """Only on AMD's CPUs are they faster than FMAs. Tiles come first everywhere; the other sets keep their order."""
@@ -71,6 +72,15 @@ def test_the_maker_of_the_cpu_decides_on_bfloat16_products(monkeypatch, amd, fir
     monkeypatch.setattr(isa, "find_spec", lambda name: object())
     monkeypatch.setattr(isa, "made_by_amd", lambda: amd)
     assert isa.available() == ["amx", first, *(name for name in isa.INSTRUCTION_SETS if name not in ("amx", first))]
+
+
+@pytest.mark.parametrize("architecture", isa.OF_ARCHITECTURE)
+def test_another_architecture_has_none_of_these_sets(architecture):
+    """No CPU has vectors of two architectures, whatever was built."""
+    for name in isa.OF_ARCHITECTURE[architecture]:
+        if architecture != isa.ARCHITECTURE:
+            assert isa.why_not(name).startswith(f"no instruction set is called {name!r}; choose")
+            assert isa.refusal(name).startswith(f"this CPU, or its operating system, lacks {name}")
 
 
 def test_the_build_for_this_cpu_has_the_kernels_that_run():
@@ -94,8 +104,9 @@ def test_supports_agrees_with_what_linux_lists():
 
 def test_no_kernels_for_this_cpu_is_an_error_that_says_so(monkeypatch):
     """As in a tree that was built for the demo on one machine and is used on another."""
+    built = isa.INSTRUCTION_SETS[1]
     monkeypatch.delenv("ENGINE_ISA", raising=False)
     monkeypatch.setattr(isa, "refusal", lambda name: f"this CPU lacks {name}")
-    monkeypatch.setattr(isa, "find_spec", lambda name: object() if name.endswith("avx512") else None)
-    with pytest.raises(BackendUnavailable, match=r"none of the kernels that were built \(avx512\).*pip install"):
+    monkeypatch.setattr(isa, "find_spec", lambda name: object() if name.endswith(f"_{built}") else None)
+    with pytest.raises(BackendUnavailable, match=rf"none of the kernels that were built \({built}\).*pip install"):
         isa.chosen()

@@ -22,6 +22,38 @@ def build():
         return runpy.run_path(str(REPOSITORY / "setup.py"))
 
 
+@pytest.fixture(scope="module", params=["machine", "cross"])
+def build_for_arm(request):
+    """The names that setup.py defines on AArch64, or where a cross compiler compiles for it."""
+    pytest.importorskip("setuptools")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "cross":
+            patch.setattr("platform.machine", lambda: "x86_64")
+            patch.setenv("_PYTHON_HOST_PLATFORM", "linux-aarch64")
+        else:
+            patch.setattr("platform.machine", lambda: "aarch64")
+        return runpy.run_path(str(REPOSITORY / "setup.py"))
+
+
+@pytest.mark.parametrize(("features", "names"), [
+    ({"fp", "asimd"}, ["portable", "neon"]),
+    ({"fp", "asimd", "atomics"}, ["portable", "neon"]),
+    ({"fp", "asimd", "atomics", "asimddp", "i8mm"}, ["portable", "neon", "neondot"]),
+    ({"fp", "asimd", "atomics", "asimddp", "bf16"}, ["portable", "neon", "neondot", "neonbf16"]),
+    ({"fp", "asimd", "asimddp", "bf16"}, ["portable", "neon"]),
+], ids=["v8.0", "v8.1", "v8.2", "v8.6", "without atomics"])
+def test_native_is_what_an_arm_cpu_can_run(build_for_arm, features, names):
+    assert build_for_arm["instruction_sets"]("native", features) == names
+    assert build_for_arm["instruction_sets"]("best", features) == names[-1:]
+    assert build_for_arm["instruction_sets"]("all", features) == ["portable", "neon", "neondot", "neonbf16"]
+
+
+def test_the_features_of_an_arm_cpu_are_read_only_on_that_machine(build_for_arm, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd atomics\n\nFeatures\t: other\n")
+    expected = None if build_for_arm["COMPILED_FOR"] else {"fp", "asimd", "atomics"}
+    assert build_for_arm["cpu_features"](tmp_path / "cpuinfo") == expected
+
+
 @pytest.mark.parametrize(("features", "names"), [
     ({"fpu"}, ["portable"]),
     (AVX2, ["portable", "avx2"]),
@@ -76,11 +108,13 @@ def test_words_add_up_and_unknown_ones_are_refused(build):
             choose(wrong, AVX2)
 
 
-def test_setup_and_the_engine_name_the_same_instruction_sets(build):
+def test_setup_and_the_engine_name_the_same_instruction_sets(build, build_for_arm):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
-    assert [*reversed(build["INSTRUCTION_SETS"]), *build["FOR_TESTS"]] == list(isa.INSTRUCTION_SETS)
-    for name in isa.INSTRUCTION_SETS:
-        assert (REPOSITORY / build["SOURCES"] / f"kernels_{name}.pyx").exists()
+    for architecture, built_by in (("x86_64", build), ("aarch64", build_for_arm)):
+        known = [*isa.OF_ARCHITECTURE[architecture], "portable", *isa.FOR_TESTS]
+        assert [*reversed(built_by["INSTRUCTION_SETS"]), *built_by["FOR_TESTS"]] == known
+        for name in known:
+            assert (REPOSITORY / build["SOURCES"] / f"kernels_{name}.pyx").exists()
 
 
 def test_the_makefile_reads_the_build_tools_from_pyproject():

@@ -17,9 +17,11 @@ def quantize(kernels, x):
     """Return codes [M,K] as int64, ranges [M,2] and the codes for the GEMM; nothing may be written beyond a row."""
     M, K = x.shape
     ranges = guarded(M, 2, 2)
-    codes = convert(kernels.product("int8"), x, ranges)
+    product = kernels.product("int8")
+    stored = convert(product, x, ranges)
     assert_guards(ranges)
-    return rows_of(kernels.product("int8"), codes)[:M, :K].astype(np.int64), np.ascontiguousarray(ranges), codes
+    codes = rows_of(product, stored)[:M, :K] - np.uint8(product.code_zero)      # modulo 256
+    return codes.astype(np.int64), np.ascontiguousarray(ranges), stored
 
 
 def problem(seed, M, N, K):

@@ -3,6 +3,7 @@
  *
  *   section       type of an operand  operations for a pair
  *   AVX512-BF16   bfloat16            one instruction, vdpbf16ps
+ *   NEON-BF16     bfloat16            one instruction, bfdot
  *   wide          bfloat16            an emulation of it, so that its layout is tested on any machine
  *   others        float               two FMAs, with weights widened by a shift and a mask
  *
@@ -15,15 +16,15 @@
 #define PAIR_INSTRUCTION "vdpbf16ps"
 enum { HALVES = 1 };
 typedef uint16_t operand;
-typedef __m512bh vp;
+typedef __m512bh vp, vpair;
 INLINE vp p_weights(const uint16_t *p, int half) { return (void)half, (vp)_mm512_loadu_si512(p); }
-INLINE vp p_operand(const operand *p) {
+INLINE vpair p_operand(const operand *p) {
     int32_t pair;
     memcpy(&pair, p, sizeof pair);
-    return (vp)_mm512_set1_epi32(pair);
+    return (vpair)_mm512_set1_epi32(pair);
 }
 INLINE vp p_lanes(vf x) { return (vp)x; }
-INLINE vf p_dot(vf sum, vp x, vp weights) { return _mm512_dpbf16_ps(sum, x, weights); }
+INLINE vf p_dot(vf sum, vpair x, vp weights) { return _mm512_dpbf16_ps(sum, x, weights); }
 INLINE __m256i p_round(vf x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 INLINE void p_store(operand *p, vf x) { _mm256_storeu_si256((__m256i *)p, p_round(x)); }
 INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
@@ -31,24 +32,49 @@ INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
     _mm512_storeu_si512(p, _mm512_or_si512(upper, _mm512_cvtepu16_epi32(p_round(first))));
 }
 
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(ENGINE_NEON)
+
+#define PAIR_INSTRUCTION "bfdot"
+enum { HALVES = 1 };
+typedef uint16_t operand;
+typedef uint16x8_t vp;
+typedef float vpair; /* two operands, not a number; it stays in the first lane, as v_factor's number */
+INLINE vp p_weights(const uint16_t *p, int half) { return (void)half, vld1q_u16(p); }
+INLINE vpair p_operand(const operand *p) {
+    vpair pair;
+    memcpy(&pair, p, sizeof pair);
+    return pair;
+}
+INLINE vp p_lanes(vf x) { return vreinterpretq_u16_f32(x); }
+INLINE vf p_dot(vf sum, vpair x, vp weights) {
+    __asm__("bfdot %0.4s, %2.8h, %1.2h[0]" : "+w"(sum) : "w"(x), "w"(weights));
+    return sum;
+}
+INLINE uint16x4_t p_round(vf x) { return vreinterpret_u16_bf16(vcvt_bf16_f32(x)); }
+INLINE void p_store(operand *p, vf x) { vst1_u16(p, p_round(x)); }
+INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
+    uint16x4x2_t halves = {{p_round(first), p_round(second)}};
+    vst2_u16(p, halves);
+}
+
 #elif defined(ENGINE_EMULATE_WIDE)
 
 #define PAIR_INSTRUCTION "portable code"
 enum { HALVES = 1 };
 typedef uint16_t operand;
-typedef vi vp;
+typedef vi vp, vpair;
 INLINE vp p_weights(const uint16_t *p, int half) {
     vp pairs;
     return (void)half, memcpy(&pairs, p, sizeof pairs), pairs;
 }
-INLINE vp p_operand(const operand *p) {
+INLINE vpair p_operand(const operand *p) {
     int32_t pair;
     memcpy(&pair, p, sizeof pair);
-    return pair - (vp){0};
+    return pair - (vpair){0};
 }
 INLINE vp p_lanes(vf x) { return (vp)x; }
 /* not inlined, to limit the compile time, as d_dot */
-static __attribute__((noinline)) vf p_dot(vf sum, vp x, vp weights) {
+static __attribute__((noinline)) vf p_dot(vf sum, vpair x, vp weights) {
     sum = (vf)(x << 16) * (vf)(weights << 16) + sum;
     return (vf)(x & (int32_t)0xffff0000) * (vf)(weights & (int32_t)0xffff0000) + sum;
 }
@@ -70,6 +96,7 @@ static __attribute__((noinline)) void p_store_pairs(uint16_t *p, vf first, vf se
 enum { HALVES = 2 };
 typedef float operand;
 typedef vf vp;
+typedef vfactor vpair;
 #if defined(__AVX512F__)
 INLINE vp p_weights(const uint16_t *p, int half) {
     __m512i pairs = _mm512_loadu_si512(p);
@@ -80,6 +107,11 @@ INLINE vp p_weights(const uint16_t *p, int half) {
     __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
     return (vp)(half ? _mm256_and_si256(pairs, _mm256_set1_epi32((int32_t)0xffff0000)) : _mm256_slli_epi32(pairs, 16));
 }
+#elif defined(ENGINE_NEON)
+INLINE vp p_weights(const uint16_t *p, int half) {
+    uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(p));
+    return v_lanes(half ? vandq_u32(pairs, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(pairs, 16));
+}
 #else
 INLINE vp p_weights(const uint16_t *p, int half) {
     vi pairs;
@@ -87,15 +119,15 @@ INLINE vp p_weights(const uint16_t *p, int half) {
     return (vp)(half ? pairs & (int32_t)0xffff0000 : pairs << 16);
 }
 #endif
-INLINE vp p_operand(const operand *p) { return v_set1(*p); }
+INLINE vpair p_operand(const operand *p) { return v_factor(p); }
 INLINE vp p_lanes(vf x) { return x; }
-INLINE vf p_dot(vf sum, vp x, vp weights) { return v_add_product(sum, x, weights); }
+INLINE vf p_dot(vf sum, vpair x, vp weights) { return v_add_product(sum, x, weights); }
 INLINE void p_store(operand *p, vf x) { v_store(p, x); }
 INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)first, (void)second; /* never called */ }
 
 #endif
 
-/* p_weights: load VL pairs; if HALVES is 2, the first or the second number of each pair. p_operand: broadcast the
- * operand at p, or the pair of operands if HALVES is 1, to every lane. p_lanes: use the lanes of x as weights. p_store:
- * round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_pairs: round and store VL
- * pairs of weights; only for HALVES = 1. */
+/* p_weights: load VL pairs; if HALVES is 2, the first or the second number of each pair. p_operand: load the operand at
+ * p, or the pair of operands if HALVES is 1, as p_dot multiplies whole vectors by it. p_lanes: use the lanes of x as
+ * weights. p_store: round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_pairs:
+ * round and store VL pairs of weights; only for HALVES = 1. */

@@ -4,13 +4,15 @@
 cdef extern from "bfloat16.h" nogil:
     ctypedef struct vp:
         pass
+    ctypedef struct vpair:
+        pass
     ctypedef int operand
     enum:
         HALVES
     const char* PAIR_INSTRUCTION
     vp p_weights(const unsigned short* p, int half)
-    vp p_operand(const operand* p)
-    vf p_dot(vf sum, vp x, vp weights)
+    vpair p_operand(const operand* p)
+    vf p_dot(vf sum, vpair x, vp weights)
     vp p_lanes(vf x)
     void p_store(operand* p, vf x)
     void p_store_pairs(unsigned short* p, vf first, vf second)
@@ -21,7 +23,7 @@ cdef inline void add_half(const int mr, const int nv, const char* low, const cha
     # Add the products of the first or of the second step of a pair. If HALVES is 1, one call adds both steps, and
     # operands are padded to whole pairs.
     cdef vp w[NV]
-    cdef vp x
+    cdef vpair x
     cdef int i, j
     for j in range(nv):
         w[j] = p_weights(<const unsigned short*>b + j * VL * 2, half)
@@ -75,7 +77,7 @@ cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     # does not unroll one loop of 24, and keeps the sums in memory.
     cdef vf acc[MR * NV]
     cdef operand ones[2]
-    cdef vp x
+    cdef vpair x
     cdef int i, j
     cdef Py_ssize_t k
     if HALVES == 2:

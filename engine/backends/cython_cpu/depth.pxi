@@ -17,7 +17,7 @@ cdef inline void add_products(const bint pairs, const int mr, const int nv, cons
                               Py_ssize_t a_stride, const char* b, vf* acc) noexcept nogil:
     # Add the products of one step.
     cdef vf w[NV]
-    cdef vf x
+    cdef vfactor x
     cdef int i, j
     if pairs:
         add_half(mr, nv, low, high, a_stride, b, 0, acc)
@@ -27,7 +27,7 @@ cdef inline void add_products(const bint pairs, const int mr, const int nv, cons
     for j in range(nv):
         w[j] = v_load(<const float*>b + j * VL)
     for i in range(mr):
-        x = v_set1((<const float*>row_of(i, low, high, a_stride))[0])
+        x = v_factor(<const float*>row_of(i, low, high, a_stride))
         for j in range(nv):
             acc[i * NV + j] = v_add_product(acc[i * NV + j], x, w[j])
 

@@ -1,11 +1,17 @@
 /* Compute dot products of 8-bit integers, DOT steps of depth at a time. Codes (activations) are from 0 to 255, weights
  * from -127 to 127. Sums are int32, and no instruction saturates.
  *
+ * NEON's instructions multiply signed by signed bytes. There, rows hold the signed byte code - CODE_ZERO, CODE_ZERO
+ * being 128, and sums begin with 128 times the sum of a column's weights, so that they end as the same integers.
+ * Elsewhere CODE_ZERO is 0, and sums begin with 0.
+ *
  *   section       DOT  instructions
  *   AVX512-VNNI   4    vpdpbusd
  *   AVX-512       8    2 vpmaddubsw, vpaddw, vpmaddwd, vpaddd
  *   AVX-VNNI      4    vpdpbusd
  *   AVX2          8    the same as AVX-512
+ *   NEON-dot      4    sdot
+ *   NEON          16   4 smull or smlal of 8 products each, 2 sadalp; twice
  *   portable      4    plain C: slow, but with AVX512-VNNI's layout, so that `wide` tests that layout
  *
  * Where DOT is 8, four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16. The sums cannot overflow,
@@ -14,6 +20,8 @@
  *
  * A tile's loop (depth.pxi) is unrolled DOT_STEPS times, each time for DOT steps of depth. With five instructions for a
  * product, one step is long enough.
+ *
+ * Where DOT is 16, two products of -128 to 127 and -127 to 127, at most 32,512, are added in int16.
  *
  * d_dot is assembly, because with intrinsics gcc computes all products of a step before adding them and runs out of
  * registers. To save registers where DOT is 8, weights are read from memory, and tiles have DOT_MR rows: 10 sums, 2
@@ -25,7 +33,7 @@
 #if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
 
 typedef __m512i vd; /* VL int32 sums */
-INLINE vd d_zero(void) { return _mm512_setzero_si512(); }
+INLINE vd d_start(const float *sums) { return (void)sums, _mm512_setzero_si512(); }
 INLINE vf d_float(vd x) { return _mm512_cvtepi32_ps(x); }
 INLINE void d_store(uint8_t *p, vf x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x))); }
 INLINE vd d_set1(int32_t x) { return _mm512_set1_epi32(x); }
@@ -37,7 +45,7 @@ enum { DOT_MR = MR };
 #elif defined(__AVX2__) && defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
 
 typedef __m256i vd;
-INLINE vd d_zero(void) { return _mm256_setzero_si256(); }
+INLINE vd d_start(const float *sums) { return (void)sums, _mm256_setzero_si256(); }
 INLINE vf d_float(vd x) { return _mm256_cvtepi32_ps(x); }
 INLINE void d_store(uint8_t *p, vf x) {
     __m256i whole = _mm256_cvtps_epi32(x);
@@ -52,6 +60,34 @@ enum { DOT_MR = MR };
 enum { DOT_MR = 5 };
 #endif
 
+#elif defined(ENGINE_NEON)
+
+#define ENGINE_SIGNED_CODES
+INLINE void d_store(uint8_t *p, vf x) {
+    int16x4_t whole = vqmovn_s32(vcvtnq_s32_f32(x));    /* narrowing saturates */
+    uint8x8_t codes = vqmovun_s16(vcombine_s16(whole, whole));
+    uint32_t four = vget_lane_u32(vreinterpret_u32_u8(veor_u8(codes, vdup_n_u8(128))), 0);
+    memcpy(p, &four, sizeof four);
+}
+/* Return 128 times the sums of VL columns; they are integers. */
+INLINE int32x4_t d_offset(const float *sums) { return vshlq_n_s32(vcvtq_s32_f32(v_load(sums)), 7); }
+#ifdef __ARM_FEATURE_DOTPROD
+enum { DOT_MR = MR };
+typedef int32x4_t vd;
+INLINE vd d_start(const float *sums) { return d_offset(sums); }
+INLINE vf d_float(vd x) { return vcvtq_f32_s32(x); }
+#else
+enum { DOT_MR = 2 }; /* 16 sums, 4 vectors of codes, 2 of weights and 2 of products are 24 of 32 registers */
+typedef struct {
+    int32x4_t low, high; /* the sum of lane i is low[2i] + low[2i+1], of lane i + 2 that of high */
+} vd;
+INLINE vd d_start(const float *sums) {
+    int32x4_t offset = d_offset(sums), zero = vdupq_n_s32(0);
+    return (vd){vzip1q_s32(offset, zero), vzip2q_s32(offset, zero)};
+}
+INLINE vf d_float(vd x) { return vcvtq_f32_s32(vpaddq_s32(x.low, x.high)); }
+#endif
+
 #else
 
 #define ENGINE_PORTABLE_DOT
@@ -60,7 +96,7 @@ typedef struct {
     vi sums;
     uint8_t codes[4 * VL];
 } vd;
-INLINE vd d_zero(void) { return (vd){0}; }
+INLINE vd d_start(const float *sums) { return (void)sums, (vd){0}; }
 INLINE vf d_float(vd x) { return __builtin_convertvector(x.sums, vf); }
 INLINE void d_store(uint8_t *p, vf x) {
     for (int lane = 0; lane < VL; lane++) {
@@ -76,15 +112,20 @@ INLINE vd d_set1(int32_t x) {
 
 #endif
 
+#ifdef ENGINE_SIGNED_CODES
+enum { CODE_ZERO = 128 };
+#else
+enum { CODE_ZERO = 0 };
 /* Broadcast the four codes from p on to every lane. */
 INLINE vd d_all(const uint8_t *p) {
     int32_t bits;
     memcpy(&bits, p, sizeof bits);
     return d_set1(bits);
 }
+#endif
 
-/* d_zero: sums of zero. d_store: round VL floats from 0 to 255 to the nearest codes and store them; NaN gives an
- * unspecified code. d_codes: broadcast DOT codes of a row to every lane. d_weights: VL*DOT weights, [DOT/4][VL][4].
+/* d_start: sums before the first product; `sums` are those of the weights of VL columns. d_float: sums as floats. d_store: round VL floats from 0 to 255 to the nearest codes and store them; NaN gives an
+ * unspecified code. d_codes: load DOT codes of a row, as d_dot multiplies whole vectors by them. d_weights: VL*DOT weights, [DOT/4][VL][4].
  * d_dot: return sum + the dot products of codes and weights. */
 #if defined(ENGINE_VPDPBUSD)
 
@@ -99,6 +140,56 @@ INLINE vweights d_weights(const int8_t *p) {
 }
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     __asm__(ENGINE_VPDPBUSD " %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(weights));
+    return sum;
+}
+
+#elif defined(ENGINE_SIGNED_CODES) && defined(__ARM_FEATURE_DOTPROD)
+
+#define DOT_INSTRUCTION "sdot"
+enum { DOT = 4, DOT_STEPS = 4 };
+typedef float vcodes; /* four codes, not a number; they stay in the first lane, as v_factor's number */
+typedef int8x16_t vweights;
+INLINE vcodes d_codes(const uint8_t *p) {
+    vcodes codes;
+    memcpy(&codes, p, sizeof codes);
+    return codes;
+}
+INLINE vweights d_weights(const int8_t *p) { return vld1q_s8(p); }
+INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
+    __asm__("sdot %0.4s, %2.16b, %1.4b[0]" : "+w"(sum) : "w"(codes), "w"(weights));
+    return sum;
+}
+
+#elif defined(ENGINE_SIGNED_CODES)
+
+#define DOT_INSTRUCTION "smlal"
+enum { DOT = 16, DOT_STEPS = 1 };
+typedef struct {
+    int8x16_t four[4]; /* each has four codes in every lane */
+} vcodes;
+typedef const int8_t *vweights;
+INLINE vcodes d_codes(const uint8_t *p) {
+    int32x4_t codes = vreinterpretq_s32_u8(vld1q_u8(p));
+    return (vcodes){{
+        vreinterpretq_s8_s32(vdupq_laneq_s32(codes, 0)), vreinterpretq_s8_s32(vdupq_laneq_s32(codes, 1)),
+        vreinterpretq_s8_s32(vdupq_laneq_s32(codes, 2)), vreinterpretq_s8_s32(vdupq_laneq_s32(codes, 3)),
+    }};
+}
+INLINE vweights d_weights(const int8_t *p) { return p; }
+INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
+    for (int i = 0; i < 4; i += 2) {
+        int8x16_t first, second;
+        int16x8_t low, high;
+        __asm__("ldp %q2, %q3, [%6]\n\t"
+                "smull %4.8h, %2.8b, %7.8b\n\t"
+                "smull2 %5.8h, %2.16b, %7.16b\n\t"
+                "smlal %4.8h, %3.8b, %8.8b\n\t"
+                "smlal2 %5.8h, %3.16b, %8.16b\n\t"
+                "sadalp %0.4s, %4.8h\n\t"
+                "sadalp %1.4s, %5.8h"
+                : "+w"(sum.low), "+w"(sum.high), "=&w"(first), "=&w"(second), "=&w"(low), "=&w"(high)
+                : "r"(weights + 4 * VL * i), "w"(codes.four[i]), "w"(codes.four[i + 1]));
+    }
     return sum;
 }
 

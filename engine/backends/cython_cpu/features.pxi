@@ -5,6 +5,7 @@ cdef extern from *:
     #include <errno.h>
     #include <string.h>
     #if defined(__x86_64__)
+    #define ARCHITECTURE "x86_64"
     #include <cpuid.h>
     #include <unistd.h>
     #include <sys/syscall.h>
@@ -54,7 +55,39 @@ cdef extern from *:
         return answer;
     }
     #else
+    #if defined(__aarch64__)
+    #define ARCHITECTURE "aarch64"
+    #if defined(__linux__)
+    #include <sys/auxv.h>
+    /* The bits are those of Linux's asm/hwcap.h, whose older versions lack the last one. */
+    static int has_vectors(void) { return getauxval(AT_HWCAP) >> 1 & 1; }
+    static int has_dot_products(void) { return getauxval(AT_HWCAP) >> 20 & getauxval(AT_HWCAP) >> 8 & 1; }
+    static int has_bfloat16(void) { return getauxval(AT_HWCAP2) >> 14 & 1; }
+    #elif defined(__APPLE__)
+    #include <sys/sysctl.h>
+    static int lists(const char *feature) {
+        int answer = 0;
+        size_t size = sizeof answer;
+        return !sysctlbyname(feature, &answer, &size, NULL, 0) && answer;
+    }
+    static int has_vectors(void) { return 1; }      /* all of Apple's CPUs for arm64 */
+    static int has_dot_products(void) { return lists("hw.optional.arm.FEAT_DotProd"); }
+    static int has_bfloat16(void) { return lists("hw.optional.arm.FEAT_BF16"); }
+    #else
+    static int has_vectors(void) { return 0; }      /* we know of no way to ask */
+    static int has_dot_products(void) { return 0; }
+    static int has_bfloat16(void) { return 0; }
+    #endif
+    static int cpu_has(const char *isa) {
+        if (!strcmp(isa, "neon")) return has_vectors();
+        if (!strcmp(isa, "neondot")) return has_vectors() && has_dot_products();
+        if (!strcmp(isa, "neonbf16")) return has_vectors() && has_dot_products() && has_bfloat16();
+        return 0;       /* a name that is not known here is never confirmed */
+    }
+    #else
+    #define ARCHITECTURE ""
     static int cpu_has(const char *isa) { return 0; }
+    #endif
     static int cpu_is_amd(void) { return 0; }
     static int cpu_has_tiles(void) { return 0; }
     static int system_saves_tiles(void) { return 0; }
@@ -63,11 +96,15 @@ cdef extern from *:
     """
     enum:
         ENOSPC
+    const char* CPU_ARCHITECTURE "ARCHITECTURE"
     bint cpu_has(const char* isa)
     bint cpu_is_amd()
     bint cpu_has_tiles()
     bint system_saves_tiles()
     int ask_for_tiles()
+
+ARCHITECTURE = CPU_ARCHITECTURE.decode()
+_LISTED_AS = {"neon": " (asimd)", "neondot": " (atomics and asimddp)", "neonbf16": " (atomics, asimddp and bf16)"}   # by Linux
 
 
 def refusal(str isa):
@@ -78,7 +115,7 @@ def refusal(str isa):
     cdef int error
     cdef bytes vectors = b"avx512bf16" if isa == "amx" else isa.encode()
     if not cpu_has(vectors):
-        return f"this CPU, or its operating system, lacks {isa}"
+        return f"this CPU, or its operating system, lacks {isa}{_LISTED_AS.get(isa, '')}"
     if isa != "amx":
         return None
     if not cpu_has_tiles():

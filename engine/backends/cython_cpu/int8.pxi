@@ -17,8 +17,9 @@ cdef extern from "dot.h" nogil:
         DOT
         DOT_STEPS
         DOT_MR
+        CODE_ZERO
     const char* DOT_INSTRUCTION
-    vd d_zero()
+    vd d_start(const float* sums)
     vcodes d_codes(const unsigned char* p)
     vweights d_weights(const signed char* p)
     vd d_dot(vd sum, vcodes codes, vweights weights)
@@ -111,7 +112,7 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
     cdef int i, j, step
     for i in range(mr):
         for j in range(nv):
-            acc[i * NV + j] = d_zero()
+            acc[i * NV + j] = d_start(t.sums + j * VL)
             if j * VL % LINE == 0:
                 fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
     for k in range(t.depth // DOT_STEPS):
@@ -143,11 +144,11 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
 cdef inline void dot_rows(int mr, const int nv, const DotTile* t) noexcept nogil:
     if DOT_MR > 5 and mr == 6:
         dot_tile(6, nv, t)
-    elif mr == 5:
+    elif DOT_MR > 4 and mr == 5:
         dot_tile(5, nv, t)
-    elif mr == 4:
+    elif DOT_MR > 3 and mr == 4:
         dot_tile(4, nv, t)
-    elif mr == 3:
+    elif DOT_MR > 2 and mr == 3:
         dot_tile(3, nv, t)
     elif mr == 2:
         dot_tile(2, nv, t)
@@ -218,6 +219,7 @@ cdef void pack_int8(const Linear* y, void* panels, float* sums, Py_ssize_t colum
 
 cdef signed char ONES[NV * VL * DOT]
 memset(ONES, 1, sizeof(ONES))
+cdef float NO_SUMS[VL]
 
 
 cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
@@ -231,7 +233,7 @@ cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     for j in range(NV):
         w[j] = d_weights(ONES + j * VL * DOT)
     for i in range(DOT_MR * NV):
-        acc[i] = d_zero()
+        acc[i] = d_start(NO_SUMS)
     for k in range(n):
         for i in range(DOT_MR):
             x = d_codes(<const unsigned char*>ONES + DOT * i + (k & 3))

@@ -10,14 +10,21 @@ from importlib.util import find_spec
 from ...errors import BackendUnavailable
 from ...installation import install_command
 from ...precision import COMPUTED
-from .native import Kernels, made_by_amd, refusal
+from .native import ARCHITECTURE, Kernels, made_by_amd, refusal
 
 FOR_TESTS = ("wide", "amxemulated")
 """`portable` with the tile shapes of AVX-512, and also with AMX's tiles in plain C; they are built for tests only."""
 
-INSTRUCTION_SETS = ("amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "portable", *FOR_TESTS)
-"""The names of all instruction sets, the fastest first on AMD's CPUs (`fastest_first`). Sets with vnni have
-instructions for int8 products, bf16 also for bfloat16 products, and amx multiplies whole tiles of both."""
+OF_ARCHITECTURE = {"x86_64": ("amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2"),
+                   "aarch64": ("neonbf16", "neondot", "neon")}
+"""The instruction sets of each architecture, the fastest first on AMD's CPUs (`fastest_first`). Sets with vnni or dot
+have instructions for int8 products, bf16 also for bfloat16 products, and amx multiplies whole tiles of both."""
+
+INSTRUCTION_SETS = (*OF_ARCHITECTURE.get(ARCHITECTURE, ()), "portable", *FOR_TESTS)
+"""The names of all instruction sets of the architecture that we are compiled for, the fastest first."""
+
+EXPLAINED = ("amx", "neonbf16", "neondot")
+"""The instruction sets for which `explain` says why they are not in use."""
 
 ANY_CPU = frozenset({"portable", *FOR_TESTS})
 """The instruction sets whose code any CPU runs. Before the module of any other set is imported, `refusal` must find no
@@ -60,9 +67,8 @@ def explain(kernels: Kernels) -> list[str]:
     lines = [", ".join(f"{name} by {kernels.product(name).instruction}" for name in COMPUTED)]
     if "avx512bf16" in available() and kernels.isa in ("avx512bf16", "avx512vnni"):
         lines.append(COMPARED[bool(made_by_amd())])
-    if kernels.isa != "amx" and (reason := why_not("amx")):
-        lines.append(reason)
-    return lines
+    faster = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(kernels.isa)]
+    return lines + [reason for name in faster if name in EXPLAINED and (reason := why_not(name))]
 
 
 @cache

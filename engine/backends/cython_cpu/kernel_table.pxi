@@ -191,6 +191,11 @@ cdef class Product:
         return self.row.block
 
     @property
+    def code_zero(self):
+        """The byte that stands for the int8 code 0."""
+        return self.row.code_zero
+
+    @property
     def bundle(self):
         """About how many tokens one thread takes at a time."""
         return self.row.bundle

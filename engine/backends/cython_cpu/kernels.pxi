@@ -89,6 +89,7 @@ product.name = b"int8"
 product.instruction = DOT_INSTRUCTION
 product.depth_step = DOT
 product.operand_bytes = 1
+product.code_zero = CODE_ZERO
 product.pack = pack_int8
 product.convert = quantize
 product.multiply = linear_int8

@@ -7,6 +7,8 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+ARCHITECTURE: str
+
 def refusal(isa: str) -> str | None: ...
 def made_by_amd() -> bool: ...
 def struct_sizes() -> dict[str, int]: ...
@@ -71,6 +73,7 @@ class Product:
     strip: int
     block: int
     bundle: int
+    code_zero: int
     converts: bool
     attends_in_float32: bool
     def __init__(self, kernels: Kernels, precision: str) -> None: ...

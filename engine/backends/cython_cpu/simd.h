@@ -8,8 +8,10 @@
  *   section    lanes  registers  tile   accumulators  slice of a panel
  *   AVX-512    16     32         6x64   24            1024 x 64 floats = 256 KB
  *   AVX2+FMA    8     16         6x16   12             768 x 16 floats =  48 KB
- *   portable    4     16         6x8    12            1024 x  8 floats =  32 KB  (SSE2, NEON)
+ *   NEON        4     32         6x16   24             768 x 16 floats =  48 KB
+ *   portable    4     16         6x8    12            1024 x  8 floats =  32 KB
  *
+ * ENGINE_NEON chooses NEON's section, because every compiler for AArch64 defines its macro, also for portable code.
  * ENGINE_EMULATE_WIDE gives the portable section AVX-512's sizes, so that its tiles can be tested on any machine. */
 #pragma once
 #include <math.h>
@@ -132,6 +134,78 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
     return (__m256)_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256());
 }
 
+#elif defined(ENGINE_NEON)
+#include <arm_neon.h>
+
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define ISA_NAME "neonbf16"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define ISA_NAME "neondot"
+#else
+#define ISA_NAME "neon"
+#endif
+enum { VL = 4, NV = 4, MR = 6, KC = 768 };
+#define PAIRS PAIRS_4
+#define ALTERNATE ALTERNATE_4
+typedef float32x4_t vf;
+
+INLINE vf v_set1(float x) { return vdupq_n_f32(x); }
+INLINE vf v_load(const float *p) { return vld1q_f32(p); }
+INLINE void v_store(float *p, vf x) { vst1q_f32(p, x); }
+INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
+INLINE vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
+INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
+INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
+/* Compare and select: fmax and fmin would return NaN if the first operand is NaN. */
+INLINE vf v_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+INLINE vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+INLINE vf v_abs(vf a) { return vabsq_f32(a); }
+INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+INLINE vf v_scale(vf p, vf z) {
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(z), 23)));
+}
+INLINE uint32x4_t v_bits(vf x) { return vreinterpretq_u32_f32(x); }
+INLINE vf v_lanes(uint32x4_t x) { return vreinterpretq_f32_u32(x); }
+INLINE vf v_keep(vf x, int n) {
+    static const int32_t lanes[] = {0, 1, 2, 3};
+    return v_lanes(vandq_u32(v_bits(x), vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(n))));
+}
+/* There are no masked loads and stores. Up to three numbers are loaded as a pair and a single one. */
+INLINE vf v_loadn(const float *p, int n) {
+    vf x = vdupq_n_f32(0);
+    if (n >= VL) return v_load(p);
+    if (n & 2) {
+        x = vcombine_f32(vld1_f32(p), vdup_n_f32(0));
+        if (n & 1) x = vld1q_lane_f32(p + 2, x, 2);
+    } else if (n & 1) {
+        x = vld1q_lane_f32(p, x, 0);
+    }
+    return x;
+}
+INLINE void v_storen(float *p, vf x, int n) {
+    if (n >= VL) {
+        v_store(p, x);
+    } else if (n & 2) {
+        vst1_f32(p, vget_low_f32(x));
+        if (n & 1) vst1q_lane_f32(p + 2, x, 2);
+    } else if (n & 1) {
+        vst1q_lane_f32(p, x, 0);
+    }
+}
+INLINE vf v_and(vf a, vf b) { return v_lanes(vandq_u32(v_bits(a), v_bits(b))); }
+INLINE vf v_or(vf a, vf b) { return v_lanes(vorrq_u32(v_bits(a), v_bits(b))); }
+INLINE vf v_select(vf mask, vf a, vf b) { return vbslq_f32(v_bits(mask), a, b); }
+INLINE vf v_equal(vf a, vf b) { return v_lanes(vceqq_f32(a, b)); }
+INLINE vf v_less(vf a, vf b) { return v_lanes(vcltq_f32(a, b)); }
+INLINE vf v_load_mask(const unsigned char *p, int n) {
+    uint32_t bytes = 0;
+    if (n == VL) memcpy(&bytes, p, VL);
+    else for (int i = 0; i < n; i++) bytes |= (uint32_t)p[i] << 8 * i;
+    uint32x4_t wide = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
+    return v_lanes(vtstq_u32(wide, wide));
+}
+
 #else
 #if defined(ENGINE_EMULATE_WIDE)
 #ifdef ENGINE_EMULATE_TILES
@@ -168,7 +242,7 @@ INLINE vf v_less(vf a, vf b) { return (vf)(a < b); }
 INLINE vf v_max(vf a, vf b) { return v_select(v_less(b, a), a, b); }
 INLINE vf v_min(vf a, vf b) { return v_select(v_less(a, b), a, b); }
 INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
-#if defined(__ARM_NEON) && !defined(ENGINE_EMULATE_WIDE)
+#if defined(__aarch64__) && !defined(ENGINE_EMULATE_WIDE)
 #include <arm_neon.h>
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
@@ -198,17 +272,34 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
  * reads n bytes and returns ones where a byte is not zero; lanes from n on are zeros. v_select returns a where the mask
  * is set, otherwise b. */
 
-/* Return sum + a b in the register of `sum`. It is assembly because gcc, when the steps are unrolled, compiles
- * intrinsics to code that moves sums between registers and spills some of them. */
+/* v_factor: load the number that multiplies a vector in v_add_product. v_all: set every lane to that number.
+ * v_add_product: return sum + a b in the register of `sum`. It is assembly because gcc, when the steps are unrolled,
+ * compiles intrinsics to code that moves sums between registers and spills some of them. */
 #if defined(__FMA__) && !defined(ENGINE_EMULATE_WIDE)
 #define FLOAT_INSTRUCTION "vfmadd231ps"
-INLINE vf v_add_product(vf sum, vf a, vf b) {
+typedef vf vfactor;
+INLINE vfactor v_factor(const float *p) { return v_set1(*p); }
+INLINE vf v_all(vfactor x) { return x; }
+INLINE vf v_add_product(vf sum, vfactor a, vf b) {
     __asm__(FLOAT_INSTRUCTION " %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+#elif defined(ENGINE_NEON)
+/* The factor stays in the first lane, because loading it to all lanes would take a pipe of the multiply-adds. */
+#define FLOAT_INSTRUCTION "fmla"
+typedef float vfactor;
+INLINE vfactor v_factor(const float *p) { return *p; }
+INLINE vf v_all(vfactor x) { return v_set1(x); }
+INLINE vf v_add_product(vf sum, vfactor a, vf b) {
+    __asm__(FLOAT_INSTRUCTION " %0.4s, %2.4s, %1.s[0]" : "+w"(sum) : "w"(a), "w"(b));
     return sum;
 }
 #else
 #define FLOAT_INSTRUCTION "portable code"
-INLINE vf v_add_product(vf sum, vf a, vf b) { return v_fma(a, b, sum); }
+typedef vf vfactor;
+INLINE vfactor v_factor(const float *p) { return v_set1(*p); }
+INLINE vf v_all(vfactor x) { return x; }
+INLINE vf v_add_product(vf sum, vfactor a, vf b) { return v_fma(a, b, sum); }
 #endif
 
 enum { NR = NV * VL };

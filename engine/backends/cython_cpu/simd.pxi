@@ -1,6 +1,8 @@
 cdef extern from "simd.h" nogil:
     ctypedef struct vf:
         pass
+    ctypedef struct vfactor:
+        pass
     enum:
         VL
         NV
@@ -24,7 +26,9 @@ cdef extern from "simd.h" nogil:
     vf v_min(vf a, vf b)
     vf v_abs(vf a)
     vf v_fma(vf a, vf b, vf c)
-    vf v_add_product(vf sum, vf a, vf b)
+    vfactor v_factor(const float* p)
+    vf v_all(vfactor x)
+    vf v_add_product(vf sum, vfactor a, vf b)
     vf v_fnma(vf a, vf b, vf c)
     vf v_scale(vf p, vf z)
     vf v_keep(vf x, int n)

@@ -174,6 +174,7 @@ cdef struct Product:
                                 # a line being 64 bytes; 1 for rows one after another
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
+    int code_zero               # int8: the byte that stands for the code 0; codes count up from it, modulo 256
     # Make this thread ready for `multiply` and `attention`, and release what that takes. NULL where nothing is needed.
     # No other code may use the same registers in between.
     void (*begin)() noexcept nogil

@@ -265,6 +265,7 @@ class Product:
     strip: Int
     block: Int
     bundle: Int
+    code_zero: Int
     begin: Code
     end: Code
     pack: Code
