@@ -1,5 +1,7 @@
 """Compiled decoders: against the reference, and the same bits in any batch, for any threads, with and without cache."""
 
+import os
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,14 +10,19 @@ import pytest
 from engine import EngineError, InputError
 from engine.backends.reference import ReferenceBackend
 from engine.config import RunConfig
+from engine.generator import Generator
 from engine.model import Model
 from engine.quantize import convert_model, widen
+from engine.sequences import SequenceModel
 
 from .decoders import DECODERS, make_weights, open_requests, row
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 decoder_module = pytest.importorskip("engine.backends.cython_cpu.decoder")
 cache_module = pytest.importorskip("engine.backends.cython_cpu.cache")
+
+BATCHES = int(os.environ.get("ENGINE_RANDOM_BATCHES", "200"))
+"""How many random batches must leave nothing behind."""
 
 
 def compiled(config, weights, threads=1, precision="float32", name=None, max_tokens=2048):
@@ -95,6 +102,25 @@ def test_bits_depend_on_the_path_alone(config, precision):
             kept = [parent for _, parent, _ in rows if parent is not None][:1]
             decoder.release([h for h in paths if h not in kept])
             paths = {h: paths[h] for h in kept} | made
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_long_continuations_of_several_hypotheses(config, precision):
+    """Chunks of many tokens after pasts of many lengths, two of them of one request, in one step and twice over."""
+    weights, rng = make_weights(config), np.random.default_rng(5)
+    alone = compiled(config, weights, 1, precision)
+    for threads in (1, 2, 3):
+        decoder = compiled(config, weights, threads, precision, max_tokens=100)
+        requests = open_requests(decoder, config, (9, 4))
+        others = open_requests(alone, config, (9, 4))
+        for past in ((20, 1), (1, 33)):     # the second step finds what the first one gathered
+            texts = [rng.integers(0, 50, n) for n in past]
+            parents = decoder.step([row(r, None, text) for r, text in zip(requests, texts, strict=True)]).hypotheses
+            rows = [(0, rng.integers(0, 50, 40)), (1, rng.integers(0, 50, 31)), (0, rng.integers(0, 50, 25))]
+            logits = decoder.step([row(requests[i], int(parents[i]), tokens, every=True) for i, tokens in rows]).logits
+            expected = [alone.step([row(others[i], None, np.concatenate([texts[i], tokens]), every=True)]).logits
+                        [len(texts[i]) :] for i, tokens in rows]
+            assert np.array_equal(logits, np.concatenate(expected)), f"{threads} threads, after {past}"
 
 
 def test_more_rows_than_one_group_holds(config):
@@ -186,11 +212,39 @@ def test_a_beam_copies_no_rows_and_frees_them():
     assert grown <= 512, "the cache of one request serves the next one"
 
 
+def test_beams_of_512_tokens_write_each_row_once(monkeypatch):
+    """A beam search with 4 beams: each step writes a row of the cache for each of its tokens, and no other."""
+    config = replace(DECODERS["Llama"], max_positions=600)
+    generator = Generator(SequenceModel(Model(config, make_weights(config))), backend="cython", max_tokens=600)
+    decoder, counts, branched, before = generator._decoder, [], [], []
+    plain = decoder.step_top
+
+    def counted(rows, k):
+        top = plain(rows, k)
+        # A block holds [layers, keys and values, heads, rows, width].
+        after = [memory.reshape(-1, 4 * config.kv_heads, cache_module.BLOCK_ROWS, decoder._head_width).copy()
+                 for memory in decoder._cache._memory]
+        old = [*before, *(np.zeros_like(memory) for memory in after[len(before) :])]
+        changed = sum(int((a != b).any(axis=(1, 3)).sum()) for a, b in zip(old, after, strict=True))
+        counts.append((len(rows), changed, sum(len(row.tokens) for row in rows)))
+        branched.append(len({row.parent for row in rows}) < len(rows))
+        before[:] = after
+        return top
+
+    monkeypatch.setattr(decoder, "step_top", counted)
+    [result] = generator.generate([[1, 2, 3]], num_beams=4, max_new_tokens=512)
+    assert len(result.ids) == 512
+    assert counts[0] == (1, 3, 3)
+    assert counts[1:] == [(4, 4, 4)] * 511
+    assert sum(branched) > 20
+    assert decoder._cache.taken == 0
+
+
 def test_random_batches_grow_nothing():
     config = DECODERS["T5"]
     decoder = compiled(config, make_weights(config), 2)
     rng, most = np.random.default_rng(5), 0
-    for _ in range(200):
+    for _ in range(BATCHES):
         requests = open_requests(decoder, config, rng.integers(1, 40, rng.integers(1, 6)))
         live = [(request, None) for request in requests]
         for _ in range(rng.integers(1, 6)):

@@ -34,7 +34,7 @@ def forked_while(hold, started, release, call):
     thread.start()
     try:
         assert started.wait(60)
-        return outcome(call, seconds=5)
+        return outcome(call, seconds=30)
     finally:
         release.set()
         thread.join()
@@ -90,6 +90,25 @@ def test_a_growing_workspace(growing):
         return np.array_equal(engine.forward([[3, 4]])[0], expected)
 
     calls.append(slow)
+    assert forked_while(lambda: engine.forward([[3] * 15] * 99), started, release, forward_in_child) == "ok: True"
+
+
+def test_a_workspace_that_is_freed(growing):
+    engine, calls, allocate, expected = growing
+    started, release = threading.Event(), threading.Event()
+
+    class Slow(bytearray):
+        def __del__(self):
+            started.set()
+            release.wait(60)
+
+    def forward_in_child():
+        release.set()
+        return np.array_equal(engine.forward([[3, 4]])[0], expected)
+
+    calls.append(lambda n: np.frombuffer(Slow(4 * n), np.float32))
+    engine.forward([[3] * 15] * 9)
+    calls.append(allocate)
     assert forked_while(lambda: engine.forward([[3] * 15] * 99), started, release, forward_in_child) == "ok: True"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import ctypes
 import mmap
 import os
 import pickle
@@ -12,13 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import Engine
+from engine import Engine, Generator
 from engine.errors import InputError, WeightsError
-from engine.model import load_model, save_model
+from engine.generation.settings import GenerationConfig
+from engine.model import Model, load_model, save_model
+from engine.sequences import SequenceModel, save_sequence_model
 from engine.weights import files
-from engine.weights.files import release_pages
+from engine.weights.files import release_freed, release_pages
 
 from .damage import owner
+from .decoders import DECODERS, make_weights
 from .limited import outcome
 from .model_files import same
 from .tiny_models import hf_folder, random_model
@@ -60,6 +65,38 @@ def test_a_copy_keeps_its_pages_when_pages_are_released(tmp_path):
     model = load_model(path, memory="copy")
     release_pages(model.weights.values())
     assert same(model, random_model())
+
+
+def resident() -> int:
+    """Return the bytes of this process that lie in memory and in no file."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")]
+    return 1024 * int(line.split()[1])
+
+
+def freed_and_released() -> list[float]:
+    arrays = [np.ones(12_500) for _ in range(2_000)]    # 100 KB each: the C library maps only larger ones
+    last = np.ones(12_500)                              # a wall behind which free memory is not returned by itself
+    full = resident()
+    del arrays
+    release_freed()
+    assert last.all()
+    return [float(full - resident())]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc keeps what was freed")
+def test_freed_memory_returns_to_the_system():
+    [returned] = ast.literal_eval(outcome(freed_and_released).removeprefix("ok: "))
+    assert returned > 150_000_000
+
+
+def test_a_generator_that_is_loaded_returns_what_it_freed(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(files, "release_freed", lambda: calls.append(1))
+    config = DECODERS["Llama"]
+    path = tmp_path / "m.npz"
+    save_sequence_model(SequenceModel(Model(config, make_weights(config)), None, GenerationConfig()), path)
+    Generator.load(path)
+    assert calls == [1]
 
 
 def test_a_file_that_shrinks_while_it_is_read(tmp_path, monkeypatch):

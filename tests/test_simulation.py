@@ -112,7 +112,7 @@ def test_instructions_are_the_engines(precision, barriers):
 
 
 def test_constants_are_those_of_the_schedule():
-    source = (ROOT / "engine/backends/cython_cpu/program.pxi").read_text()
+    source = (ROOT / "engine/backends/cython_cpu/machine.pxi").read_text()
     constants = dict(re.findall(r"^    ([A-Z_]+) = (\w+)", source, re.MULTILINE))
     assert int(constants["PIECES"]) == PIECES
     for precision in COMPUTED:

@@ -19,7 +19,7 @@ from .hardware import Hardware, Rates
 from .program import Instruction, Listing
 
 PIECES = 4
-"""The constant of program.pxi."""
+"""The constant of machine.pxi."""
 ROWS = 64
 """Rows of a buffer that the caches keep together."""
 

@@ -110,6 +110,14 @@ def release_pages(arrays: Iterable[np.ndarray]) -> None:
                 mapped.madvise(mmap.MADV_DONTNEED)
 
 
+def release_freed() -> None:
+    """Return memory that was freed to the system: glibc keeps arrays of up to 32 MB for later ones of this process."""
+    import ctypes  # here: few callers need it
+
+    with suppress(AttributeError, OSError, TypeError):  # another C library has no malloc_trim, and keeps less
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _map_behind(array: np.ndarray) -> mmap.mmap | None:
     owner: Any = array
     while isinstance(owner, np.ndarray):

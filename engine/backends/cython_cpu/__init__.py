@@ -2,7 +2,7 @@
 
     isa.py        the kernels to use          table.pxd       the kernel table, which each kernels_<isa>.pyx fills
     panels.py     weights packed for them     tile.pxi ...    the kernels, written once over simd.h ... tiles.h
-    lowering.py   a program as instructions   program.pxi     the instructions; executor.pxi owns them and their memory
+    lowering.py   a program as instructions   machine.pxi     the instructions; program.pxi runs, executor.pxi owns them
     schedule.py   groups of sequences         schedule.pxi    how threads share the instructions; pool.c the threads
     plan.py       a model ready to run        kernel_table.pxi, weights.pxi      the table and weights for Python
     decoder.py    a decoder, step by step     state.pxi attention over its cache, cache.py; maps.pxi logits and memories

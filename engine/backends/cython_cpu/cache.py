@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .panels import allocate
 
 BLOCK_ROWS = 64
-"""Rows of a block, CACHE_ROWS in program.pxi."""
+"""Rows of a block, CACHE_ROWS in state.pxi."""
 
 
 class Cache:
@@ -79,6 +79,10 @@ class RowTable:
         """Hold the first `length` rows of a strip, of which those from `past` on are the hypothesis' own."""
         self._strip = strip or _Strip(np.empty(0, np.int32), 0)
         self._past, self._length = past, length
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return self._length
 
     @property
     def rows(self) -> NDArray[np.int32]:

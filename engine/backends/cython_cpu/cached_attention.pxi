@@ -103,14 +103,23 @@ cdef inline const float* cached_row(const CachedAttention* call, Py_ssize_t key,
     return call.blocks[block] + start + (row - (block << call.shift)) * stride
 
 
+cdef inline void fetch_keys(const CachedAttention* call, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Prefetch the rows of keys [first, last): a step has read all weights since they were last used.
+    cdef Py_ssize_t key
+    for key in range(first, last):
+        fetch_rows(cached_row(call, key, call.k, call.k_stride), 0, call.d, 0, 1)
+
+
 cdef void score_cache(const CachedAttention* call, FewQueries* g, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     # Compute P = Q K^T for keys [first, last), and find the rows of their values.
     cdef Py_ssize_t tiles = (g.n + MR - 1) // MR, key = first, row, next_row, i
     cdef int count, nv
     cdef Tile t
     t.depth, t.a_stride, t.b, t.out_stride, t.maximum = call.d, call.d, g.keys, KEYS, g.unused
+    fetch_keys(call, key, min(key + NR, last))
     while key < last:
         count = <int>min(last - key, <Py_ssize_t>NR)
+        fetch_keys(call, key + NR, min(key + 2 * NR, last))
         nv = (count + VL - 1) // VL
         for i in range(count):
             g.values[key - first + i] = cached_row(call, key + i, call.v, call.v_stride)
@@ -265,7 +274,7 @@ cdef inline void values_tile(const int mr, const int nv, const FewQueries* g, Py
     cdef vf acc[VALUES_MR * NV]
     cdef vf total[VALUES_MR]
     cdef vf w[NV]
-    cdef vf x
+    cdef vfactor x
     cdef const float* v
     cdef const float* p = g.p + row * KEYS
     cdef float* out = g.product + row * e + column
@@ -280,8 +289,8 @@ cdef inline void values_tile(const int mr, const int nv, const FewQueries* g, Py
         for j in range(nv):
             w[j] = v_loadn(v, width) if nv == 1 else v_load(v + j * VL)
         for i in range(mr):
-            x = v_set1(p[i * KEYS + key])
-            total[i] = v_add(total[i], x)
+            x = v_factor(p + i * KEYS + key)
+            total[i] = v_add(total[i], v_all(x))
             for j in range(nv):
                 acc[i * nv + j] = v_add_product(acc[i * nv + j], x, w[j])
     for i in range(mr):

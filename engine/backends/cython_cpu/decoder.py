@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...architectures import head_program, memory_program, step_program
+from ...architectures.taps import Head, cross_queries, with_cross_queries
 from ...config import ModelConfig, RunConfig
 from ...errors import EngineError, InputError
 from ...generation.steps import Row, Scores, Top
-from ...program import Buffer, Linear
+from ...program import Attend, Buffer, Linear
 from ..top import check_k
-from ..tree import Forest, check_sources, check_vectors
+from ..tree import Forest, check_heads, check_sources, check_vectors
 from ..turns import Turn
 from .cache import Cache, RowTable
 from .lowering import lower
-from .native import Kernels, PackedLinear, apply_maps, best_logits, padded_stride
+from .native import Executor, Kernels, PackedLinear, apply_maps, best_logits, padded_stride
+from .native_ops import NativeOps
 from .panels import Packer
 from .schedule import Schedule, make_schedule
 
 TOGETHER = 64
 """Up to this many rows of one token each run as one group, whose weights are read once."""
+_CHUNK = 512
+"""The most tokens of a pass for attention weights. It is fixed, so that the bits are, too."""
 
 
 class CythonDecoder:
@@ -39,8 +43,9 @@ class CythonDecoder:
         if config.attention_bias is not None:   # the biases of longer distances are not there
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
         product = kernels.product(run.precision)
-        packer = Packer(product, weights, run.max_tokens)
-        self._executor = lower(step_program(config), product, packer, run.threads)
+        packer = self._packer = Packer(product, weights, run.max_tokens)
+        self._program, self._product, self._ops = step_program(config), product, NativeOps(kernels, run.threads)
+        self._executor = lower(self._program, product, packer, run.threads)
         self._head = _maps(packer, head_program(config).operations, config.hidden_size)[0]
         memory = memory_program(config)
         self._memory = _maps(packer, memory.operations, config.memory_size) if memory else []
@@ -49,6 +54,8 @@ class CythonDecoder:
         self._cache = Cache(config.num_layers * 2 * config.kv_heads * self._head_width)
         self._sources: dict[int, tuple[np.ndarray, int]] = {}
         self._forest: Forest[RowTable] = Forest(config.vocab_size, self.longest)
+        self._tapped: tuple[tuple[int, ...], Executor] | None = None
+        self._schedules: dict[int, Schedule] = {}
         self._turn = Turn()
         packer.release()
 
@@ -91,6 +98,59 @@ class CythonDecoder:
             hypotheses = self._step(rows, lambda vectors: self._choose(vectors, values, ids, total))
         return Top(hypotheses, values, ids.astype(np.int64), total)
 
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
+        """Return weights of cross-attention, as `engine.generation.steps.Stepper` describes.
+
+        The plan keeps the instructions and the workspace of the last layers that were asked for.
+        """
+        check_heads(heads, self._config if self._memory else None)
+        row = Row(request, None, tokens)
+        with self._turn.take():
+            self._forest.parents([row])
+            check_sources([row], self._sources)
+            layers = tuple(sorted({layer for layer, _ in heads}))
+            inputs = self._query_inputs(row, layers)
+            weights = np.empty((len(heads), len(tokens), self._sources[request][1]), np.float32)
+            for layer, vectors in zip(layers, inputs, strict=True):
+                queries, keys, scale = self._operands(request, layer, vectors)
+                for out, (_, head) in ((weights[i], own) for i, own in enumerate(heads) if own[0] == layer):
+                    shared = keys[head // (len(queries) // len(keys))]
+                    out[:] = self._ops.softmax(self._ops.linear(queries[head] * scale, shared, None, None, None))
+        return weights
+
+    def _query_inputs(self, row: Row, layers: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the vectors [n,D] from which each of the layers makes the queries of the tokens of a row."""
+        if self._tapped is None or self._tapped[0] != layers:
+            self._tapped = None     # frees the workspace of the other layers first
+            self._tapped = layers, lower(with_cross_queries(self._program, layers), self._product, self._packer,
+                                         self._run.threads)
+        table, found, kept = RowTable(), [], self._cache.take(len(row.tokens))
+        try:
+            size = min(_CHUNK, self._run.max_tokens)
+            for first in range(0, len(row.tokens), size):
+                tokens = row.tokens[first : first + size]
+                table = table.extended(kept[first : first + size])
+                arrays = [np.empty((len(tokens), self._config.hidden_size), np.float32) for _ in range(1 + len(layers))]
+                self._pass([Row(row.request, None, tokens)], [table], np.array([0, len(tokens)], np.int32),
+                           self._tapped[1], arrays)
+                found.append(arrays[1:])
+        finally:
+            self._cache.give(kept)
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _operands(self, request: int, layer: int, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.float32]:
+        """Return queries [H,n,d], keys [G,S,d] and the scale of the scores; d is padded with zeros to whole vectors."""
+        config, width = self._config, self._head_width
+        memory, length = self._sources[request]
+        keys = memory.reshape(2 * config.num_layers, -1, length, width)[2 * layer]
+        queries = np.empty((config.num_heads, len(vectors), width), np.float32)
+        map_ = self._packer.linear(cross_queries(self._program)[layer], Buffer(config.hidden_size))
+        apply_maps(vectors, [(map_, 0, len(vectors), queries.reshape(-1), width, len(vectors) * width)],
+                   self._run.threads)
+        [scale] = [operation.scale for operation in self._program.operations
+                   if isinstance(operation, Attend) and operation.layer == layer and operation.keys == "memory"]
+        return queries, keys, np.float32(scale)
+
     def release(self, hypotheses: Iterable[int]) -> None:
         """Note that these hypotheses become no parents."""
         with self._turn.take():
@@ -120,7 +180,8 @@ class CythonDecoder:
         try:
             tables = [(parent.rows if parent else RowTable()).extended(new[first:last])
                       for parent, (first, last) in zip(parents, pairwise(cu_seqlens.tolist()), strict=True)]
-            hidden = self._pass(rows, tables, cu_seqlens)
+            hidden = np.empty((int(cu_seqlens[-1]), self._config.hidden_size), np.float32)
+            self._pass(rows, tables, cu_seqlens, self._executor, [hidden])
             wanted = cu_seqlens[1:] - 1
             if any(row.every for row in rows):
                 wanted = np.concatenate([np.arange(first if row.every else last - 1, last) for row, (first, last)
@@ -132,31 +193,41 @@ class CythonDecoder:
         added = [self._forest.add(row, parent, table) for row, parent, table in zip(rows, parents, tables, strict=True)]
         return np.array(added)
 
-    def _pass(self, rows: Sequence[Row], tables: list[RowTable], cu_seqlens: NDArray[np.int32]) -> np.ndarray:
-        """Return the vectors of the new tokens [N, D]."""
-        counts = np.diff(cu_seqlens)
-        lengths = np.array([len(table.rows) for table in tables])
-        past = lengths - counts
-        ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)
-        positions = np.repeat(past - cu_seqlens[:-1] + self._config.position_offset, counts) + np.arange(len(ids))
-        schedule = self._schedule(cu_seqlens)
-        members = np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1
+    def _pass(self, rows: Sequence[Row], tables: list[RowTable], cu_seqlens: NDArray[np.int32], executor: Executor,
+              arrays: list[np.ndarray]) -> None:
+        """Fill the arrays that the executor's program writes, the first with the vectors of the new tokens [N, D]."""
+        past = [len(table) - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
+        starts = [0, *accumulate(map(len, tables))]
+        first = self._config.position_offset
+        if len(rows) == cu_seqlens[-1]:
+            positions = np.array(past, np.int32) + np.int32(first)
+        else:
+            positions = np.concatenate([np.arange(first + begin, first + len(table), dtype=np.int32)
+                                        for begin, table in zip(past, tables, strict=True)])
+        schedule, members = self._schedule(cu_seqlens)
         sources = [self._sources.get(row.request) for row in rows]
         addresses = [(source[0].ctypes.data, source[1]) if source else (0, 0) for source in sources]
-        kept = np.column_stack([np.cumsum(lengths) - lengths, past, np.array(addresses, np.int64)])[members]
-        state = self._cache.addresses, np.concatenate([table.rows for table in tables]), np.ascontiguousarray(kept)
-        hidden = np.empty((len(ids), self._config.hidden_size), np.float32)
-        self._executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None,
-                               positions.astype(np.int32), np.zeros(len(ids), np.int32), [hidden], state=state)
-        return hidden
+        kept = np.array([(starts[i], past[i], *addresses[i]) for i in members], np.int64)
+        state = self._cache.addresses, np.concatenate([table.rows for table in tables]), kept
+        ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)
+        executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions,
+                         np.zeros(len(ids), np.int32), arrays, state=state)
 
-    def _schedule(self, cu_seqlens: NDArray[np.int32]) -> Schedule:
+    def _schedule(self, cu_seqlens: NDArray[np.int32]) -> tuple[Schedule, Sequence[int]]:
+        """Return the schedule of a step, and the row of each of its sequences."""
         count = len(cu_seqlens) - 1
         if cu_seqlens[-1] == count <= TOGETHER:
+            return self._together(count), range(count)
+        schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._head.product.bundle)
+        return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
+
+    def _together(self, count: int) -> Schedule:
+        """Return the schedule of a step of one token for each row, made once: most steps are such steps."""
+        if count not in self._schedules:
             places = np.arange(count)
             sequences = np.column_stack([places, np.ones_like(places), places])
-            return Schedule(self._run.threads == 1, sequences, np.array([[count, count]]))
-        return make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._head.product.bundle)
+            self._schedules[count] = Schedule(self._run.threads == 1, sequences, np.array([[count, count]]))
+        return self._schedules[count]
 
     def _logits(self, vectors: np.ndarray) -> np.ndarray:
         """Return the logits of rows of vectors [R, D]: a view [R, V]."""

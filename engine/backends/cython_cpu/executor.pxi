@@ -26,7 +26,7 @@ cdef inline const int* first_id(const int[::1] ids) noexcept:
 cdef class Executor:
     """Instructions over buffers, and the memory to run them on `threads` threads.
 
-    buffers: for each, (in_pass, offset, stride, heads) as in `Buffer` of program.pxi. token_floats and block_floats are
+    buffers: for each, (in_pass, offset, stride, heads) as in `Buffer` of machine.pxi. token_floats and block_floats are
     those of all buffers together. count: how many instructions there will be. Each method named after a kind of
     instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
     to this object, so the caller lets in one at a time.
@@ -38,7 +38,7 @@ cdef class Executor:
     cdef Py_ssize_t widest          # numbers in a row of operands
     cdef object allocate
     cdef list keep
-    cdef float[::1] tokens
+    cdef float[::1] workspace       # the buffers of tokens, then the keys and values that each thread gathers
     cdef object error               # why the last pass was stopped
     cdef readonly int threads
 
@@ -57,7 +57,7 @@ cdef class Executor:
             m.buffers[i].in_pass, m.buffers[i].offset, m.buffers[i].stride, m.buffers[i].heads = buffers[i]
         self.capacity, self.threads, self.allocate = count, threads, allocate
         self.keep = [product]
-        self.tokens = allocate(1)
+        self.workspace = allocate(1)
 
     def __dealloc__(self):
         free(self.machine.code)
@@ -149,6 +149,8 @@ cdef class Executor:
             op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
         op.source, op.layer, op.key_heads, op.k, op.v = source, layer, key_heads, max(k, 0), max(v, 0)
         op.d, op.scale, op.low, op.high = d, scale, low, high
+        if source == FROM_CACHE:
+            m.gathered_floats = max(m.gathered_floats, 2 * e)
         m.scratch_floats = max(m.scratch_floats, row_stride(max(
             m.kernels.cached_attention_scratch(d, e), m.kernels.products[<int>FLOAT32].attention_scratch(d, e, 0))))
 
@@ -204,8 +206,8 @@ cdef class Executor:
         cdef const long long[:, ::1] kept
         cdef Job job
         cdef EmbeddingTable given
-        cdef Py_ssize_t i, first = 0, most = 0
-        cdef float[::1] flat
+        cdef Py_ssize_t i, tokens, needed, first = 0, most = 0, gathered = 0
+        cdef float[::1] flat, smaller
         memset(&job, 0, sizeof(job))
         job.machine, job.privates, job.bundles, job.count = &self.machine, self.privates, bundles, len(groups)
         job.ids, job.position_ids, job.type_ids = first_id(ids), first_id(position_ids), first_id(type_ids)
@@ -233,17 +235,25 @@ cdef class Executor:
                 for i in range(len(sequences)):
                     all_sequences[i].rows, all_sequences[i].past = &rows[kept[i, 0]], kept[i, 1]
                     all_sequences[i].memory, all_sequences[i].S = <const float*><size_t>kept[i, 2], kept[i, 3]
+                    if all_sequences[i].past and all_sequences[i].T > FEW_ROWS:
+                        gathered = max(gathered, (all_sequences[i].past + all_sequences[i].T) * self.machine.gathered_floats)
             for i in range(job.count):
                 job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + first, groups[i, 0], groups[i, 1]
                 first += groups[i, 0]
                 most = max(most, groups[i, 1])
             job.share = most * self.machine.token_floats
-            needed = job.share * (self.threads if bundles else 1)
-            # None if an earlier allocation failed, or in a child that was forked during one.
-            if self.tokens is None or self.tokens.shape[0] < needed:
-                self.tokens = None      # frees the smaller workspace first
-                self.tokens = self.allocate(needed)
-            job.tokens = &self.tokens[0]
+            tokens = job.share * (self.threads if bundles else 1)
+            gathered = row_stride(gathered) if gathered else 0
+            needed = tokens + gathered * self.threads
+            # None if an earlier allocation failed, or in a child that was forked while memory was freed or allocated.
+            if self.workspace is None or self.workspace.shape[0] < needed:
+                smaller, self.workspace = self.workspace, None
+                smaller = None      # freed before the larger one is allocated, and only when self.workspace is None
+                self.workspace = self.allocate(needed)
+            job.tokens = &self.workspace[0]
+            for i in range(self.threads):
+                self.privates[i].gathered.sequence = NULL
+                self.privates[i].gathered.rows = job.tokens + tokens + i * gathered
             run_team(self.threads, work, &job)
             if job.stop:
                 error, self.error = self.error, None

@@ -20,7 +20,7 @@ from .panels import Packer, allocate
 
 @dataclass
 class Placed:
-    """Where a buffer lies, in floats; see `Buffer` in program.pxi."""
+    """Where a buffer lies, in floats; see `Buffer` in machine.pxi."""
 
     index: int
     in_pass: bool

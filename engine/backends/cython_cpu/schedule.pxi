@@ -83,7 +83,7 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
         begin = end = end + 1
 
 
-cdef void run_by_columns(Job* job, const Group* g, const Private* own, const Team* team) noexcept nogil:
+cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
     cdef const Machine* m = job.machine
     cdef const Instruction* op
     cdef Place at

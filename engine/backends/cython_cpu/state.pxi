@@ -1,5 +1,5 @@
 # Attention over the keys and values that a decoder keeps from pass to pass: a cache of the tokens of earlier passes, and
-# memories of sources. program.pxi describes where they lie.
+# memories of sources. machine.pxi describes where they lie.
 #
 # The bits of a row do not depend on how many rows come with it: the kernels for many and for few queries give the same.
 # Attention is in float32 for every precision.
@@ -12,7 +12,7 @@ cdef enum KeySource:
 cdef enum:
     CACHE_SHIFT = 6             # binary logarithm of CACHE_ROWS
     CACHE_ROWS = 64             # rows of a block of a cache
-    FEW_ROWS = 24               # up to this many queries of a key head go to the kernel for few queries
+    FEW_ROWS = 16               # up to this many rows of a sequence go to the kernel for few queries
     ONE_BLOCK = 40              # CachedAttention.shift for keys that lie in one block
 
 
@@ -36,29 +36,52 @@ cdef void keep_rows(const Job* job, const Instruction* op, const Group* g, const
         memcpy(cache_row(job, op, 1, k.heads, h, v.stride, row), value + t * v.stride, v.stride * sizeof(float))
 
 
+cdef void gather_rows(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t h,
+                      Gathered* own) noexcept nogil:
+    # Copy the keys and values of a key head, of the sequence's earlier passes and of this pass, to this thread's arrays
+    # [S][stride]. The new ones come from the pass, because another thread may be about to copy them to the cache. Keys
+    # that no query sees are left out, and what lies in their place is never used.
+    cdef const Buffer* k = &job.machine.buffers[op.k]
+    cdef const Buffer* v = &job.machine.buffers[op.v]
+    cdef Py_ssize_t e = k.stride, past = sequence.past, S = past + sequence.T, t
+    cdef size_t size = e * sizeof(float)
+    if own.sequence == sequence and own.op == op and own.head == h:
+        return
+    own.sequence, own.op, own.head = sequence, op, h
+    for t in range(max(0, past + op.low), past):
+        memcpy(own.rows + t * e, cache_row(job, op, 0, k.heads, h, e, sequence.rows[t]), size)
+        memcpy(own.rows + (S + t) * e, cache_row(job, op, 1, k.heads, h, e, sequence.rows[t]), size)
+    memcpy(own.rows + past * e, g.rows + k.offset * g.N + (h * g.N + sequence.row) * e, sequence.T * size)
+    memcpy(own.rows + (S + past) * e, g.rows + v.offset * g.N + (h * g.N + sequence.row) * e, sequence.T * size)
+
+
 cdef void attend_many(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                      Py_ssize_t head, float* scratch) noexcept nogil:
-    # Compute attention of a query head for T rows of the group, from the sequence's first on, which has no past.
+                      Py_ssize_t head, Private* own) noexcept nogil:
+    # Compute attention of a query head for T rows of the group, from the sequence's first on.
     cdef const Machine* m = job.machine
     cdef const Buffer* q = &m.buffers[op.x]
     cdef const Buffer* out = &m.buffers[op.out]
     cdef Py_ssize_t h = head // (q.heads // op.key_heads), e = q.stride
+    cdef Py_ssize_t past = sequence.past if op.source == FROM_CACHE else 0
     cdef Attention call
     memset(&call, 0, sizeof(call))
     call.q = g.rows + q.offset * g.N + (head * g.N + sequence.row) * e
     call.out = g.rows + out.offset * g.N + sequence.row * out.stride + head * e
     call.q_stride, call.k_stride, call.v_stride, call.out_stride = e, e, e, out.stride
     call.T, call.S, call.d, call.e, call.scale = T, keys_of(op, sequence, T), op.d, e, op.scale
-    call.low, call.high, call.bias_t, call.bias_s = op.low, op.high, 1, -1
-    if op.source == FROM_CACHE:
+    call.low, call.high, call.bias_t, call.bias_s = op.low + past, op.high + past, 1, -1
+    if past:
+        gather_rows(job, op, g, sequence, h, &own.gathered)
+        call.k, call.v = own.gathered.rows, own.gathered.rows + call.S * e
+    elif op.source == FROM_CACHE:
         call.k = g.rows + m.buffers[op.k].offset * g.N + (h * g.N + sequence.row) * e
         call.v = g.rows + m.buffers[op.v].offset * g.N + (h * g.N + sequence.row) * e
     else:
         call.k = sequence.memory + (2 * op.layer * op.key_heads + h) * call.S * e
         call.v = call.k + op.key_heads * call.S * e
     if op.bias != NULL:
-        call.bias = op.bias + head * op.bias_stride
-    m.kernels.products[<int>FLOAT32].attention(&call, scratch)
+        call.bias = op.bias + head * op.bias_stride + past
+    m.kernels.products[<int>FLOAT32].attention(&call, own.scratch)
 
 
 cdef void attend_few(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
@@ -104,7 +127,7 @@ cdef inline Py_ssize_t keys_of(const Instruction* op, const Sequence* sequence, 
     return sequence.S if op.source == FROM_MEMORY else sequence.past + T
 
 
-cdef void attend_state(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
+cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
                        Py_ssize_t pieces) noexcept nogil:
     # Compute one piece of all (run of sequences, head), where a head is one of the queries if there are many rows, and one
     # of the keys otherwise. The pieces have about equal costs.
@@ -120,7 +143,7 @@ cdef void attend_state(Job* job, const Instruction* op, const Group* g, const Pr
     while s < g.count:
         sequence = &g.sequences[s]
         count = run_of(op, g, s, &T)
-        many = T * shared > FEW_ROWS and (op.source == FROM_MEMORY or sequence.past == 0)
+        many = T > FEW_ROWS
         step = 1 if many else shared
         h = 0
         while h < heads:
@@ -128,7 +151,7 @@ cdef void attend_state(Job* job, const Instruction* op, const Group* g, const Pr
                 if op.source == FROM_CACHE and h % shared == 0:
                     keep_rows(job, op, g, sequence, h // shared)
                 if many:
-                    attend_many(job, op, g, sequence, T, h, own.scratch)
+                    attend_many(job, op, g, sequence, T, h, own)
                 else:
                     attend_few(job, op, g, sequence, T, h // shared, own.scratch)
             cost += step * T * keys_of(op, sequence, T)
@@ -136,7 +159,7 @@ cdef void attend_state(Job* job, const Instruction* op, const Group* g, const Pr
         s += count
 
 
-cdef void attend(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
+cdef void attend(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
                  Py_ssize_t pieces) noexcept nogil:
     if op.source == FROM_PASS:
         attend_pass(job, op, g, own, piece, pieces)
