@@ -25,6 +25,7 @@ from engine.errors import EngineError, InputError, TimedOut, WeightsError
 from engine.model import load_model, save_model
 from engine.quantize import convert_model
 from tests.plans import SMALL, WEIGHTS, make_batch, make_plan
+from tests.soak.generation import Generation
 from tests.tiny_models import random_model
 from tests.tiny_text import VOCABULARY, tiny_text
 
@@ -81,6 +82,7 @@ class World:
             self.vectors[source] = [np.asarray(engine.forward([ids])[0]).copy() for ids in self.sequences]
             self.encoded[source] = [] if engine.text is None else [engine.encode([text])[0] for text in SENTENCES]
         self.calls = [(call, call(threads=1)) for call in self._calls(rng)]
+        self.generation = Generation(["cython", "numba"] if self.numba else ["cython"])
         self.batch = make_batch(SMALL, [70, 30, 64, 5, 140, 140, 1])
         self.plan_result = make_plan(SMALL, WEIGHTS).forward(self.batch)
         self.damaged = folder / "damaged.npz"
@@ -124,7 +126,7 @@ class Worker:
         self._world, self._engines, self._rng = world, engines, rng
         self.actions: dict[Callable[[], None], int] = {
             self.forward: 30, self.padded: 6, self.encode: 12, self.single: 12, self.plan: 3, self.load: 8,
-            self.unpickle: 2, self.convert: 2, self.time_out: 5, self.refuse: 3, self.fork: 1,
+            self.generate: 12, self.unpickle: 2, self.convert: 2, self.time_out: 5, self.refuse: 3, self.fork: 1,
         }  # fmt: skip
 
     def step(self) -> str:
@@ -166,6 +168,9 @@ class Worker:
         """Run a plan of its own, on more threads than an engine would use."""
         plan = make_plan(SMALL, WEIGHTS, self._rng.randrange(1, 6))
         same(plan.forward(self._world.batch), self._world.plan_result, "plan")
+
+    def generate(self) -> None:
+        self._world.generation.run(self._rng)
 
     def load(self) -> None:
         """Load an engine in the place of another one, which ends with its last call."""
@@ -227,9 +232,10 @@ class Worker:
             try:
                 # Not dump_traceback_later: in a child it waits for the watching thread of the parent.
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                faulthandler.enable(file=sys.__stderr__)
                 faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
                 signal.alarm(CHILD_SECONDS)
-                for action in (self.forward, self.encode, self.single, self.plan, self.load, self.forward):
+                for action in (self.forward, self.encode, self.single, self.plan, self.generate, self.load):
                     action()
                 status = 0
             except BaseException:

@@ -1,0 +1,45 @@
+"""The models that the threads of the soak test generate with, and the results that they expect."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from engine import Generator
+from engine.config import ModelConfig
+from engine.generation.settings import GenerationConfig
+from engine.model import Model
+from engine.sequences import SequenceModel
+from tests.decoders import DECODERS, make_weights
+
+ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
+TRANSLATING = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [5, 6, 7, 8], [4, 4]]
+SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5})
+
+
+class Generation:
+    """A translator and a language model on each backend."""
+
+    def __init__(self, backends: list[str]):
+        models = (_model("2017", ENCODER, TRANSLATING), _model("Llama", None, replace(TRANSLATING, eos_token_id=())))
+        self._generators = [(Generator(model, backend=backend, threads=2), self._alone(Generator(model, threads=1)))
+                            for model in models for backend in backends]
+
+    @staticmethod
+    def _alone(generator: Generator) -> list[list[object]]:
+        """Return the result of each source, alone, with each of the settings."""
+        return [[generator.generate([source], **settings)[0] for source in SOURCES] for settings in SETTINGS]
+
+    def run(self, rng: random.Random) -> None:
+        """Generate from some of the sources, and compare the tokens and the scores, bit for bit."""
+        generator, expected = rng.choice(self._generators)
+        chosen, which = rng.choices(range(len(SOURCES)), k=rng.randrange(1, 8)), rng.randrange(len(SETTINGS))
+        if generator.generate([SOURCES[i] for i in chosen], **SETTINGS[which]) != [expected[which][i] for i in chosen]:
+            raise AssertionError(f"{generator} gives other results than alone: {chosen}, {SETTINGS[which]}")
+
+
+def _model(name: str, encoder: ModelConfig | None, settings: GenerationConfig) -> SequenceModel:
+    decoder = DECODERS[name]
+    source = None if encoder is None else Model(encoder, make_weights(encoder, 1))
+    return SequenceModel(Model(decoder, make_weights(decoder)), source, settings)
