@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .architectures.taps import Head
 from .backends import DecodingBackend, check_layout, get_backend
 from .checks import positive_int
 from .config import ModelConfig, RunConfig, TextConfig
@@ -22,7 +23,9 @@ from .generation.batching import stream as stream_requests
 from .generation.results import Generated, Request, Token
 from .generation.scoring import score as score_requests
 from .generation.settings import GenerationConfig, ids_array
+from .languages import choose_languages, language_ids
 from .lazy import lazy
+from .outputs import read_heads
 from .parameters import expected_shapes
 from .sources import SourceStepper
 from .text import Tokenizer, check_sentences
@@ -131,10 +134,12 @@ class Generator:
         """
         from .model import model_path
         from .sequences import load_sequence_model
+        from .weights.files import release_freed
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_tokens": max_tokens,
                                    "precision": precision, "max_rows": max_rows}
         generator = cls(load_sequence_model(path, memory=memory), **options)
+        release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         generator._reload = partial(cls.load, os.path.abspath(model_path(path)), **options, memory=memory)
         return generator
 
@@ -151,7 +156,8 @@ class Generator:
         return (f"<Generator: {c.family}, {layers} of width {c.hidden_size}, {self._parameters / 1e6:.1f}M parameters; "
                 f"{self.backend} backend, {self.precision}, {self.threads} thread{'s' * (self.threads > 1)}>")
 
-    def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, **settings: Any) -> list[Any]:
+    def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
+                 **settings: Any) -> list[Any]:
         """Return the result of each input, in order: a `Generated` with ids, score and text.
 
         inputs: a list of texts or of id sequences, which an encoder reads; without an encoder, the prompts.
@@ -159,22 +165,61 @@ class Generator:
         settings: the arguments of transformers' `generate`, such as num_beams, max_new_tokens, do_sample and seed, in
             place of the model's own (`engine.generation.settings.GenerationConfig` explains each).
         timeout: seconds after which the call raises `TimedOut`.
+        output_attentions: heads of cross-attention, as pairs (layer, head) that count from 0, or True for all; negative
+            numbers count from the end. `Generated.attentions` of each result then has their weights, which say from
+            which source tokens each new token came.
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
         config = self.generation.changed(**settings)
-        results = [[self._with_text(result) for result in found] for found in run_requests(
-            self._stepper(), self._requests(inputs, prompts, config), budget=self.budget, timeout=timeout)]
+        asked = self._heads(output_attentions)
+        requests = [replace(request, heads=tuple(dict.fromkeys(asked.values())))
+                    for request in self._requests(inputs, prompts, config)]
+        results = [[self._with_text(result) for result in found]
+                   for found in run_requests(self._stepper(), requests, budget=self.budget, timeout=timeout)]
+        if asked:
+            results = [[replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
+                        for result in found] for found in results]
         return results if config.num_return_sequences > 1 else [found[0] for found in results]
 
-    def translate(self, texts: Any, *, timeout: float | None = None, **settings: Any) -> list[Any]:
+    def translate(self, texts: Any, *, source_language: str | None = None, target_language: str | None = None,
+                  timeout: float | None = None, **settings: Any) -> list[Any]:
         """Return the text that the model makes of each text; with num_return_sequences above 1, a list of texts each.
 
-        The arguments are those of `generate`.
+        source_language, target_language: codes of the model's own, which `languages` lists; None for those of its
+            settings. A model that knows many languages as M2M100 does needs a target_language, unless its settings name
+            one.
+        The other arguments are those of `generate`.
+        """
+        inputs, own = self.translation(texts, source_language, target_language, **settings)
+        results = self.generate(inputs, timeout=timeout, **own)
+        return [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+
+    def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
+                    **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the inputs and the settings with which `generate` translates; the arguments are those of `translate`.
         """
         self.check_translates()
-        results = self.generate(check_sentences(texts), timeout=timeout, **settings)
-        return [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+        if isinstance(texts, str):
+            raise InputError(f"the texts must be a list, not {shown(texts)}")
+        sources = [self._ids(self.source_text, text, "a text") for text in check_sentences(texts)]
+        family, languages = self.config.family, self._languages
+        inputs, own = choose_languages(family, languages, sources, source_language, target_language)
+        config = self.generation.changed(**own | settings)
+        first = {config.decoder_start_token_id, config.forced_bos_token_id}
+        if languages and family != "marian" and not first & {*languages.values()}:
+            raise InputError("this model needs a target_language for its results; it knows "
+                             f"{', '.join(languages)}")
+        return inputs, own | settings
+
+    @property
+    def languages(self) -> list[str]:
+        """The codes of the languages that `translate` takes; empty for a model without tokens of languages."""
+        return list(self._languages)
+
+    @lazy
+    def _languages(self) -> dict[str, int]:
+        return language_ids(self.config.family, self.source_text)
 
     def check_translates(self) -> None:
         """Raise `UnsupportedError` for a model without an encoder, or without a tokenizer of one of its sides."""
@@ -229,6 +274,12 @@ class Generator:
                 raise InputError(f"there are {len(requests)} inputs and {len(wanted)} targets; each input needs one")
         found = score_requests(self._stepper(), requests, wanted, budget=self.budget, timeout=timeout)
         return [Scored(np.array(own, np.float32)) for own in found]
+
+    def _heads(self, value: Any) -> dict[Head, Head]:
+        """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
+        if self.encoder_config is None and value is not None and value is not False:
+            raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
+        return read_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
 
     def _stepper(self) -> SourceStepper:
         return SourceStepper(self._decoder, self._encoder, self.encoder_config)

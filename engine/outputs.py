@@ -74,20 +74,24 @@ def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropi
     if all(value is None or value is False for value in (hidden_states, attentions, entropies)):
         return None
     L, H = config.num_layers, config.num_heads
-    pairs = [(layer, head) for layer in range(L) for head in range(H)]
     if isinstance(hidden_states, (int, np.integer)) and not isinstance(hidden_states, bool):
         hidden_states = [hidden_states]
     layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
               for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
     return Asked(
         {layer: _counted(layer, L + 1) for layer in layers},
-        _heads("output_attentions", attentions, pairs, L, H),
-        _heads("output_entropies", entropies, pairs, L, H),
+        read_heads("output_attentions", attentions, L, H),
+        read_heads("output_entropies", entropies, L, H),
         L,
     )
 
 
-def _heads(name: str, value: Any, everything: list[Head], L: int, H: int) -> dict[Head, Head]:
+def read_heads(name: str, value: Any, L: int, H: int) -> dict[Head, Head]:
+    """Return, for the heads that an argument asks for, the caller's numbers and the same numbers counted from 0.
+
+    value: True, None, False or pairs (layer, head) of L layers with H heads. Raises `InputError`.
+    """
+    everything = [(layer, head) for layer in range(L) for head in range(H)]
     expected = f"pairs (layer, head) with layers from 0 to {L - 1} and heads from 0 to {H - 1}"
     found: dict[Head, Head] = {}
     for entry in _entries(name, value, everything):

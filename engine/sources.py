@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .architectures.taps import Head
 from .backends import DecoderPlan, Plan
 from .config import ModelConfig
 from .errors import InputError, UnsupportedError
@@ -57,6 +58,10 @@ class SourceStepper:
         """See `Stepper`."""
         self._encode(rows)
         return self._decoder.step_top(rows, k)
+
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> NDArray[np.float32]:
+        """See `Stepper`."""
+        return self._decoder.attention_weights(request, tokens, heads)
 
     def release(self, hypotheses: Iterable[int]) -> None:
         """See `Stepper`."""

@@ -27,6 +27,8 @@ class Expected:
     def __init__(self, name):
         with np.load(GOLDEN / name / "expected.npz") as file:
             arrays = dict(file)
+        self.cross = [arrays[f"cross_{i}"] for i in range(4) if f"cross_{i}" in arrays]
+        """The weights of cross-attention [L,H,T,S] of the first sequences."""
         self.sequences = [(arrays.get(f"source_{i}"), arrays[f"ids_{i}"].astype(np.int64), arrays[f"logits_{i}"],
                            arrays[f"greedy_{i}"].tolist()) for i in range(4)]  # fmt: skip
 
@@ -48,15 +50,26 @@ class Exact:
 
     def logits(self, source, ids):
         """Return the logits [T, V] after each id, given all of them."""
+        return self.decoder.step_unrounded([Row(self.opened(source), None, ids, every=True)])[1]
+
+    def cross(self, source, ids, heads):
+        """Return the weights of cross-attention [heads, T, S] of each id."""
+        return self.decoder.attention_weights_unrounded(self.opened(source), ids, heads)
+
+    def opened(self, source):
+        """Return a request of the decoder that has read a source: ids, features of sound, or None."""
         request = self.decoder.open()
         if source is not None:
-            if source.ndim == 2:
-                vectors = self.model.encoder.stem.embed(source, self.ops)
-                batch, _ = pack(self.model.encoder.config, inputs_embeds=vectors[None])
-            else:
-                batch, _ = pack(self.model.encoder.config, [source.astype(np.int64)])
+            batch = self.batch(source)
             self.decoder.remember([request], self.forward(batch), batch.cu_seqlens)
-        return self.decoder.step_unrounded([Row(request, None, ids, every=True)])[1]
+        return request
+
+    def batch(self, source):
+        """Return what the encoder reads of a source."""
+        if source.ndim == 2:
+            vectors = self.model.encoder.stem.embed(source, self.ops)
+            return pack(self.model.encoder.config, inputs_embeds=vectors[None])[0]
+        return pack(self.model.encoder.config, [source.astype(np.int64)])[0]
 
     def greedy(self, source, ids, steps):
         """Return the new tokens that the model's own settings give."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..program import Attend, Operation, Program, Store, Tap
+from ..program import Attend, Linear, Operation, Program, Store, Tap, writes
 
 Head = tuple[int, int]
 """(layer, head), both counted from 0."""
@@ -41,6 +41,34 @@ def pairs_before(cu_seqlens: np.ndarray) -> np.ndarray:
 def tapped(program: Program, taps: Taps) -> Program:
     """Return the program with the operations that write the arrays of `taps`; array 0 is its result, as before."""
     return Program(tuple(_tapped(program, taps)))
+
+
+def with_cross_queries(program: Program, layers: tuple[int, ...]) -> Program:
+    """Return a decoder's program that also stores the vectors from which cross-attention makes its queries.
+
+    Array 1 + i gets the vectors [N,D] of layer layers[i]; array 0 is the result, as before.
+    """
+    queries = cross_queries(program)
+    arrays = {queries[layer]: i for i, layer in enumerate(layers, 1)}
+    operations: list[Operation] = []
+    for operation in program.operations:
+        if isinstance(operation, Linear) and operation in arrays:
+            operations.append(Store(operation.x, operation.layer, arrays[operation]))
+        operations.append(operation)
+    return Program(tuple(operations), program.inputs)
+
+
+def cross_queries(program: Program) -> dict[int, Linear]:
+    """Return, by layer, the map that makes the queries of a decoder's cross-attention."""
+    found: dict[int, Linear] = {}
+    maps: dict[str, Linear] = {}
+    for operation in program.operations:
+        if isinstance(operation, Linear):
+            maps |= dict.fromkeys(writes(operation), operation)
+        if isinstance(operation, Attend) and operation.keys == "memory":
+            assert operation.layer is not None
+            found[operation.layer] = maps[operation.q]
+    return found
 
 
 def _tapped(program: Program, taps: Taps) -> Iterator[Operation]:

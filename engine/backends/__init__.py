@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architectures.taps import Taps
+from ..architectures.taps import Head, Taps
 from ..batch import Batch
 from ..config import ModelConfig, RunConfig
 from ..errors import BackendUnavailable, InputError, UnsupportedError, shown
@@ -85,6 +85,9 @@ class DecoderPlan(Protocol):
         """See `Stepper`."""
 
     def step_top(self, rows: Sequence[Row], k: int) -> Top:
+        """See `Stepper`."""
+
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
         """See `Stepper`."""
 
     def release(self, hypotheses: Iterable[int]) -> None:

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from ..architectures.taps import Head
+from ..config import ModelConfig
 from ..errors import InputError, shown
 from ..generation.steps import Row
 
@@ -154,3 +156,13 @@ def check_sources(rows: Sequence[Row], known: Container[int]) -> None:
     for row in rows:
         if row.request not in known:
             raise InputError(f"request {row.request} has no source; give its vectors to remember first")
+
+
+def check_heads(heads: Sequence[Head], config: ModelConfig | None) -> None:
+    """Raise `InputError` unless these are heads of a decoder's cross-attention; config: None if it has none."""
+    if config is None:
+        raise InputError("this decoder has no cross-attention, so it gives no weights of it")
+    for layer, head in heads:
+        if not (0 <= layer < config.num_layers and 0 <= head < config.num_heads):
+            raise InputError(f"cross-attention has {config.num_layers} layers with {config.num_heads} heads; "
+                             f"{shown((layer, head))} is no pair (layer, head) of them")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,8 @@ class _Run:
         """The place in the order of the requests, by the number that the stepper gave."""
         self.reserved: dict[int, int] = {}
         """The most rows that each request can have, by the number of the request that the stepper gave."""
+        self.weighed: dict[int, _Waiting] = {}
+        """The requests that want weights of cross-attention, by the number that the stepper gave."""
         self.taken = 0
         """The number of requests that were taken from the iterator."""
         self.waiting: _Waiting | None = None
@@ -144,6 +146,8 @@ class _Run:
                 yield Token(self.places[number], sample, token)
             for number, results in outcome.done.items():
                 place = self.places[number]
+                if number in self.weighed:
+                    results = self._with_weights(number, results)
                 self._leave(number)
                 yield Done(place, results)
             if outcome.released:
@@ -175,11 +179,27 @@ class _Run:
             self.searches[config] = kind(config, self.stepper.vocab_size)
         number = self.stepper.open(new.source)
         self.places[number], self.reserved[number] = self.taken - 1, new.rows
+        if new.request.heads:
+            self.weighed[number] = new
         self.searches[config].add(new.request, number, new.source, new.prompt, new.limit)
 
     def _leave(self, number: int) -> None:
         del self.places[number], self.reserved[number]
+        self.weighed.pop(number, None)
         self.stepper.close(number)
+
+    def _with_weights(self, number: int, results: list[Generated]) -> list[Generated]:
+        """Return the results of a request with weights of cross-attention, from one pass over each result."""
+        new, found = self.weighed[number], []
+        heads, config = new.request.heads, new.request.config
+        first = [config.forced_bos_token_id] if config.forced_bos_token_id is not None and len(new.prompt) == 1 else []
+        before = [*new.prompt.tolist(), *first]
+        for result in results:
+            # The model does not read the last token: its own row would have the weights of a token after it.
+            tokens = np.array([*before, *result.ids[:-1]], np.int64)
+            weights = self.stepper.attention_weights(number, tokens, heads)[:, len(before) - 1 :][:, : len(result.ids)]
+            found.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
+        return found
 
     def _answers(self, searches: Sequence[Search]) -> list[tuple[Search, Scores | Top]]:
         """Run the rows of the searches, in one step with all logits and one with the best tokens, where needed."""

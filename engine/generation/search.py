@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from .changes import Change, Removal
 from .paths import Children, Paths
-from .processors import Change, Removal, processors_of
+from .processors import processors_of
 from .results import Generated, Request, score_of
 from .settings import GenerationConfig
 from .steps import Row, Scores, Top

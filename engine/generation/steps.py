@@ -18,6 +18,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..architectures.taps import Head
+
 
 @dataclass(frozen=True)
 class Row:
@@ -80,6 +82,13 @@ class Stepper(Protocol):
 
     def step_top(self, rows: Sequence[Row], k: int) -> Top:
         """Compute the k largest logits of each row without writing an array [R, V]. No row may set `every`."""
+
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> NDArray[np.float32]:
+        """Return the weights of cross-attention [heads, n, S] for the first n tokens of a request; add no hypothesis.
+
+        The source of the request must be known: a step with one of its rows came before. heads: pairs (layer, head),
+        both from 0. Raises `InputError` for a model without cross-attention, or without one of the heads.
+        """
 
     def release(self, hypotheses: Iterable[int]) -> None:
         """Say that no later row has these parents. A cache row is freed when no other hypothesis needs it."""

@@ -6,7 +6,8 @@ The script writes the folders generating/NAME that `MODELS` lists, or only the o
 transformers saves (config.json, generation_config.json, model.safetensors) and with expected.npz. The latter holds, for
 sequence i of `LENGTHS` of make_decoders.py, ids_{i} [T] of the decoder, logits_{i} [T,V] in float64 arithmetic,
 and for a model with an encoder source_{i} [S], or the features [mel bins, frames] of a model that reads sound; and for
-greedy search the new tokens greedy_{i}, after the first `PROMPT` ids of a model without an encoder.
+greedy search the new tokens greedy_{i}, after the first `PROMPT` ids of a model without an encoder. For the sequences
+`WEIGHED` of a model with an encoder, cross_{i} [L,H,T,S] holds the weights of the decoder's cross-attention.
 """
 
 import json
@@ -24,6 +25,8 @@ FOLDER = HERE / "generating"
 PROMPT = 3
 NEW_TOKENS = 12
 EOS = 2
+WEIGHED = (0, 1, 2)
+"""The sequences of which the weights of cross-attention are kept: the short ones, so that the files stay small."""
 
 BART = {"vocab_size": VOCAB, "d_model": 12, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
         "decoder_attention_heads": 3, "encoder_ffn_dim": 10, "decoder_ffn_dim": 14, "max_position_embeddings": 64,
@@ -115,6 +118,15 @@ def greedy(model, source: dict[str, torch.Tensor], prompt: list[int]) -> np.ndar
     return np.array(tokens[first:], np.uint8)
 
 
+def cross_weights(model, given: dict[str, torch.Tensor], ids: np.ndarray) -> np.ndarray:
+    """Return the weights of cross-attention [L,H,T,S] of a model."""
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    found = model(**given, decoder_input_ids=torch.from_numpy(ids)[None], use_cache=False, output_attentions=True)
+    model.set_attn_implementation(implementation)
+    return torch.cat(found.cross_attentions).numpy()
+
+
 def main(names: list[str]) -> None:
     """Write the folders named, or all."""
     for name in names or MODELS:
@@ -150,6 +162,8 @@ def main(names: list[str]) -> None:
                 key = "input_ids" if source is None else "decoder_input_ids"
                 logits = model(**given, **{key: torch.from_numpy(ids)[None]}, use_cache=False).logits[0].numpy()
                 arrays[f"greedy_{i}"] = greedy(model, given, start)
+                if source is not None and i in WEIGHED:
+                    arrays[f"cross_{i}"] = cross_weights(model, given, ids).astype(np.float32)
             arrays |= {f"ids_{i}": ids.astype(np.uint8), f"logits_{i}": logits.astype(np.float32)}
         np.savez_compressed(folder / "expected.npz", **arrays)
         print(name, json.dumps([arrays[f"greedy_{i}"].tolist() for i in range(len(LENGTHS))]))

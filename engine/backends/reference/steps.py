@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...architectures import head_program, memory_program, step_program
+from ...architectures.taps import Head
 from ...config import ModelConfig
 from ...errors import InputError
 from ...generation.steps import Row, Scores, Top
@@ -18,8 +19,9 @@ from ...quantize import widen
 from ..execute import Execution
 from ..functional import Ops
 from ..top import check_k, top_of
-from ..tree import Forest, Node, check_sources, check_vectors, path
+from ..tree import Forest, Node, check_heads, check_sources, check_vectors, path
 from ..turns import Turn
+from .attention import attention_weights
 from .plan import add_positions
 
 Heads = tuple[np.ndarray, np.ndarray]
@@ -32,6 +34,10 @@ class _Pass:
 
     before: list[list[Heads]]
     own: list[Heads]
+    heads: tuple[Head, ...] = ()
+    """The heads whose weights of cross-attention are wanted."""
+    weights: dict[Head, np.ndarray] = field(default_factory=dict)
+    """The weights [n,S] of each of them."""
 
 
 class ReferenceDecoder:
@@ -42,7 +48,7 @@ class ReferenceDecoder:
         self.longest = config.longest_sequence
         self._program, self._memory, self._head = step_program(config), memory_program(config), head_program(config)
         self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
-        self._width = config.memory_size
+        self._config, self._width = config, config.memory_size
         self._weights = {name: np.asarray(widen(weights, name), dtype) for name in parameters_of(config)}
         self._forest: Forest[list[Heads]] = Forest(config.vocab_size, self.longest)
         self._memories: dict[int, dict[str, np.ndarray]] = {}
@@ -88,6 +94,22 @@ class ReferenceDecoder:
         scores = self.step(rows)
         return top_of(scores.hypotheses, scores.logits, k)
 
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
+        """Return weights of cross-attention, as `engine.generation.steps.Stepper` describes."""
+        return self.attention_weights_unrounded(request, tokens, heads).astype(np.float32)
+
+    def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64],
+                                    heads: Sequence[Head]) -> np.ndarray:
+        """Return what `attention_weights` returns, in the decoder's own dtype."""
+        check_heads(heads, self._config if self._memory is not None else None)
+        row = Row(request, None, tokens)
+        with self._turn.take():
+            self._forest.parents([row])
+            check_sources([row], self._memories)
+            state = _Pass([], [], tuple(heads))
+            self._vectors(row, 0, state)
+        return np.stack([state.weights[head] for head in heads])
+
     def release(self, hypotheses: Iterable[int]) -> None:
         """Note that these hypotheses become no parents."""
         with self._turn.take():
@@ -101,15 +123,18 @@ class ReferenceDecoder:
 
     def _row(self, row: Row, parent: Node[list[Heads]] | None) -> tuple[list[Heads], np.ndarray]:
         """Return the row's keys and values of each layer, and its logits."""
-        past = parent.length if parent else 0
-        positions = np.arange(past, past + len(row.tokens)) + self._offset
         state = _Pass([node.rows for node in path(parent)], [])
+        x = self._vectors(row, parent.length if parent else 0, state)
+        x = x if row.every else x[:, -1:]
+        return state.own, self._run(self._head.operations, Execution(self._ops, self._weights), {"x": x})[0][0]
+
+    def _vectors(self, row: Row, past: int, state: _Pass) -> np.ndarray:
+        """Return the vectors [1,n,D] of the row's tokens, and fill the state."""
+        positions = np.arange(past, past + len(row.tokens)) + self._offset
         execution = Execution(self._ops, self._weights, positions[None])
         execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
         buffers = dict(self._memories[row.request]) if self._program.inputs else {}
-        x = self._run(self._program.operations, execution, buffers, row.tokens, positions)[0]
-        x = x if row.every else x[:, -1:]
-        return state.own, self._run(self._head.operations, execution, {"x": x})[0][0]
+        return self._run(self._program.operations, execution, buffers, row.tokens, positions)[0]
 
     def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
                 operation: Attend) -> np.ndarray:
@@ -119,7 +144,11 @@ class ReferenceDecoder:
             state.own.append((k, v))
             k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.own[layer][i]], axis=2)
                     for i in range(2))
-        return self._ops.attention(execution.attention_call(q, k, v, operation, past))
+        call = execution.attention_call(q, k, v, operation, past)
+        if operation.keys == "memory":
+            state.weights |= {own: attention_weights(call, 0, own[1]) for own in state.heads
+                              if own[0] == operation.layer}
+        return self._ops.attention(call)
 
     def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray],
              ids: np.ndarray | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
