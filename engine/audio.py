@@ -6,7 +6,6 @@ Whisper (Radford et al. 2022, arXiv 2212.04356), section 2.2: 16 kHz, windows of
 from __future__ import annotations
 
 import os
-import wave
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,38 +13,35 @@ from typing import Any
 import numpy as np
 
 from .checks import positive_int
-from .errors import InputError, UnsupportedError
-from .weights.files import FormatError, naming, open_regular
+from .errors import InputError
+from .resampling import resample
+from .wav import read_samples
+from .weights.files import within
 
 RATE = 16000
 """Samples in a second."""
 SECONDS = 30
 """The sound that a model reads at a time; shorter sound is followed by silence."""
+FRAMES = 100
+"""Columns of features in a second."""
 _WINDOW, _STEP = 400, 160
 _FLOOR = 1e-10
 _RANGE = 8.0
 """Powers of ten below the loudest place that are kept; everything quieter counts as this quiet."""
-_ADVICE = "convert it with: ffmpeg -i FILE -ar 16000 -ac 1 -c:a pcm_s16le OUTPUT.wav"
+_PART = 500
+"""Windows that are computed together, so that temporary arrays stay small."""
 
 
 def read_wav(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return the samples of a WAV file of 16-bit PCM at 16 kHz: float32 [n] from -1 to 1, the mean of its channels.
+    """Return the samples of a WAV file at 16 kHz: float32 [n] from -1 to 1, the mean of its channels.
 
-    Raises `WeightsError` for a file that cannot be read, and `UnsupportedError` for another rate or another coding.
+    The file has PCM of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits. Samples of another rate, from 1 to 192 kHz,
+    are converted with a filter that removes what 16 kHz cannot hold (resampling.py). Raises `WeightsError` for a
+    file that cannot be read, and `UnsupportedError` for another coding or rate.
     """
-    path = Path(path)
-    with naming(path, _ADVICE):
-        try:
-            with open_regular(path) as file, wave.open(file) as sound:
-                channels, width, rate = sound.getnchannels(), sound.getsampwidth(), sound.getframerate()
-                data = sound.readframes(sound.getnframes()) if (width, rate) == (2, RATE) else b""
-        except (wave.Error, EOFError) as error:
-            raise FormatError(f"it is no WAV file of PCM: {error or 'it is cut short'}") from None
-    if (width, rate) != (2, RATE):
-        raise UnsupportedError(f"{path}: it has {8 * width} bits at {rate} Hz; expected 16 bits at {RATE} Hz; "
-                               f"{_ADVICE}")
-    samples = np.frombuffer(data[:len(data) // (2 * channels) * 2 * channels], "<i2").reshape(-1, channels)
-    return (samples.mean(axis=1, dtype=np.float64) / 2**15).astype(np.float32)
+    samples, rate = read_samples(path)
+    with within(Path(path)):
+        return samples if rate == RATE else resample(samples, rate, RATE)
 
 
 def log_mel(samples: Any, channels: int = 80) -> np.ndarray:
@@ -55,26 +51,48 @@ def log_mel(samples: Any, channels: int = 80) -> np.ndarray:
     WhisperFeatureExtractor: ten logarithms of the power in mel channels, at most 8 below the largest, plus 4, over 4.
     Raises `InputError`.
     """
-    channels = positive_int("channels", channels)
+    samples = check_samples(samples)
+    if len(samples) > SECONDS * RATE:
+        raise InputError(f"the sound has {len(samples) / RATE:.1f} s; the model reads {SECONDS} s at a time: split it "
+                         "where nobody speaks, or let Transcriber cut it")
+    whole = np.zeros(SECONDS * RATE, samples.dtype)
+    whole[: len(samples)] = samples
+    return _features(np.pad(whole, _WINDOW // 2, mode="reflect"), channels, SECONDS * FRAMES)
+
+
+def long_log_mel(samples: Any, channels: int = 80) -> np.ndarray:
+    """Return the features of a sound of any length: float32 [channels, n // 160]; else as `log_mel`.
+
+    The largest power is that of the whole sound. Silence follows the sound, as in OpenAI's Whisper.
+    """
+    samples = np.pad(check_samples(samples), (0, _WINDOW // 2))
+    frames = (len(samples) - _WINDOW // 2) // _STEP
+    return _features(np.pad(samples, (_WINDOW // 2, 0), mode="reflect"), channels, frames)
+
+
+def check_samples(samples: Any) -> np.ndarray:
+    """Return samples as an array [n]; raises `InputError` unless they are finite floats."""
     samples = np.asarray(samples)
     if samples.ndim != 1 or samples.dtype.kind != "f" or not np.isfinite(samples).all():
         raise InputError(f"samples must be finite floats in one axis, not {samples.dtype} of shape "
                          f"{list(samples.shape)}: the mean of the channels, divided by 32768 if they are 16-bit "
                          "integers")
-    if len(samples) > SECONDS * RATE:
-        raise InputError(f"the sound has {len(samples) / RATE:.1f} s; the model reads {SECONDS} s at a time: split it "
-                         "where nobody speaks")
-    whole = np.zeros(SECONDS * RATE)
-    whole[:len(samples)] = samples
-    padded = np.pad(whole, _WINDOW // 2, mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[:-1:_STEP]
+    return samples
+
+
+def _features(samples: np.ndarray, channels: int, frames: int) -> np.ndarray:
+    """Return the features [channels, frames] of samples with half a window of padding on both sides."""
+    filters = mel_filters(positive_int("channels", channels))
+    windows = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::_STEP]
     bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)
-    power = np.empty((_WINDOW // 2 + 1, len(windows)))
-    for first in range(0, len(windows), 500):  # so that temporary arrays stay small
-        part = slice(first, first + 500)
-        power[:, part] = (np.abs(np.fft.rfft(windows[part] * bell)) ** 2).T
-    found = np.log10(np.maximum(mel_filters(channels) @ power, _FLOOR))
-    return ((np.maximum(found, found.max() - _RANGE) + 4) / 4).astype(np.float32)
+    found = np.empty((channels, frames), np.float32)
+    for first in range(0, frames, _PART):
+        part = slice(first, min(frames, first + _PART))
+        power = (np.abs(np.fft.rfft(windows[part] * bell)) ** 2).T
+        found[:, part] = np.log10(np.maximum(filters @ power, _FLOOR))
+    if frames:
+        np.maximum(found, found.max() - np.float32(_RANGE), out=found)
+    return (found + 4) / 4
 
 
 @cache

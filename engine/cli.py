@@ -32,7 +32,8 @@ from .parameters import expected_shapes, parameters_of
 from .precision import COMPUTED, PRECISIONS, STORED, canonical_name
 from .quantize import convert_model
 from .sequences import load_sequence_model, save_sequence_model
-from .transcriber import TASKS, Transcriber
+from .transcribing_cli import add_options as add_transcription
+from .transcribing_cli import run as transcribe
 from .weights.output import replacing
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -124,15 +125,14 @@ def _parser() -> argparse.ArgumentParser:
         _add_precision(command)
         if name == "generate":
             command.add_argument("--stream", action="store_true", help="write each result token by token")
+        else:
+            for side in ("source", "target"):
+                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
+                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
         command.set_defaults(run=generate)
 
     command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
-    command.add_argument("model", help="Whisper's folder or .npz")
-    command.add_argument("sounds", nargs="+", metavar="sound", help="WAV file of 16-bit PCM at 16 kHz, up to 30 s long")
-    command.add_argument("--language", help="code of the language that is spoken, such as de; a model of several "
-                         "languages needs it")  # fmt: skip
-    command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
-    command.add_argument("--num-beams", type=int, help="beams of a beam search; 1 is greedy search")
+    add_transcription(command)
     _add_run_options(command)
     _add_precision(command)
     command.set_defaults(run=transcribe)
@@ -275,14 +275,6 @@ def _write_lines(file: IO[bytes], vectors: np.ndarray, template: str) -> None:
 def generate(args: argparse.Namespace) -> None:
     """Write the result of each line of a file to standard output."""
     run_generator(args, _read_lines(args.file))
-
-
-def transcribe(args: argparse.Namespace) -> None:
-    """Write the text of each sound to standard output."""
-    transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
-    settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
-    for text in transcriber.transcribe(args.sounds, language=args.language, task=args.task, **settings):
-        print(text.strip())
 
 
 WRITERS: dict[str, Callable[[IO[bytes], np.ndarray], None]] = {

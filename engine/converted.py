@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import TextConfig
-from .errors import WeightsError, shown
+from .errors import InputError, WeightsError, shown
 from .generation.settings import GenerationConfig
 from .weights.files import FormatError, has_file, naming, read_bytes, read_list
 
@@ -17,6 +17,10 @@ _VOCABULARIES = ("shared_vocabulary", "target_vocabulary", "vocabulary")
 _MAX_LINES = 16_000_000
 START, END = "<|startoftranscript|>", "<|endoftext|>"
 """Whisper's tokens at the start and at the end of a transcript."""
+NO_TIMES = "<|notimestamps|>"
+"""Whisper's token that asks for no timestamps; the tokens behind it are the times."""
+_FIRST_TIME = 50
+"""The latest first timestamp, in steps of 0.02 s, where a file does not say it: OpenAI's own limit."""
 
 
 def read_settings(folder: Path, specification: str, values: Mapping[str, Any],
@@ -29,10 +33,14 @@ def read_settings(folder: Path, specification: str, values: Mapping[str, Any],
         ids = special_ids(text)
         if START not in ids or END not in ids:
             raise WeightsError(f"{folder}: a model of speech needs a tokenizer.json with the tokens {START} and {END}")
-        found: dict[str, Any] = {"decoder_start_token_id": ids[START], "eos_token_id": ids[END]}
+        found: dict[str, Any] = {"decoder_start_token_id": ids[START], "eos_token_id": ids[END],
+                                 "max_initial_timestamp_index": _FIRST_TIME}
         for own, key in (("suppress_tokens", "suppress_ids"), ("begin_suppress_tokens", "suppress_ids_begin")):
             found[own] = [number for number in _numbers(folder, values, key) if number >= 0]
-        return GenerationConfig(**found)
+        try:
+            return GenerationConfig(**found | {"alignment_heads": values.get("alignment_heads")})
+        except InputError as error:
+            raise WeightsError(f"{folder / 'config.json'}: {error}") from None
     words = _words(folder)
     names = {"eos_token_id": values.get("eos_token", "</s>"), "bos_token_id": values.get("bos_token", "<s>"),
              "decoder_start_token_id": values.get("decoder_start_token", "<s>")}

@@ -34,7 +34,6 @@ SLICE_CHARACTERS = 2**20
 They bound the memory: a result of `tokenizers` takes about 100 bytes per token.
 """
 
-
 _NO_LIMIT = 2**31 - 1
 """A number of tokens that is no limit, and the largest token id."""
 
@@ -381,15 +380,16 @@ def batches(lengths: list[int], max_tokens: int, batch_size: int | None) -> Iter
 
 
 @contextmanager
-def progress(total: int, show: bool | None) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar over sentences; yields a function to call with the number of sentences just completed.
+def progress(total: int, show: bool | None, name: str = "Sentences",
+             unit: str = " sentences") -> Iterator[Callable[[int], object]]:
+    """Show a progress bar over `total` of a unit; yields a function to call with the number just completed.
 
     If `show` is None, the bar appears when the log level is INFO or DEBUG and tqdm is installed.
     """
     if show is None:
         show = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG) and find_spec("tqdm") is not None
     if show:
-        with require("tqdm").tqdm(total=total, desc="Sentences", unit=" sentences") as bar:
+        with require("tqdm").tqdm(total=total, desc=name, unit=unit) as bar:
             yield bar.update
     else:
         yield lambda done: None

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .audio import log_mel, read_wav
-from .backends import DecoderPlan, get_backend
-from .converted import END, START, special_ids
-from .errors import InputError, UnsupportedError, listed, shown
+from .audio import RATE, SECONDS, check_samples, log_mel, long_log_mel, read_wav
+from .backends import get_backend
+from .checks import deadline_of, flag
+from .converted import END, NO_TIMES, START, special_ids
+from .errors import InputError, TimedOut, UnsupportedError, listed, shown
 from .generation.batching import generate as run_requests
 from .generation.results import Request
-from .generation.steps import Row, Scores, Top
+from .generation.settings import GenerationConfig
 from .generator import Generator
 from .packing import pack
+from .recordings import Recording, is_silent
+from .segments import TOKEN_FRAMES, seconds
+from .sounds import SoundStepper
 from .stems import Frames
+from .text import progress
+from .words import UNSPACED, split_words
 
 if TYPE_CHECKING:
     from .sequences import SequenceModel
 
-_NO_TIMES = "<|notimestamps|>"
+_NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
+"""The names that the token for "no speech" has had."""
+_TIMES = SECONDS * 50 + 1
+"""Timestamps from 0 to 30 s, in steps of 0.02 s."""
+MEMORY = 2**31
+"""Bytes of keys and values of sounds that are held at once, unless one sound has more."""
 _MULTILINGUAL = 51865
 """Whisper's models with at least this number of tokens know languages and tasks."""
 TASKS = ("transcribe", "translate")
@@ -31,10 +44,12 @@ TASKS = ("transcribe", "translate")
 
 
 class Transcriber(Generator):
-    """Whisper on one backend: text from recordings of up to 30 s.
+    """Whisper on one backend: text from recordings of any length.
 
         transcriber = Transcriber.load("whisper-tiny.en")
         transcriber.transcribe(["recording.wav"])               # [" What the recording says."]
+        [found] = transcriber.transcribe(["recording.wav"], timestamps=True)
+        found.segments                                          # [Segment(start=0.0, end=2.4, text=" What ...")]
 
     Results do not depend on the batch or on the number of threads, as those of `Generator`.
     """
@@ -46,7 +61,7 @@ class Transcriber(Generator):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read sound; Whisper's do")
         self._stem = model.encoder.stem
         self._ids_of_tokens = special_ids(self.text)
-        for token in (START, END, _NO_TIMES):
+        for token in (START, END, NO_TIMES):
             if token not in self._ids_of_tokens:
                 raise UnsupportedError(f"the tokenizer of the model lacks {token}, which a model of speech needs")
 
@@ -66,72 +81,203 @@ class Transcriber(Generator):
         return [name for name in names if name.isalpha() and 2 <= len(name) <= 3]
 
     def transcribe(self, sounds: Any, *, language: str | None = None, task: str = "transcribe",
-                   timeout: float | None = None, **settings: Any) -> list[Any]:
-        """Return the text of each sound, in order; with num_return_sequences above 1, a list of texts each.
+                   timestamps: bool | str = False, show_progress_bar: bool | None = None, timeout: float | None = None,
+                   **settings: Any) -> list[Any]:
+        """Return the text of each sound, in order; with timestamps a `Transcript` with segments for each.
 
-        sounds: a list of paths of WAV files (16 kHz, 16 bits), or of float samples at 16 kHz, of up to 30 s each.
-        language: the code of the language that is spoken, such as "de"; needed by a model of several languages.
-        task: "transcribe", or "translate" into English. settings: as for `generate`.
+        sounds: a list of paths of WAV files (see `engine.audio.read_wav`), or of float samples at 16 kHz.
+        language: the code of the language that is spoken, such as "de". With None, a model of several languages finds
+            it from the first 30 s of each sound; `Transcript.language` says which.
+        task: "transcribe", or "translate" into English.
+        timestamps: True for the times of segments; "word" for those of each word as well.
+        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG.
+        timeout: seconds after which the call raises `TimedOut`. settings: as for `generate`; with num_return_sequences
+            above 1, which needs sounds of up to 30 s and no timestamps, each result is a list of texts.
+
+        A sound of more than 30 s is read in windows, one behind the other, as OpenAI's Whisper does without a condition
+        on previous text and without a fallback to higher temperatures. Each window begins where the last complete
+        segment of the one before ends, so timestamps are computed even if they are not asked for.
         Raises `InputError`, and for files what `engine.audio.read_wav` raises.
         """
+        self._check_sounds(sounds)
+        self._check_task(language, task)
+        by_word, deadline = isinstance(timestamps, str) and timestamps == "word", deadline_of(timeout)
+        if not by_word and timestamps not in (True, False):
+            raise InputError(f'timestamps must be True, False or "word", not {shown(timestamps)}')
+        config = self.generation.changed(**settings)
+        results: dict[int, Any] = {}
+        short: dict[int, np.ndarray] = {}
+        long = []
+        total = 0.0
+        for i, sound in enumerate(sounds):
+            samples = check_samples(read_wav(sound) if isinstance(sound, (str, os.PathLike)) else sound)
+            total += len(samples) / RATE
+            if timestamps or len(samples) > SECONDS * RATE:
+                features = long_log_mel(samples, self._channels)
+                long.append(Recording(i, features, language if self.languages else "en"))
+            else:
+                short[i] = samples
+        if long and config.num_return_sequences > 1:
+            raise InputError("num_return_sequences above 1 needs sounds of up to 30 s, and timestamps=False")
+        if long:
+            self._check_times()
+        if by_word and not config.alignment_heads:
+            raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
+                                   "alignment_heads=[(layer, head), ...], or timestamps=True")
+        bar = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
+        with progress(round(total), bar, "Sound", " s") as advance:
+            heard = _whole(advance)
+            for each in self._batches(list(short), config):
+                results |= self._short({i: short[i] for i in each}, language, task, config, deadline)
+                heard(sum(len(short[i]) for i in each) / RATE)
+            timed = config.changed(return_timestamps=True, no_timestamps_token_id=self._ids_of_tokens[NO_TIMES])
+            for part in self._batches(long, config):
+                self._windows(part, task, timed, deadline, heard, by_word)
+        for recording in long:
+            found = recording.transcript()
+            results[recording.number] = found if timestamps else found.text
+        return [results[i] for i in range(len(results))]
+
+    def detect_language(self, sounds: Any) -> list[tuple[str, float]]:
+        """Return for each sound the code of its language, and the probability that the model gives it.
+
+        sounds: as for `transcribe`; the model hears the first window of each. Raises `UnsupportedError` for a model of
+        English alone.
+        """
+        self._check_sounds(sounds)
+        if not self.languages:
+            raise UnsupportedError("this model knows English alone, so it detects no language")
+        found = []
+        for sound in sounds:
+            samples = check_samples(read_wav(sound) if isinstance(sound, (str, os.PathLike)) else sound)
+            window = Recording(0, long_log_mel(samples, self._channels), None).window()
+            with SoundStepper(self._decoder, [self._vectors(window)]) as stepper:
+                found.append(self._language_of(stepper.first_logits(self._ids_of_tokens[START])[0]))
+        return found
+
+    @property
+    def _channels(self) -> int:
+        return int(self._stem.weight.shape[1])
+
+    def _check_sounds(self, sounds: Any) -> None:
         if isinstance(sounds, (str, os.PathLike)) or not isinstance(sounds, (Sequence, np.ndarray)):
             raise InputError(f"sounds must be a list of paths or of arrays of samples, not {shown(sounds)}")
-        prompt = self._prompt(language, task)
-        vectors = [self._vectors(sound) for sound in sounds]
-        config = self.generation.changed(**settings)
-        assert self._encoder is not None
-        stepper = _SoundStepper(self._decoder, vectors)
-        requests = [Request([i], prompt, config) for i in range(len(vectors))]
-        results = [[self._with_text(result).text for result in found]
-                   for found in run_requests(stepper, requests, budget=self.budget, timeout=timeout)]
-        return results if config.num_return_sequences > 1 else [found[0] for found in results]
 
-    def _prompt(self, language: str | None, task: str) -> list[int]:
+    def _check_task(self, language: str | None, task: str) -> None:
         if task not in TASKS:
             raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
-        names = [START, _NO_TIMES]
         if languages := self.languages:
-            if language not in languages:
-                raise InputError(f"this model needs one of the languages {listed(languages)}, not {shown(language)}")
-            names[1:1] = [f"<|{language}|>", f"<|{task}|>"]
+            if language is not None and language not in languages:
+                raise InputError(f"this model knows the languages {listed(languages)}, not {shown(language)}; None "
+                                 "lets it find the language")
         elif language not in (None, "en") or task != "transcribe":
             raise InputError(f"this model knows English alone, so language {shown(language)} and task {task} are not "
                              "possible")
-        return [self._ids_of_tokens[name] for name in names]
 
-    def _vectors(self, sound: Any) -> np.ndarray:
-        """Return the vectors [S, D] that the encoder gives for a sound."""
+    def _check_times(self) -> None:
+        last = self._ids_of_tokens[NO_TIMES] + _TIMES
+        if last >= self.config.vocab_size:
+            raise UnsupportedError(f"the model has {self.config.vocab_size} tokens and none for the times from 0 to "
+                                   f"{SECONDS} s behind {NO_TIMES}; sounds of up to {SECONDS} s without timestamps are "
+                                   "possible")
+
+    def _batches(self, items: list[Any], config: GenerationConfig) -> Iterator[list[Any]]:
+        """Yield as many items as the batch and the memory have room for, until there are none; it changes no result."""
+        c = self.config
+        memory = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
+        rows = self.budget.rows // max(config.num_beams, config.num_return_sequences)
+        source, size = iter(items), max(1, min(rows, MEMORY // memory))
+        while batch := list(islice(source, size)):
+            yield batch
+
+    def _short(self, sounds: dict[int, np.ndarray], language: str | None, task: str, config: GenerationConfig,
+               deadline: float) -> dict[int, Any]:
+        """Return the texts of sounds of up to 30 s, without timestamps, by their numbers."""
+        vectors = [self._vectors(log_mel(samples, self._channels)) for samples in sounds.values()]
+        with SoundStepper(self._decoder, vectors) as stepper:
+            spoken = [language] * len(vectors)
+            if language is None and self.languages:
+                spoken = [self._language_of(row)[0] for row in stepper.first_logits(self._ids_of_tokens[START])]
+            requests = [Request([i], self._prompt(each, task, [NO_TIMES]), config) for i, each in enumerate(spoken)]
+            found = run_requests(stepper, requests, budget=self.budget, timeout=_left(deadline))
+        texts = [[self._with_text(result).text for result in results] for results in found]
+        several = config.num_return_sequences > 1
+        return {number: each if several else each[0] for number, each in zip(sounds, texts, strict=True)}
+
+    def _windows(self, recordings: list[Recording], task: str, config: GenerationConfig, deadline: float,
+                 heard: Callable[[float], object], by_word: bool) -> None:
+        """Read recordings to their ends: in each round, the next window of each of them; heard: takes new seconds."""
+        first_time = self._ids_of_tokens[NO_TIMES] + 1
+        decode = self._tokenizer(self.text).decode
+        while active := [recording for recording in recordings if recording.left > 0]:
+            vectors = [self._vectors(recording.window()) for recording in active]
+            with SoundStepper(self._decoder, vectors, keep=by_word) as stepper:
+                logits = stepper.first_logits(self._ids_of_tokens[START])
+                for recording, row in zip(active, logits, strict=True):
+                    recording.language = recording.language or self._language_of(row)[0]
+                requests = [Request([i], self._prompt(recording.language, task, []), config)
+                            for i, recording in enumerate(active)]
+                found = run_requests(stepper, requests, budget=self.budget, timeout=_left(deadline))
+                for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
+                    silent = is_silent(self._no_speech(row), result, config.length_penalty)
+                    before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
+                    cuts = recording.take(result, silent, first_time, decode)
+                    if by_word and cuts:
+                        tokens = self._prompt(recording.language, task, [NO_TIMES])
+                        times = stepper.times(i, tokens, cuts, config, positions)
+                        spaced = recording.language not in UNSPACED
+                        recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
+                    heard(seconds(min(recording.seek, recording.frames) - before))
+
+    def _prompt(self, language: str | None, task: str, names: list[str]) -> list[int]:
+        """Return the tokens before the text: the start, the language and the task, and then these names."""
+        spoken = [f"<|{language}|>", f"<|{task}|>"] if self.languages else []
+        return [self._ids_of_tokens[name] for name in [START, *spoken, *names]]
+
+    def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
+        """Return the language with the largest of the logits after the start token, and its probability among all."""
+        names = self.languages
+        scores = np.exp(_log_softmax(logits[[self._ids_of_tokens[f"<|{name}|>"] for name in names]]))
+        return names[int(scores.argmax())], float(scores.max())
+
+    def _no_speech(self, logits: np.ndarray) -> float:
+        """Return the probability of the token for "no speech" after the start token; 0 if the model has none."""
+        ids = [self._ids_of_tokens[name] for name in _NO_SPEECH if name in self._ids_of_tokens]
+        return float(np.exp(_log_softmax(logits)[ids[0]])) if ids else 0.0
+
+    def _vectors(self, features: np.ndarray) -> np.ndarray:
+        """Return the vectors [S, D] that the encoder gives for features [channels, 3000]."""
         assert self.encoder_config is not None
         assert self._encoder is not None
-        samples = read_wav(sound) if isinstance(sound, (str, os.PathLike)) else sound
-        features = log_mel(samples, self._stem.weight.shape[1])
         rows = self._stem.embed(features, get_backend(self.backend).ops(self.threads))
         batch, _ = pack(self.encoder_config, inputs_embeds=rows[None])
         return self._encoder.forward(batch)
 
 
-class _SoundStepper:
-    """A `engine.generation.steps.Stepper` whose sources are the numbers of sounds that are encoded already."""
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Return ln p of each of the logits [n]."""
+    shifted = logits.astype(np.float64) - logits.max()
+    found: np.ndarray = shifted - np.log(np.exp(shifted).sum())
+    return found
 
-    def __init__(self, decoder: DecoderPlan, vectors: Sequence[np.ndarray]):
-        self._decoder, self._vectors = decoder, vectors
-        self.vocab_size, self.longest = decoder.vocab_size, decoder.longest
 
-    def open(self, source: NDArray[np.int64] | None) -> int:
-        """Begin a request for the sound of the number in `source`."""
-        assert source is not None
-        request, vectors = self._decoder.open(), self._vectors[int(source[0])]
-        self._decoder.remember([request], vectors, np.array([0, len(vectors)], np.int32))
-        return request
+def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:
+    """Return a function that takes numbers and hands their sum on in whole numbers."""
+    total = 0.0
 
-    def step(self, rows: Sequence[Row]) -> Scores:
-        return self._decoder.step(rows)
+    def add(number: float) -> None:
+        nonlocal total
+        before, total = total, total + number
+        advance(round(total) - round(before))
 
-    def step_top(self, rows: Sequence[Row], k: int) -> Top:
-        return self._decoder.step_top(rows, k)
+    return add
 
-    def release(self, hypotheses: Any) -> None:
-        self._decoder.release(hypotheses)
 
-    def close(self, request: int) -> None:
-        self._decoder.close(request)
+def _left(deadline: float) -> float | None:
+    """Return the seconds until a deadline; raises `TimedOut` if it has passed. 0 is no deadline."""
+    if not deadline:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimedOut
+    return left

@@ -1,26 +1,21 @@
-"""Sound: the features of transformers, WAV files, and wrong arguments. tests/golden/make_audio.py made the features."""
+"""Sound: the features of transformers, the rates of scipy, and wrong arguments.
+
+tests/golden/make_audio.py made the golden file.
+"""
 
 from __future__ import annotations
 
-import wave
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.audio import log_mel, mel_filters, read_wav
-from engine.errors import InputError, UnsupportedError, WeightsError
+from engine.audio import log_mel, long_log_mel, mel_filters
+from engine.errors import InputError, UnsupportedError
+from engine.resampling import resample
 
 GOLDEN = Path(__file__).parent / "golden" / "audio.npz"
-
-
-def write_wav(path: Path, data: bytes, channels: int = 1, width: int = 2, rate: int = 16000) -> Path:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(width)
-        file.setframerate(rate)
-        file.writeframes(data)
-    return path
 
 
 @pytest.mark.parametrize("channels", [80, 128])
@@ -42,43 +37,58 @@ def test_the_filters_cover_all_frequencies_with_an_equal_area():
     np.testing.assert_allclose(filters[60:].sum(1) * 40, 1.0, atol=0.02)
 
 
-def test_a_file_with_one_channel(tmp_path):
-    samples = np.array([0, 32767, -32768, 5], np.int16)
-    found = read_wav(write_wav(tmp_path / "a.wav", samples.tobytes()))
-    np.testing.assert_array_equal(found, (samples / 2**15).astype(np.float32), strict=True)
+def test_the_features_of_a_longer_sound():
+    with np.load(GOLDEN) as golden:
+        samples, expected = golden["long"] / 2**15, golden["long_features"]
+    found = long_log_mel(samples)
+    assert found.shape == (80, 516100 // 160)
+    np.testing.assert_allclose(found[:, ::37], expected, rtol=0, atol=1e-6)
+    assert long_log_mel(np.zeros(159, np.float32)).shape == (80, 0)
+    np.testing.assert_allclose(long_log_mel(samples[:160000])[:, :-2], log_mel(samples[:160000])[:, :998], atol=1e-6)
 
 
-def test_a_file_with_two_channels(tmp_path):
-    samples = np.array([[0, 4], [32767, -32768], [-2, -4]], np.int16)
-    found = read_wav(write_wav(tmp_path / "a.wav", samples.tobytes(), channels=2))
-    np.testing.assert_array_equal(found, (samples.mean(1) / 2**15).astype(np.float32), strict=True)
+@pytest.mark.parametrize("rate", [8000, 11025, 15999, 16001, 22050, 24000, 44100, 48000, 96000])
+def test_the_samples_of_scipy_at_another_rate(rate):
+    with np.load(GOLDEN) as golden:
+        samples, expected = golden["fast"], golden[f"resampled_{rate}"]
+    found = resample(samples, rate, 16000)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("width", "rate", "words"), [(2, 44100, "16 bits at 44100 Hz"), (1, 16000, "8 bits at 16000"),
-                                                      (3, 16000, "24 bits at 16000")])  # fmt: skip
-def test_another_rate_or_width(tmp_path, width, rate, words):
-    path = write_wav(tmp_path / "a.wav", bytes(12), width=width, rate=rate)
-    with pytest.raises(UnsupportedError, match=f"{words}.*expected 16 bits at 16000 Hz.*ffmpeg"):
-        read_wav(path)
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
+def test_blocks_continue_each_other(rate):
+    """A sound that begins a whole number of outputs later has the same samples, in whatever block they are."""
+    long = np.random.default_rng(0).normal(0, 0.1, 120000).astype(np.float32)
+    whole, common = resample(long, rate, 16000), math.gcd(rate, 16000)
+    found = resample(long[16 * rate // common :], rate, 16000)
+    np.testing.assert_allclose(found[400:], whole[16 * 16000 // common :][400:], rtol=0, atol=1e-6)
+    assert len(found) > 2**14
 
 
-def test_files_that_are_no_sound(tmp_path):
-    path = tmp_path / "a.wav"
-    for data in (b"", b"RIFF", b"hello" * 20, write_wav(tmp_path / "b.wav", bytes(12)).read_bytes()[:30],
-                 b"RIFF\xff\xff\xff\xffWAVEfmt \xff\xff\xff\xff" + bytes(40)):  # fmt: skip
-        path.write_bytes(data)
-        with pytest.raises(WeightsError, match="no WAV file of PCM"):
-            read_wav(path)
-    with pytest.raises(WeightsError, match="cannot be read: No such file"):
-        read_wav(tmp_path / "none.wav")
-    with pytest.raises(WeightsError, match="not a regular file"):
-        read_wav(tmp_path)
+def tone(hertz: float, rate: int) -> np.ndarray:
+    return np.sin(2 * np.pi * hertz * np.arange(rate) / rate).astype(np.float32)
 
 
-def test_a_file_that_is_cut_short_gives_what_is_there(tmp_path):
-    data = write_wav(tmp_path / "a.wav", np.arange(10, dtype=np.int16).tobytes()).read_bytes()
-    (tmp_path / "a.wav").write_bytes(data[:-3])
-    assert len(read_wav(tmp_path / "a.wav")) == 8
+@pytest.mark.parametrize("rate", [22050, 44100, 48000])
+def test_what_16_khz_can_hold_stays_and_the_rest_goes(rate):
+    for hertz in (50, 1000, 7000):
+        np.testing.assert_allclose(resample(tone(hertz, rate), rate, 16000)[200:-200], tone(hertz, 16000)[200:-200],
+                                   rtol=0, atol=1e-4)
+    for hertz in (8001, 9500, 10900):
+        assert np.abs(resample(tone(hertz, rate), rate, 16000)[200:-200]).max() < 1e-4
+    np.testing.assert_allclose(resample(np.ones(rate, np.float32), rate, 16000)[200:-200], 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("rate", [0, 999, 192001])
+def test_rates_that_are_not_converted(rate):
+    with pytest.raises(UnsupportedError, match="rates from 1,000 to 192,000 Hz"):
+        resample(np.zeros(5, np.float32), rate, 16000)
+
+
+def test_short_sounds_at_another_rate():
+    assert len(resample(np.zeros(0, np.float32), 44100, 16000)) == 0
+    assert len(resample(np.ones(1, np.float32), 44100, 16000)) == 1
 
 
 @pytest.mark.parametrize(("samples", "words"), [
@@ -88,3 +98,6 @@ def test_a_file_that_is_cut_short_gives_what_is_there(tmp_path):
 def test_bad_samples(samples, words):
     with pytest.raises(InputError, match=words):
         log_mel(samples)
+    if "at a time" not in words:
+        with pytest.raises(InputError, match=words):
+            long_log_mel(samples)

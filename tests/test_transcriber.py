@@ -82,18 +82,20 @@ def test_several_results(transcriber):
 def test_languages():
     several = Transcriber(model_of(words=51865), backend="reference")
     assert several.languages == ["en", "de"]
-    assert several._prompt("de", "transcribe") == [1, 3, 4, 6]
-    assert several._prompt("en", "translate") == [1, 2, 5, 6]
+    assert several._prompt("de", "transcribe", ["<|notimestamps|>"]) == [1, 3, 4, 6]
+    assert several._prompt("en", "translate", []) == [1, 2, 5]
     assert len(several.transcribe(sounds(1), language="de")) == 1
-    with pytest.raises(InputError, match="needs one of the languages en, de, not None"):
-        several.transcribe(sounds(1))
+    with pytest.raises(InputError, match="knows the languages en, de, not 'fr'"):
+        several.transcribe(sounds(1), language="fr")
 
 
 @pytest.mark.parametrize(("given", "options", "words"), [
     ("a.wav", {}, "list of paths"), (3, {}, "list of paths"), ([3], {}, "finite floats"),
-    ([np.zeros(480001)], {}, "at a time"), ([], {"task": "x"}, "task must be one of"),
+    ([np.zeros(480001)], {}, "none for the times from 0 to 30 s"), ([], {"task": "x"}, "task must be one of"),
     ([], {"language": "de"}, "knows English alone"), ([], {"task": "translate"}, "knows English alone"),
     ([Path("none.wav")], {}, "none.wav: cannot be read"), ([], {"beams": 3}, "no argument beams"),
+    (sounds(1), {"timestamps": True}, "none for the times"), ([], {"timestamps": 3}, 'True, False or "word"'),
+    ([], {"show_progress_bar": 3}, "must be True or False"), ([], {"timeout": -1}, "timeout must be"),
 ])  # fmt: skip
 def test_bad_arguments(transcriber, given, options, words):
     with pytest.raises(EngineError, match=words):
@@ -110,10 +112,8 @@ def test_models_that_do_not_read_sound():
 
 
 def clips() -> dict[str, Any]:
-    """Return recordings of up to 30 s at 16 kHz; one has 48 kHz, of which each three samples become their mean."""
-    with wave.open(str(SPEECH / "two_cities.wav")) as file:
-        fast = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    slow = (fast[: len(fast) // 3 * 3].reshape(-1, 3).mean(1) / 2**15).astype(np.float32)
+    """Return recordings of up to 30 s."""
+    slow = read_wav(SPEECH / "two_cities.wav")
     own = {name: read_wav(SPEECH / f"{name}.wav") for name in ("beckett", "clone-test")}
     return own | {"from 0 s": slow[: 30 * 16000], "from 13 s": slow[13 * 16000 : 43 * 16000]}
 

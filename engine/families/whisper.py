@@ -50,8 +50,8 @@ DECODER = replace(
     copies={"embeddings.word": ("decoder.embed_tokens.weight", "proj_out.weight")},
 )
 _BIASES = ("query", "value", "output", "up", "down")
-_HANDLED = ("alignment_heads", "forced_decoder_ids", "is_multilingual", "lang_to_id", "max_initial_timestamp_index",
-            "no_timestamps_token_id", "prev_sot_token_id", "return_timestamps", "task_to_id")
+_HANDLED = ("forced_decoder_ids", "is_multilingual", "lang_to_id", "prev_sot_token_id", "return_timestamps",
+            "task_to_id")
 """Keys of generation_config.json that say which tokens a decoder of speech begins with."""
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from ..errors import UnsupportedError, shown
 from .settings import CHECKS, GenerationConfig
 
-_OWN = CHECKS.keys() - {"seed", "prefix"}
-"""The keys of the files that are fields of `GenerationConfig`."""
+_OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
+"""The keys of the files that are fields of `GenerationConfig`. Each call decides about timestamps."""
 
 _NEUTRAL: dict[str, Any] = {
     "assistant_early_exit": None,

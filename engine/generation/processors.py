@@ -1,52 +1,20 @@
 """Change the scores of the next token, as the logits processors of transformers do, for many rows at once.
 
-A processor looks at the tokens of R rows and returns a change, or None where it changes no row. The scores are logits
-in greedy search and sampling, and log probabilities in a beam search. `processors_of` lists the processors in the order
+`processors_of` lists the processors in the order
 of transformers. Its forced tokens are not among them, because they need no scores (search.py); they win over a removal.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .changes import Change, Processor, Removal
 from .paths import Paths
 from .settings import GenerationConfig
-
-
-class Change(ABC):
-    """A change of the scores of R rows."""
-
-    @abstractmethod
-    def apply(self, scores: NDArray[np.float32]) -> None:
-        """Change scores [R, V] in place."""
-
-
-@dataclass(frozen=True)
-class Removal(Change):
-    """A change that only sets scores to -inf. It needs no scores to know which."""
-
-    most: int
-    """The most tokens that it removes from one row."""
-
-    @abstractmethod
-    def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of these ids [R, k] it removes: bool [R, k]."""
-
-
-class Processor(Protocol):
-    """One rule of the settings."""
-
-    @property
-    def removes_only(self) -> bool:
-        """Return whether each of its changes is a `Removal`."""
-
-    def change(self, paths: Paths) -> Change | None:
-        """Return the change for these rows, or None if it changes no row."""
+from .timestamps import Timestamps
 
 
 @dataclass(frozen=True)
@@ -223,4 +191,7 @@ def processors_of(config: GenerationConfig, vocab_size: int) -> list[Processor]:
     if config.begin_suppress_tokens:
         forced = config.forced_bos_token_id is not None
         found.append(SuppressedAtBegin(config.begin_suppress_tokens, forced, vocab_size))
+    if config.return_timestamps and config.no_timestamps_token_id is not None:
+        found.append(Timestamps(config.no_timestamps_token_id, config.eos_token_id[0],
+                                config.max_initial_timestamp_index))
     return found

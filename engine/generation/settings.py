@@ -58,6 +58,17 @@ class GenerationConfig:
     """The last token of a result that reaches its greatest length."""
     renormalize_logits: bool = False
 
+    # Speech (timestamps.py).
+    return_timestamps: bool = False
+    """Whether timestamps come between the texts, by the rules of Whisper. It needs the next field and an end token."""
+    no_timestamps_token_id: int | None = None
+    """The token that asks for no timestamps. The ids above it are the times 0.00 s, 0.02 s and so on; text has the ids
+    below the end token."""
+    max_initial_timestamp_index: int | None = None
+    """The first timestamp is at most this one, counted from 0."""
+    alignment_heads: tuple[tuple[int, ...], ...] = ()
+    """Pairs (layer, head) of cross-attention whose weights say when a token is spoken."""
+
     # Sampling (sampling.py).
     do_sample: bool = False
     temperature: float = 1.0
@@ -116,6 +127,8 @@ class GenerationConfig:
             for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else sum(self.bad_words_ids, ()):
                 if token is not None and token >= vocab_size:
                     raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")
+        if self.return_timestamps and (self.no_timestamps_token_id is None or not self.eos_token_id):
+            raise InputError("return_timestamps=True needs no_timestamps_token_id and eos_token_id")
         first = self.forced_bos_token_id
         if first is not None and (first in self.eos_token_id or first in self.suppress_tokens):
             raise InputError(
@@ -208,6 +221,13 @@ def _words(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(_ids(name, word) for word in value)
 
 
+def _pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    pairs = _words(name, value)
+    if any(len(pair) != 2 for pair in pairs):
+        raise InputError(f"{name} must be a list of pairs (layer, head), not {shown(value)}")
+    return pairs
+
+
 def _number(low: float, high: float, expected: str, open_low: bool = False) -> Any:
     """Return a check for a number between two limits."""
 
@@ -249,6 +269,10 @@ CHECKS: dict[str, Any] = {
     "forced_bos_token_id": _id,
     "forced_eos_token_id": _ids,
     "renormalize_logits": flag,
+    "return_timestamps": flag,
+    "no_timestamps_token_id": _id,
+    "max_initial_timestamp_index": _id,
+    "alignment_heads": _pairs,
     "do_sample": flag,
     "temperature": _ABOVE_0,
     "top_k": _count,
@@ -267,4 +291,5 @@ _DEFAULTS = {field.name: field.default for field in fields(GenerationConfig)}
 _EXCLUSIVE = (("max_new_tokens", "max_length"), ("max_length", "max_new_tokens"),
               ("min_new_tokens", "min_length"), ("min_length", "min_new_tokens"))  # fmt: skip
 _ID_FIELDS = ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
-              "forced_eos_token_id", "decoder_start_token_id", "eos_token_id", "prefix")  # fmt: skip
+              "forced_eos_token_id", "decoder_start_token_id", "eos_token_id", "no_timestamps_token_id",
+              "prefix")  # fmt: skip

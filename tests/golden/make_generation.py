@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from table_model import table_logits
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, PretrainedConfig, PreTrainedModel
+from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 from transformers.modeling_outputs import CausalLMOutput
 
 HERE = Path(__file__).parent
@@ -34,6 +35,8 @@ EOS = {"eos_token_id": 2}
 PROMPTS = [[5], [7, 3, 11], [4, 4, 4, 4], [9, 8], [17, 2, 6], [12], [21, 20, 19, 18, 17, 16]]
 BASE = {"max_new_tokens": 14, **EOS}
 BEAMS = {**BASE, "num_beams": 4}
+TIMES = {"no_timestamps_token_id": 9}
+"""Of the cases with timestamps: ids below 8 are text, 8 is the end token, and 10 is the time 0.00 s."""
 SAMPLE = {**BASE, "do_sample": True, "max_new_tokens": 10}
 
 
@@ -71,10 +74,18 @@ def configurations() -> list[tuple[dict, int, dict[int, float]]]:
              {**BASE, "repetition_penalty": 1.5}, {**SAMPLE, "top_k": 0, "top_p": 0.9}, {**SAMPLE, "top_k": 20},
              {**SAMPLE, "top_k": 0, "top_p": 0.2, "temperature": 0.5},
              {**BEAMS, "suppress_tokens": list(range(10, 300, 2))}]  # fmt: skip
+    times = {"return_timestamps": True, **TIMES, "eos_token_id": TIMES["no_timestamps_token_id"] - 1}
+    timed = [{**times, **options} for options in (
+        {"max_new_tokens": 20}, {"max_new_tokens": 30, "max_initial_timestamp_index": 2},
+        {"max_new_tokens": 25, "max_initial_timestamp_index": 0, "suppress_tokens": [1, 3]},
+        {"max_new_tokens": 20, "num_beams": 4, "num_return_sequences": 4}, {"max_new_tokens": 20, "num_beams": 2,
+         "max_initial_timestamp_index": 3, "begin_suppress_tokens": [8, 11]},
+        {"max_new_tokens": 10, "do_sample": True, "top_k": 0, "max_initial_timestamp_index": 5},
+        {"max_new_tokens": 10, "do_sample": True, "top_k": 4, "num_return_sequences": 3})]  # fmt: skip
     # The bias makes end tokens likely enough to come early, and the large vocabulary less flat.
     return [(config, SMALL, {2: 2.5, 5: 0.5}) for config in small] + [
         (config, LARGE, {2: 4.5, **dict.fromkeys(range(30, 60), 3.0)}) for config in large
-    ]
+    ] + [(config, SMALL, dict.fromkeys(range(10, SMALL), bias)) for config in timed for bias in (-2.5, -0.5)]
 
 
 class TableConfig(PretrainedConfig):
@@ -111,9 +122,12 @@ def run(model: TableModel, config: dict, prompt: list[int], uniforms: np.ndarray
 
     torch.multinomial = multinomial
     beams = config.get("num_beams", 1) > 1
+    settings, rules = GenerationConfig(**config, pad_token_id=0), LogitsProcessorList()
+    if config.get("return_timestamps"):
+        rules.append(WhisperTimeStampLogitsProcessor(settings, begin_index=len(prompt)))
     out = model.generate(
         torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), use_cache=False,
-        generation_config=GenerationConfig(**config, pad_token_id=0), return_dict_in_generate=True, output_scores=True,
+        logits_processor=rules, generation_config=settings, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
     eos = np.ravel(config.get("eos_token_id", [])).tolist()
     results = []

@@ -1,0 +1,90 @@
+"""Cut what a model of speech writes of a window into segments with times, and find where the next window begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .audio import FRAMES
+
+TOKEN_FRAMES = 2
+"""Frames of 10 ms from one timestamp to the next, and from one vector of the encoder to the next."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a recording, with the marks before and behind it."""
+
+    start: float
+    """In seconds from the begin of the recording."""
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a recording, and what was said in it."""
+
+    start: float
+    """In seconds from the begin of the recording."""
+    end: float
+    text: str
+    words: tuple[Word, ...] = ()
+    """The words of the text, if they were asked for. Their times come from other numbers than those of the segment, and
+    may lie a little outside of it."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What was said in a recording."""
+
+    text: str
+    """The texts of the segments, one behind the other."""
+    language: str
+    """The code of the language that is spoken, such as "de": the given one, or the one that the model heard."""
+    segments: list[Segment] = field(default_factory=list)
+    """In the order of their times; empty if nobody speaks."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A segment of a window: its text, and its times in frames from the begin of the window."""
+
+    start: int
+    end: int
+    ids: list[int]
+    """The ids of its text."""
+
+
+def seconds(frames: int) -> float:
+    """Return the time of a number of frames."""
+    return frames / FRAMES
+
+
+def cut(ids: Sequence[int], first_time: int, frames: int) -> tuple[list[Cut], int]:
+    """Return the segments of a window, and by how many frames the next window begins later.
+
+    ids: what the model wrote by the rules of timestamps; first_time: the id of 0 s. frames: those of the window that
+    are sound. As in OpenAI's Whisper: two times side by side end one segment and begin the next. Text behind the last
+    pair may be cut off by the window's end, so the next window begins at that pair and reads it again. If the last
+    token is a single time, nobody speaks behind it, and the next window begins where this one ends. So it does after a
+    window without a pair, which is one segment up to its last time, or to its end.
+    """
+    times = [token >= first_time for token in ids]
+    pairs = [i for i in range(1, len(ids)) if times[i] and times[i - 1]]
+    ends_in_time = len(ids) > 1 and times[-1] and not times[-2]
+    if not pairs:
+        last = max((token for token in ids if token > first_time), default=None)
+        end = frames if last is None else TOKEN_FRAMES * (last - first_time)
+        return [Cut(0, end, _text(ids, first_time))], frames
+    found, begin = [], 0
+    for end in [*pairs, *([len(ids)] if ends_in_time else [])]:
+        part = ids[begin:end]
+        start, stop = (TOKEN_FRAMES * (token - first_time) for token in (part[0], part[-1]))
+        found.append(Cut(start, stop, _text(part, first_time)))
+        begin = end
+    return found, frames if ends_in_time else max(TOKEN_FRAMES, found[-1].end)
+
+
+def _text(ids: Sequence[int], first_time: int) -> list[int]:
+    return [token for token in ids if token < first_time]
