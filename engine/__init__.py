@@ -18,6 +18,7 @@ from .engine import Engine
 from .errors import BackendUnavailable, EngineError, InputError, TimedOut, UnsupportedError, WeightsError
 from .generator import Generator
 from .outputs import ForwardOutput
+from .reranker import Reranker
 from .transcriber import Transcriber
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "ForwardOutput",
     "Generator",
     "InputError",
+    "Reranker",
     "TimedOut",
     "Transcriber",
     "UnsupportedError",
