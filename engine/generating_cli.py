@@ -41,8 +41,9 @@ def run(args: argparse.Namespace, lines: Sequence[str]) -> None:
     """Write the result of each line to standard output; with --stream, token by token."""
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     settings = {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
+    inputs: list[Any] = list(lines)
     if args.command == "translate":
-        generator.check_translates()
+        inputs, settings = generator.translation(lines, args.source_language, args.target_language, **settings)
     if getattr(args, "stream", False):
         if args.json:
             raise InputError("--stream writes text; leave out --json")
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace, lines: Sequence[str]) -> None:
                 print(piece.text, end="", flush=True)
             print()
         return
-    for result in generator.generate(list(lines), **settings):
+    for result in generator.generate(inputs, **settings):
         if args.json:
             print(json.dumps({"text": result.text, "ids": result.ids, "score": result.score}, ensure_ascii=False))
         else:

@@ -11,15 +11,17 @@ import numpy as np
 
 from .config import TextConfig
 from .converted import read_settings
-from .errors import InputError, UnsupportedError, WeightsError, shown
+from .errors import InputError, WeightsError, shown
 from .families import ctranslate2_models, gguf_models
 from .families.generating import get_generating_family
 from .families.halves import Half, Halves
+from .families.peft import refuse_adapter
 from .families.sentence_transformers import read_tokenizer
 from .generation.files import settings_of
 from .generation.settings import GenerationConfig
 from .model import Model, explain_missing, model_path, take_stem, with_wide_vectors
 from .sequence_npz import read_sequence_npz, write_sequence_npz
+from .vocabularies.fairseq import read_m2m
 from .vocabularies.gguf import read_gguf_tokenizer
 from .vocabularies.marian import read_marian
 from .weights.bfloat16 import widened
@@ -99,9 +101,7 @@ def load_sequence_model(path: str | os.PathLike[str], *, memory: str = "map") ->
 def _read_folder(folder: Path, memory: str) -> SequenceModel:
     if has_file(folder / "model.bin") and not any(has_file(folder / name) for name in FORMATS):
         return _read_ctranslate2(folder, memory)
-    if has_file(folder / "adapter_config.json"):
-        raise UnsupportedError(f"{folder}: adapters (adapter_config.json) are not applied; merge it into the model "
-                               "first")
+    refuse_adapter(folder, "AutoModelForCausalLM")
     if not has_file(folder / "config.json"):
         raise WeightsError(f"{folder}: no config.json; expected the folder of a model")
     values = read_object(folder / "config.json")
@@ -139,7 +139,9 @@ def _assembled(path: Path, halves: Halves, arrays: Mapping[str, np.ndarray], gen
 
 
 def _model(path: Path, half: Half, arrays: Mapping[str, np.ndarray], text: TextConfig | None) -> Model:
-    config, weights = half.take(_renamed(path, arrays, half.names.rename))
+    renamed = _renamed(path, arrays, half.names.rename)
+    with within(path):
+        config, weights = half.take(renamed)
     stem = None
     if half.stem is not None:
         stem = half.stem({name: widened(array) for name, array in take_stem(weights).items()})
@@ -163,6 +165,8 @@ def _texts(folder: Path) -> tuple[TextConfig | None, TextConfig | None]:
     sides = None if has_file(folder / "tokenizer.json") else read_marian(folder)
     if sides is not None:
         return sides.source, sides.target
+    if not has_file(folder / "tokenizer.json") and (text := read_m2m(folder)) is not None:
+        return text, text
     tokenizer = read_tokenizer(folder)
     text = None if tokenizer is None else TextConfig(tokenizer, feeds_token_types=False)
     return text, text

@@ -21,13 +21,12 @@ from engine.vocabularies.marian import read_marian
 from engine.weights.safetensors import read_safetensors
 
 from .tiny_models import safetensors, write_json
+from .tiny_text import COMPOSED
 
 tokenizers = pytest.importorskip("tokenizers")
 
 GOLDEN = Path(__file__).parent / "golden" / "marian_tokenizer"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
-COMPOSED = "a\u0301\u0302\u0303 z\u0335"
-"""A text with other ids: SentencePiece composes a letter and the first of three accents, `tokenizers` does not."""
 
 
 def ids_of(text: TextConfig, sentence: str) -> list[int]:

@@ -27,3 +27,7 @@ def tiny_text(**changes) -> TextConfig:
     tokenizer.enable_padding(length=5)
     tokenizer.enable_truncation(5)
     return TextConfig(tokenizer.to_str().encode(), **changes)
+
+
+COMPOSED = "a\u0301\u0302\u0303 z\u0335"
+"""A text with other ids: SentencePiece composes a letter and the first of three accents, `tokenizers` does not."""

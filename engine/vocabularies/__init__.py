@@ -29,6 +29,8 @@ DEFAULTS = {
     "gte": "XLMRobertaTokenizer",
     "jina_embeddings_v3": "XLMRobertaTokenizer",
     "llama": "LlamaTokenizer",
+    "m2m_100": "NllbTokenizer",
+    "mbart": "MBartTokenizer",
     "mistral": "LlamaTokenizer",
     "mpnet": "MPNetTokenizer",
     "mt5": "T5Tokenizer",
@@ -82,4 +84,4 @@ def _class_of(settings: Settings) -> str:
 def _roles(parts: Parts, settings: Settings) -> dict[str, str]:
     """Return the special tokens that templates may name, by their roles."""
     return {name: settings.token(f"{name}_token", parts.tokens[f"{name}_token"]["content"])["content"]
-            for name in ("bos", "eos", "cls", "sep") if f"{name}_token" in parts.tokens}
+            for name in ("bos", "eos", "cls", "sep", "lang") if f"{name}_token" in parts.tokens}

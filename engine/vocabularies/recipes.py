@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from ..errors import shown
 from ..weights.files import MAX_JSON, FormatError, parse_object, read_bytes
 from .byte_pairs import checked_pairs, sentencepiece_bpe, spaces_decoder
+from .fairseq import mbart, mbart50, nllb
+from .mapped import precompiled, replace
 from .parts import Parts
 from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, Pieces, parse_model
 from .settings import Settings, Token, added_token, plain_tokens
@@ -163,18 +164,6 @@ def _albert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[s
     return scores, pieces.unknown
 
 
-def precompiled(pieces: Pieces) -> list[dict[str, Any]]:
-    """Return the step that replaces characters by the model's table, if it has one."""
-    if not pieces.charsmap:
-        return []
-    return [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(pieces.charsmap).decode()}]
-
-
-def replace(pattern: str, content: str, kind: str = "Regex") -> dict[str, Any]:
-    """Return the step that replaces a pattern; kind: "Regex" or "String"."""
-    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
-
-
 def _strip(left: bool) -> dict[str, Any]:
     return {"type": "Strip", "strip_left": left, "strip_right": True}
 
@@ -222,7 +211,10 @@ RECIPES: dict[str, Recipe] = {
     "ElectraTokenizer": _BERT,
     "GPT2Tokenizer": _byte_level(plain_tokens(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"), PLAIN),
     "LlamaTokenizer": Recipe(_SENTENCEPIECE, _llama),
+    "MBart50Tokenizer": Recipe(_SENTENCEPIECE, mbart50),
+    "MBartTokenizer": Recipe(_SENTENCEPIECE, mbart),
     "MPNetTokenizer": _wordpiece(_MPNET_TOKENS, ROBERTA),
+    "NllbTokenizer": Recipe(_SENTENCEPIECE, nllb),
     "RobertaTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
     "T5Tokenizer": _unigram(plain_tokens(eos="</s>", unk="<unk>", pad="<pad>"), T5, _t5_vocabulary, _plain_normalizers),
     "XLMRobertaTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _xlm_roberta_vocabulary, _plain_normalizers),

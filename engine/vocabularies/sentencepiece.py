@@ -43,6 +43,8 @@ class Pieces:
     """Whether the model puts a space in front of a text."""
     removes_spaces: bool = True
     """Whether it removes spaces at both ends of a text, and all but one of several spaces."""
+    kind: int = UNIGRAM
+    """The type of the model."""
 
     @property
     def unknown(self) -> int:
@@ -50,8 +52,12 @@ class Pieces:
         return self.types.index(UNKNOWN)
 
 
-def parse_model(data: bytes, expected: int = UNIGRAM) -> Pieces:
-    """Return the pieces of a model of the expected type; raises `FormatError`, and `UnsupportedError` for others."""
+def parse_model(data: bytes, *expected: int) -> Pieces:
+    """Return the pieces of a model of an expected type, Unigram if none is given.
+
+    Raises `FormatError`, and `UnsupportedError` for a model of another type.
+    """
+    expected = expected or (UNIGRAM,)
     pieces: list[tuple[str, float, int]] = []
     kind, charsmap, flags = UNIGRAM, b"", {_DUMMY_PREFIX: 1, _EXTRA_WHITESPACES: 1, _ESCAPES: 1}
     for number, value in _fields(data):
@@ -63,9 +69,10 @@ def parse_model(data: bytes, expected: int = UNIGRAM) -> Pieces:
             normalizer = dict(_fields(_message(value)))
             charsmap = _message(normalizer.get(2, b""))
             flags |= {field: normalizer[field] for field in flags if field in normalizer}
-    if kind != expected:
-        raise UnsupportedError(f"the SentencePiece model has the type {shown(kind)}; only {_TYPES[expected]}, "
-                               f"{expected}, is supported for this tokenizer")
+    if kind not in expected:
+        names = " and ".join(f"{_TYPES[one]}, {one}," for one in expected)
+        raise UnsupportedError(f"the SentencePiece model has the type {shown(kind)}; only {names} "
+                               f"{'is' if len(expected) == 1 else 'are'} supported for this tokenizer")
     if not flags[_ESCAPES]:
         raise UnsupportedError("the SentencePiece model leaves spaces as they are (escape_whitespaces is false)")
     texts, scores, types = (list(column) for column in zip(*pieces, strict=True)) if pieces else ([], [], [])
@@ -73,7 +80,8 @@ def parse_model(data: bytes, expected: int = UNIGRAM) -> Pieces:
         raise FormatError(f"the SentencePiece model has {types.count(UNKNOWN)} unknown pieces; expected one")
     if len(set(texts)) != len(texts):
         raise FormatError("two pieces of the SentencePiece model are equal")
-    return Pieces(texts, scores, types, charsmap, bool(flags[_DUMMY_PREFIX]), bool(flags[_EXTRA_WHITESPACES]))
+    return Pieces(texts, scores, types, charsmap, bool(flags[_DUMMY_PREFIX]), bool(flags[_EXTRA_WHITESPACES]),
+                  kind)
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:

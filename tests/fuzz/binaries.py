@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from engine.backends.reference import ReferenceBackend
-from engine.config import RunConfig
+from engine.config import RunConfig, TextConfig
 from engine.families.generating import GENERATING
 from engine.generation.steps import Row
 from engine.sequences import SequenceModel, load_sequence_model
 from engine.text import Tokenizer
+from engine.vocabularies import read_vocabulary
+from engine.vocabularies.fairseq import read_m2m
 from engine.vocabularies.marian import read_marian
 from engine.weights.blocks import TYPES
 from engine.weights.ctranslate2 import CTranslate2File
@@ -156,6 +158,20 @@ def _marian(rng: random.Random, place: Path) -> None:
             Tokenizer(side, 64, 1)(TEXTS)
 
 
+def _languages(rng: random.Random, place: Path) -> None:
+    """Change one of the files of a tokenizer of many languages."""
+    files = sorted(path for path in rng.choice(LANGUAGES).iterdir() if path.name != "expected.json")
+    chosen = rng.choice(files)
+    for path in files:
+        data = path.read_bytes()
+        (place / path.name).write_bytes(MUTATORS[path.suffix](rng, data) if path == chosen else data)
+    text = read_m2m(place)
+    if text is None and (made := read_vocabulary(place)) is not None:
+        text = TextConfig(made)
+    if text is not None:
+        Tokenizer(text, 64, 1)(TEXTS)
+
+
 def _run(model: SequenceModel) -> None:
     """Compute logits, where the model is small and reads no source."""
     config = model.decoder.config
@@ -170,6 +186,7 @@ def _run(model: SequenceModel) -> None:
 _GOLDEN = Path(__file__).parents[1] / "golden"
 FOLDERS = sorted((_GOLDEN / "generating").iterdir())
 CONVERTED = [path for path in sorted((_GOLDEN / "ctranslate2").iterdir()) if path.is_dir()]
+LANGUAGES = sorted((_GOLDEN / "language_tokenizers").iterdir())
 MARIAN = {name: (_GOLDEN / "marian_tokenizer" / name).read_bytes()
           for name in ("source.spm", "target.spm", "vocab.json")}  # fmt: skip
 WORDS = ("model_type", *GENERATING, "tie_word_embeddings", "scale_embedding", "head_dim", "num_key_value_heads",
@@ -177,4 +194,5 @@ WORDS = ("model_type", *GENERATING, "tie_word_embeddings", "scale_embedding", "h
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "GGUF file": _gguf, "CTranslate2 file": _ctranslate2, "GGUF model": _gguf_model, "generating folder": _folder,
     "CTranslate2 folder": _converted, "Marian's tokenizers": _marian,
+    "tokenizers of languages": _languages,
 }
