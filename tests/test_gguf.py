@@ -150,7 +150,9 @@ BAD: dict[str, tuple[bytes, str]] = {
     "alignment 24": (gguf({"general.alignment": 24}, {}), "power of two .* not 24"),
     "alignment of a text": (gguf({"general.alignment": "a"}, {}), "power of two .* not 'a'"),
     "a huge alignment": (gguf({"general.alignment": 2**31}, {}), "power of two of at most 65,536"),
-    "a part of a model": (gguf({"split.count": 3}, {}), "one of 3 parts .* llama-gguf-split --merge"),
+    "a part of a model": (gguf({"split.count": 3}, {}), "one of 3 files .* -00001-of-00003.gguf .*-split --merge"),
+    "a number of parts": (gguf({"split.count": 70000}, {}), "split.count, .* at most 1,000, not 70000"),
+    "a list of parts": (gguf({"split.count": np.ones(2)}, {}), "split.count, .* at most 1,000"),
     "no dimensions": (changed(WHOLE, b"tensor", 0, struct.pack("<I", 0)), "has 0 dimensions; expected 1 to 4"),
     "many dimensions": (changed(WHOLE, b"tensor", 0, b"\xff" * 4), "has 4,294,967,295 dimensions"),
     "an empty tensor": (changed(WHOLE, b"tensor", 4, bytes(8)), r"impossible shape \[3, 0\]"),
@@ -184,6 +186,53 @@ def test_a_file_of_texts_needs_bounded_memory(tmp_path):
     path = written(tmp_path, gguf({}, {})[:16] + struct.pack("<Q", 1) + text("k")
                    + struct.pack("<IIQ", 9, 8, 1_000_000) + b"\2\0\0\0\0\0\0\0ab" * 1_000_000)  # fmt: skip
     assert "ok" in outcome(lambda: len(GgufFile(path).settings["k"]), memory=300_000_000)
+
+
+def parts(folder: Path, *, tensors: int = 3, **changes: dict[str, object]) -> list[Path]:
+    """Write a model in three files, whose second has no tensor; changes: of the settings of file "first" and so on."""
+    held = ({"a": ROWS, "b": 2 * ROWS}, {}, {"c": ROWS[:1].copy()})
+    paths = [folder / f"m-0000{i + 1}-of-00003.gguf" for i in range(3)]
+    for i, (path, name, own) in enumerate(zip(paths, ("first", "second", "third"), held, strict=True)):
+        settings = {"split.no": i, "split.count": 3, "split.tensors.count": tensors} | ({"k": 5} if not i else {})
+        path.write_bytes(gguf(settings | changes.get(name, {}), own))
+    return paths
+
+
+@pytest.mark.parametrize("opened", range(3))
+def test_a_model_in_several_files(tmp_path, opened):
+    file = GgufFile(parts(tmp_path)[opened])
+    assert file.settings["k"] == 5
+    assert file.shapes == {"a": (3, 4), "b": (3, 4), "c": (1, 4)}
+    assert file.types == dict.fromkeys("abc", "F32")
+    arrays = file.read()
+    for name, expected in (("a", ROWS), ("b", 2 * ROWS), ("c", ROWS[:1])):
+        np.testing.assert_array_equal(arrays[name], expected)
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"second": {"split.no": 2}}, "the files 2 of 3 state another place"),
+    ({"third": {"split.count": 4}}, "the files 3 of 3 state another place"),
+    ({"tensors": 4}, "have 3 tensors together, and the first one states 4"),
+])
+def test_parts_that_do_not_fit(tmp_path, changes, words):
+    path = parts(tmp_path, **changes)[0]
+    with pytest.raises(WeightsError, match=words) as caught:
+        GgufFile(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_part_that_is_not_there(tmp_path):
+    first, second, third = parts(tmp_path)
+    second.unlink()
+    with pytest.raises(WeightsError, match=r"m-00002-of-00003\.gguf: cannot be read: No such file"):
+        GgufFile(first)
+    third.rename(tmp_path / "m-00003-of-00004.gguf")
+    with pytest.raises(WeightsError, match="one of 3 files of a model, whose names must end with -00001-of-00003"):
+        GgufFile(tmp_path / "m-00003-of-00004.gguf")
+    second.write_bytes(gguf({"split.no": 1, "split.count": 3}, {"a": ROWS}))
+    third.write_bytes(gguf({"split.no": 2, "split.count": 3}, {}))
+    with pytest.raises(WeightsError, match="two of its files have a tensor of the same name"):
+        GgufFile(first)
 
 
 @pytest.mark.skipif(not SMOLLM2.exists(), reason=MISSING)

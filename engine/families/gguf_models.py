@@ -7,6 +7,7 @@ config.json, so that the families of `llama.py` check them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,13 @@ import numpy as np
 
 from ..config import ModelConfig
 from ..errors import UnsupportedError, WeightsError, shown
+from ..weights.bfloat16 import widened
 from . import llama
 from .halves import Half, Weights
 from .names import Names
+
+_DIVISORS = "rotary_divisors"
+"""The tensor that divides the frequencies of the rotary embedding, as Llama 3.1 scales them; `_restored` takes it."""
 
 NAMES = Names(
     prefix="",
@@ -24,6 +29,7 @@ NAMES = Names(
         "token_embd.weight": "embeddings.word",
         "output_norm.weight": "final_norm.weight",
         "output.weight": "logits.weight",
+        "rope_freqs.weight": _DIVISORS,
     },
     layers="blk.",
     layer={
@@ -69,7 +75,7 @@ def read_half(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         raise UnsupportedError(f"general.architecture {shown(name)} is not supported; supported are "
                                f"{', '.join(ARCHITECTURES)}")
     own = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
-    _refuse(name, own, shapes)
+    _refuse(name, own)
     if missing := [key for key in _KEYS if key not in own]:
         raise WeightsError(f"the settings lack {name}.{missing[0]}")
     values = {"model_type": name} | {key: own[old] for old, key in (_KEYS | _OPTIONAL).items() if old in own}
@@ -92,15 +98,12 @@ def read_generation(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"eos_token_id": list(dict.fromkeys(ends))} if ends else {})
 
 
-def _refuse(name: str, own: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+def _refuse(name: str, own: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for settings that change the computation in a way that the engine does not support."""
     plain = {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0, "use_parallel_residual": 0}
     for key, expected in plain.items():
         if _differs(own.get(key, expected), expected):
             raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only {expected!r} is")
-    if "rope_freqs.weight" in shapes:
-        raise UnsupportedError("rope_freqs.weight, the scaling of rotary positions of Llama 3.1, is not supported in "
-                               "GGUF files; load the model's Hugging Face folder")
     width, heads = own.get("embedding_length"), own.get("attention.head_count")
     if type(width) is int and type(heads) is int and heads > 0:
         head = own.get("attention.key_length", width // heads)
@@ -116,7 +119,10 @@ def _differs(value: Any, expected: Any) -> bool:
 
 
 def _restored(neighbours: bool, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
-    """Return the rows of queries and keys in the order of a Hugging Face file."""
+    """Return the model with its scaled frequencies and the rows of queries and keys as in a Hugging Face file."""
+    if _DIVISORS in weights:
+        weights = dict(weights)
+        config = _scaled(config, weights.pop(_DIVISORS))
     if not neighbours:
         return config, weights
     heads = {"attention.query": config.num_heads, "attention.key": config.kv_heads}
@@ -127,3 +133,14 @@ def _restored(neighbours: bool, config: ModelConfig, weights: Weights) -> tuple[
             pairs = array.reshape(count, config.head_width // 2, 2, *array.shape[1:])
             restored[name] = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
     return config, restored
+
+
+def _scaled(config: ModelConfig, divisors: np.ndarray) -> ModelConfig:
+    """Return a configuration whose rotary embedding has the frequencies theta^(-2i/d) / divisors[i]."""
+    [kind], pairs = config.attention_kinds, config.head_width // 2
+    numbers = widened(divisors).astype(np.float64)
+    if numbers.shape != (pairs,) or not (np.isfinite(numbers) & (numbers >= 1e-3)).all() or kind.rotary_theta is None:
+        raise WeightsError(f"rope_freqs.weight must hold a number of at least 0.001 for each of the {pairs} pairs of "
+                           f"columns of a head, not an array of shape {list(numbers.shape)}")
+    frequencies = kind.rotary_theta ** (-2 * np.arange(pairs) / config.head_width) / numbers
+    return replace(config, attention_kinds=(replace(kind, rotary_frequencies=tuple(frequencies.tolist())),))

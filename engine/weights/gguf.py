@@ -26,6 +26,7 @@ from ..errors import shown
 from .blocks import TYPES, BlockType, dequantize
 from .cursor import Cursor
 from .files import FormatError, map_file, naming
+from .gguf_parts import check_parts, part_paths
 
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8",
             12: "<f8"}
@@ -51,8 +52,28 @@ class _Tensor:
     end: int
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A file of a model."""
+
+    path: Path
+    data: mmap
+    settings: dict[str, Any]
+    tensors: dict[str, _Tensor]
+
+    @classmethod
+    def open(cls, path: Path, memory: str) -> _Part:
+        with naming(path, _ADVICE):
+            data = map_file(path, memory)
+            return cls(path, data, *_parse(data))
+
+
 class GgufFile:
-    """An open GGUF file: `settings` are read, tensors are read on demand."""
+    """An open GGUF file: `settings` are read, tensors are read on demand.
+
+    A model may lie in several files, NAME-00001-of-0000N.gguf and so on, which llama.cpp's llama-gguf-split writes. The
+    path of any of them opens all. The settings are those of the first file; each has tensors of its own.
+    """
 
     settings: dict[str, Any]
     """Values by key: int, float, bool, str, a list of str, or an array of numbers."""
@@ -60,19 +81,22 @@ class GgufFile:
     def __init__(self, path: str | os.PathLike[str], memory: str = "map"):
         """Read the settings and the list of tensors; raises `WeightsError` for a file that breaks the format."""
         self.path = Path(path)
+        self._parts = [_Part.open(self.path, memory)]
         with naming(self.path, _ADVICE):
-            self._data = map_file(self.path, memory)
-            self.settings, self._tensors = _parse(self._data)
+            if paths := part_paths(self.path, self._parts[0].settings):
+                self._parts = [_Part.open(one, memory) for one in paths]
+                check_parts([part.settings for part in self._parts], [list(part.tensors) for part in self._parts])
+        self.settings = self._parts[0].settings
 
     @property
     def types(self) -> dict[str, str]:
         """The name of the type of each tensor, by the tensor's name."""
-        return {name: tensor.kind.name for name, tensor in self._tensors.items()}
+        return {name: tensor.kind.name for part in self._parts for name, tensor in part.tensors.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each tensor, the outermost size first, by the tensor's name."""
-        return {name: tensor.shape for name, tensor in self._tensors.items()}
+        return {name: tensor.shape for part in self._parts for name, tensor in part.tensors.items()}
 
     def read(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False) -> dict[str, np.ndarray]:
         """Return the tensors as read-only arrays, under the names that `rename` returns for them.
@@ -82,13 +106,14 @@ class GgufFile:
         `WeightsError` for types without a conversion here, and for two tensors with the same new name.
         """
         arrays: dict[str, np.ndarray] = {}
-        with naming(self.path, _ADVICE):
-            for old, tensor in self._tensors.items():
-                name = rename(old)
-                if name in arrays:
-                    raise FormatError(f"two tensors are both {name}, the second is {shown(old)}")
-                if name is not None:
-                    arrays[name] = _read_tensor(self._data, old, tensor, keep_float16)
+        for part in self._parts:
+            with naming(part.path, _ADVICE):
+                for old, tensor in part.tensors.items():
+                    name = rename(old)
+                    if name in arrays:
+                        raise FormatError(f"two tensors are both {name}, the second is {shown(old)}")
+                    if name is not None:
+                        arrays[name] = _read_tensor(part.data, old, tensor, keep_float16)
         return arrays
 
 
@@ -163,10 +188,6 @@ def _parse(data: mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
         if key in settings:
             raise FormatError(f"the setting {shown(key)} occurs twice")
         settings[key] = cursor.value(cursor.integer(4))
-    parts = settings.get("split.count", 1)
-    if type(parts) is not int or parts not in (0, 1):
-        raise FormatError(f"it is one of {shown(parts)} parts of a model; join them with "
-                          "llama.cpp's llama-gguf-split --merge")
     alignment = settings.get("general.alignment", 32)
     if type(alignment) is not int or not 1 <= alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
         raise FormatError(f"general.alignment must be a power of two of at most {_MAX_ALIGNMENT:,}, not "
