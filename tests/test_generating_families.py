@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 
 from engine.config import ModelConfig
 from engine.errors import EngineError, UnsupportedError, WeightsError
+from engine.families import get_family
 from engine.families.generating import GENERATING, get_generating_family
 from engine.sequences import load_sequence_model
+from engine.weights.gguf import GgufFile
 from engine.weights.safetensors import read_safetensors
 
 from .generating import GOLDEN, NAMES, Exact, Expected
@@ -129,6 +132,22 @@ def test_settings_of_generation_come_from_config_json_in_old_folders(tmp_path):
     assert settings.decoder_start_token_id == 60
 
 
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3"])
+def test_keys_that_only_llama_reads(tmp_path, name):
+    """transformers reads mlp_bias for Llama alone, and attention_bias for Llama and Qwen3."""
+    changes = {"mlp_bias": True} | ({} if name == "qwen3" else {"attention_bias": True})
+    compare(load_sequence_model(copied(name, tmp_path, **changes)), name, greedy=False)
+
+
+def test_the_encoder_and_the_decoder_of_qwen3_read_a_config_alike():
+    values = config_of("qwen3") | {"mlp_bias": True}
+    decoder = get_generating_family(values).read_halves(values).decoder.config
+    assert get_family(values).read_config(values) == replace(decoder, logits=None)
+    for family in (get_family(values).read_config, get_generating_family(values).read_halves):
+        with pytest.raises(WeightsError, match="head_dim must be an integer, not None"):
+            family(values | {"head_dim": None})
+
+
 UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "an unknown type": ("bart", {"model_type": "opt"}, "model_type 'opt' is not one of a generating model"),
     "remote code": ("llama", {"auto_map": {"AutoModel": "x.Y"}}, "remote code"),
@@ -197,11 +216,14 @@ GGUF_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "o
               "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # fmt: skip
 
 
-def gguf_of(name: str, **changes: Any) -> bytes:
-    """Return a golden model as llama.cpp's converter writes it; the rows of queries and keys change places in Llama."""
+def gguf_of(name: str, more: dict[str, np.ndarray] | None = None, **changes: Any) -> bytes:
+    """Return a golden model as llama.cpp's converter writes it; the rows of queries and keys change places in Llama.
+
+    more: further tensors, by their names in the file.
+    """
     values = config_of(name)
     kind, heads = values["model_type"], values["num_attention_heads"]
-    tensors = {}
+    tensors = dict(more or {})
     for key, tensor in read_safetensors(GOLDEN / name / "model.safetensors").items():
         stem, _, end = key.removeprefix("model.").rpartition(".")
         layer, _, part = stem.removeprefix("layers.").partition(".")
@@ -238,12 +260,56 @@ def test_gguf_files_give_the_same_logits(tmp_path, name):
     assert model.decoder.text is not None
 
 
+def test_scaled_rotary_positions_of_gguf_files(tmp_path):
+    """llama.cpp keeps Llama 3's scaling as a tensor of what the frequencies are divided by."""
+    rope = config_of("llama_scaled")["rope_parameters"]
+    # The rule of llama.cpp's converter, by wavelengths.
+    waves = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, 6, 2) / 6)
+    trained, factor = rope["original_max_position_embeddings"], rope["factor"]
+    low, high = trained / rope["low_freq_factor"], trained / rope["high_freq_factor"]
+    share = (trained / waves - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
+    divisors = np.where(waves < high, 1, np.where(waves > low, factor, 1 / ((1 - share) / factor + share)))
+    assert len(set(divisors) - {factor}) == 1, "one pair is scaled by less than the others"
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_of("llama_scaled", {"rope_freqs.weight": divisors.astype(np.float32)}))
+    exact = Exact(load_sequence_model(path))
+    for _, ids, expected, _ in Expected("llama_scaled").sequences:
+        np.testing.assert_allclose(exact.logits(None, ids), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    path.write_bytes(gguf_of("llama_scaled"))
+    plain = Exact(load_sequence_model(path))
+    assert np.abs(plain.logits(None, ids) - expected).max() > 1e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("divisors", [np.ones(4), np.ones((1, 3)), np.zeros(3), np.array([1, np.nan, 1])])
+def test_bad_scalings_of_gguf_files(tmp_path, divisors):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_of("llama", {"rope_freqs.weight": divisors.astype(np.float32)}))
+    with pytest.raises(WeightsError, match=r"m\.gguf: rope_freqs\.weight must hold .* each of the 3 pairs"):
+        load_sequence_model(path)
+
+
+def test_gguf_models_in_several_files(tmp_path):
+    whole, paths = gguf_of("qwen3"), [tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2)]
+    (tmp_path / "m.gguf").write_bytes(whole)
+    file = GgufFile(tmp_path / "m.gguf")
+    arrays = {name: np.array(array) for name, array in file.read().items()}
+    names = sorted(arrays)
+    for i, path in enumerate(paths):
+        split = {"split.no": i, "split.count": 2, "split.tensors.count": len(names)}
+        path.write_bytes(gguf((file.settings if i == 0 else {}) | split, {name: arrays[name] for name in names[i::2]}))
+    found = load_sequence_model(paths[0]).decoder
+    expected = load_sequence_model(tmp_path / "m.gguf").decoder
+    assert found.config == expected.config
+    for name, array in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[name], array)
+
+
 @pytest.mark.parametrize(("changes", "words"), [
     ({"general.architecture": "bert"}, "architecture 'bert' is not supported"),
     ({"general.architecture": None}, "architecture None is not supported"),
     ({"ARCH.rope.scaling.type": "yarn"}, "rope.scaling.type = 'yarn'"), ({"ARCH.expert_count": 8}, "expert_count = 8"),
     ({"ARCH.attention.sliding_window": 64}, "sliding_window = 64"),
-    ({"ARCH.rope.dimension_count": 4}, "rope.dimension_count = 4"), ({"split.count": np.ones(2)}, "parts of a model"),
+    ({"ARCH.rope.dimension_count": 4}, "rope.dimension_count = 4"), ({"split.count": np.ones(2)}, "split.count"),
     ({"ARCH.rope.dimension_count": np.ones(2)}, "rope.dimension_count"), ({"ARCH.expert_count": ["a"]}, "expert_count"),
     ({"ARCH.attention.head_count": np.array([4, 4], np.int32)}, "another num_attention_heads in each layer"),
     ({"ARCH.block_count": None}, "lack llama.block_count"), ({"ARCH.embedding_length": "x"}, "hidden_size"),

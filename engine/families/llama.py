@@ -10,12 +10,17 @@ from typing import Any
 
 from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
 from ..errors import UnsupportedError, shown
-from . import eurobert, fields, qwen3
+from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
 from .halves import Half, Halves
 
 TIED = replace(
-    qwen3.NAMES,
+    eurobert.NAMES,
+    layer={
+        **eurobert.NAMES.layer,
+        "self_attn.q_norm": "attention.query_norm",
+        "self_attn.k_norm": "attention.key_norm",
+    },
     left_out=("score.", "qa_outputs."),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
@@ -28,21 +33,25 @@ class _Kind:
 
     defaults: dict[str, Any]
     """transformers' defaults, where they are not Llama's."""
+    read_biases: tuple[str, ...] = ()
+    """The keys of the config that say whether maps have biases; other models have none, whatever the config says."""
     query_bias: bool = False
     """Whether queries, keys and values have biases whatever the config says."""
     head_norm: bool = False
+    """Whether each head of queries and keys has a norm."""
     windowed: bool = False
     """Whether a token sees only the last `sliding_window` tokens, itself among them."""
 
 
 _KINDS = {
-    "llama": _Kind({}),
+    "llama": _Kind({}, read_biases=("attention_bias", "mlp_bias")),
     "mistral": _Kind({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
                       "sliding_window": 4096}, windowed=True),
     "qwen2": _Kind({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
                     "max_position_embeddings": 32768}, query_bias=True),
     "qwen3": _Kind({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
-                    "max_position_embeddings": 32768, "head_dim": 128}, head_norm=True),
+                    "max_position_embeddings": 32768, "head_dim": 128}, read_biases=("attention_bias",),
+                   head_norm=True),
 }  # fmt: skip
 _SUPPORTED = {"use_sliding_window": False, "is_causal": True, "use_bidirectional_attention": False}
 
@@ -54,8 +63,8 @@ def read_halves(values: dict[str, Any]) -> Halves:
     return Halves(None, Half(config, TIED if config.logits == "tied" else OWN_LOGITS))
 
 
-def read_config(values: dict[str, Any], family: str) -> ModelConfig:
-    """Return the architecture of a decoder of one of the families here."""
+def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
+    """Return the architecture of a model of one of the families here; decodes: with the product that gives logits."""
     kind = _KINDS[family]
     fields.refuse_variants(values, _SUPPORTED)
     values = kind.defaults | values
@@ -63,12 +72,16 @@ def read_config(values: dict[str, Any], family: str) -> ModelConfig:
     if not isinstance(types, list) or any(name != "full_attention" for name in types):
         raise UnsupportedError(f"layer_types {shown(types)} is not supported; only 'full_attention' is")
     width, heads = integer(values, "hidden_size", 4096), integer(values, "num_attention_heads", 32)
-    own = optional_integer(values, "head_dim", 0) or head_width(width, heads)
-    biased = boolean(values, "attention_bias", False)
-    biases = LINEAR_MAPS[:4] if biased else LINEAR_MAPS[:3] if kind.query_bias else ()
+    if "head_dim" in kind.defaults:     # null is no number of columns for these models, as in transformers
+        own = integer(values, "head_dim", 0)
+    else:
+        own = optional_integer(values, "head_dim", 0) or head_width(width, heads)
+    biased = {key: boolean(values, key, False) for key in kind.read_biases}
+    biases = LINEAR_MAPS[:4] if biased.get("attention_bias") else LINEAR_MAPS[:3] if kind.query_bias else ()
     window = optional_integer(values, "sliding_window", 0) if kind.windowed else 0
     attention = AttentionKind(window - 1 if window else None, causal=True,
                               **fields.rotary(values, None, "rope_theta", 10000.0, own))
+    tied = decodes and boolean(values, "tie_word_embeddings", False)
     return ModelConfig(
         family=family,
         hidden_size=width,
@@ -86,9 +99,9 @@ def read_config(values: dict[str, Any], family: str) -> ModelConfig:
         norm="rms",
         norm_place="pre",
         norm_eps=number(values, "rms_norm_eps", 1e-6),
-        biases=(*biases, *(LINEAR_MAPS[4:] if boolean(values, "mlp_bias", False) else ())),
+        biases=(*biases, *(LINEAR_MAPS[4:] if biased.get("mlp_bias") else ())),
         activation=activation(values, "hidden_act", "silu", GATE_ACTIVATIONS),
         gated=True,
         attention_kinds=(attention,),
-        logits="tied" if boolean(values, "tie_word_embeddings", False) else "own",
+        logits=None if not decodes else "tied" if tied else "own",
     )
