@@ -16,6 +16,7 @@ from .config import NEW_IN_VERSION_2, TEXT_NEW_IN_VERSION_2, ModelConfig, TextCo
 from .dense import Dense, check_dense
 from .errors import InputError, UnsupportedError, WeightsError, listed, shown
 from .families import adapt_text, choose_task, fold, get_family, read_stem
+from .families.peft import refuse_adapter
 from .families.sentence_transformers import (
     MAX_TOKENIZER,
     check_code,
@@ -297,8 +298,7 @@ def _text_bytes(name: str, array: np.ndarray, limit: int) -> bytes:
 def _read_folder(folder: Path, memory: str, task: str | None) -> Model:
     modules = find_modules(folder)
     home = modules.transformer
-    if has_file(home / "adapter_config.json"):
-        raise UnsupportedError(f"{home}: adapters (adapter_config.json) are not applied; merge it into the model first")
+    refuse_adapter(home, "AutoModel")
     if not has_file(home / "config.json"):
         raise WeightsError(f"{home}: no config.json; expected an .npz or the folder of a model")
     values = read_object(home / "config.json")

@@ -18,6 +18,7 @@ from engine.errors import UnsupportedError, WeightsError
 from engine.model import FORMAT, load_model, save_model
 from engine.parameters import matrices
 from engine.quantize import convert_model
+from engine.sequences import load_sequence_model
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 from engine.weights.npz import write_npz
 
@@ -314,10 +315,27 @@ def test_what_is_no_model_is_refused(tmp_path):
         load_model(hf_folder(tmp_path) / "model.safetensors")
 
 
-def test_an_adapter_is_refused(tmp_path):
-    write_json(hf_folder(tmp_path) / "adapter_config.json", {})
-    with pytest.raises(UnsupportedError, match="adapters"):
-        load_model(tmp_path)
+LORA = {"peft_type": "LORA", "r": 16, "lora_alpha": 32, "base_model_name_or_path": "BAAI/bge-base-en-v1.5",
+        "target_modules": ["query", "value"], "task_type": "FEATURE_EXTRACTION"}
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["beside a model", "alone"])
+@pytest.mark.parametrize("load", [load_model, load_sequence_model], ids=["encoder", "generating"])
+def test_an_adapter_is_refused(tmp_path, load, whole):
+    if whole:
+        hf_folder(tmp_path)
+    write_json(tmp_path / "adapter_config.json", LORA)
+    with pytest.raises(UnsupportedError) as refusal:
+        load(tmp_path)
+    for words in (str(tmp_path), "an adapter of PEFT", "peft_type 'LORA', r 16, base_model_name_or_path 'BAAI/bge",
+                  "merge_and_unload().save_pretrained(FOLDER)", "remove adapter_config.json"):
+        assert words in str(refusal.value)
+    write_json(tmp_path / "adapter_config.json", {})
+    with pytest.raises(UnsupportedError, match="adapter of PEFT, and the engine"):
+        load(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("[]")
+    with pytest.raises(WeightsError, match=r"adapter_config\.json: "):
+        load(tmp_path)
 
 
 def test_a_plain_folder_with_a_tokenizer_pools_the_mean(tmp_path):
