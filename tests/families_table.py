@@ -65,23 +65,29 @@ def cuda(config: ModelConfig) -> bool:
     return True
 
 
+def golden_models() -> dict[str, list[str]]:
+    """Return the names of the golden models of each family, by the name of its module."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((Path(__file__).parent / "golden").glob("*/config.json")):
+        if not path.parent.name.endswith(("_tokenizer", "reranker")):
+            family = get_family(json.loads(path.read_text(encoding="utf-8")))
+            found.setdefault(family.__name__.rpartition(".")[2], []).append(path.parent.name)
+    return found
+
+
 def table() -> str:
     """Return the table as Markdown."""
     rows = ["| family | `model_type` | published models | golden models | CPU | cuda |", "|---|---|---|---|---|---|"]
-    folders = [path.parent for path in (Path(__file__).parent / "golden").glob("*/config.json")]
-    golden = [json.loads((folder / "config.json").read_text(encoding="utf-8"))
-              for folder in folders if not folder.name.endswith("_tokenizer")]
-    modules = configs()
+    modules, golden = configs(), golden_models()
     for module in sorted(modules):
         document = importlib.import_module(f"engine.families.{module}").__doc__ or ""
         title = " ".join(document.partition("\n\n")[0].split()).removeprefix("Read ").rstrip(".").replace("|", "\\|")
         types = ", ".join(f"`{name}`" for name in sorted(modules[module]))
         if positions := [f"`{positions}`" for (_, positions), (name, _) in BY_POSITIONS.items() if name == module]:
             types += f", by `position_embedding_type` {positions[0]}"
-        count = sum(get_family(values).__name__.rpartition(".")[2] == module for values in golden)
         on_cuda = {cuda(config) for found in modules[module].values() for config in found}
         words = {frozenset({True}): "yes", frozenset({False}): "no", frozenset({True, False}): "in part"}
-        rows.append(f"| {title} | {types} | {MODELS[module]} | {count} | {', '.join(COMPUTED)} | "
+        rows.append(f"| {title} | {types} | {MODELS[module]} | {len(golden[module])} | {', '.join(COMPUTED)} | "
                     f"{words[frozenset(on_cuda)]} |")
     refused = [f"- `{name}`: {reason}." for name, reason in REFUSED.items()]
     return "\n".join([*rows, "", "These `model_type` are refused:", "", *refused])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,19 @@ def load(source, backend, **options):
         if backend == "cuda":
             pytest.skip(str(error))
         raise
+
+
+def gate_and_up_swapped(model):
+    """The model with the two maps of each gate in each other's place; there must be a gate in every layer."""
+    weights = dict(model.weights)
+    for i in range(model.config.num_layers):
+        for kind in ("weight", "bias"):
+            gate, up = f"layers.{i}.ffn.gate.{kind}", f"layers.{i}.ffn.up.{kind}"
+            assert (gate in weights) == (up in weights)
+            if gate in weights:
+                weights[gate], weights[up] = weights[up], weights[gate]
+        assert f"layers.{i}.ffn.gate.weight" in weights
+    return replace(model, weights=weights)
 
 
 def assert_near(hidden, golden, key):

@@ -14,6 +14,7 @@ GEMMA = ("gemma_new", "gemma_old", "gemma_biased")
 SCALED = ("gemma_linear", "qwen3_yarn", "jina_v3_yarn", "eurobert_llama3", "nomic_linear", "gte_yarn",
           "modernbert_scaled", "modernbert_linear")
 ELECTRA = ("electra_small", "electra_base", "electra_generator")
+LEARNT = ("bert_limit", "distilbert_limit", "distilbert_relu", "xlm_roberta", "camembert")
 
 
 def changed(name, weights=None, **options):
@@ -35,7 +36,16 @@ def test_the_map_of_the_embeddings_shows(name, backend):
             assert_wrong(load(wrong, backend), Golden(name))
 
 
-@pytest.mark.parametrize("name", ALBERT + ELECTRA)
+@pytest.mark.parametrize("name", LEARNT)
+def test_the_first_row_of_the_positions_shows(name, backend):
+    model = load_model(GOLDEN / name)
+    table, offset = model.weights["embeddings.position"], model.config.position_offset
+    assert offset == {"xlm_roberta": 2, "camembert": 4}.get(name, 0)
+    moved = changed(name, {"embeddings.position": np.roll(table, 1, axis=0)})
+    assert_wrong(load(moved, backend), Golden(name))
+
+
+@pytest.mark.parametrize("name", ALBERT + ELECTRA + LEARNT)
 def test_another_activation_or_epsilon_shows(name, backend):
     config = load_model(GOLDEN / name).config
     other = "relu" if config.activation != "relu" else "gelu"

@@ -15,3 +15,9 @@ def test_every_family_has_a_row():
     assert found.keys() == families_table.MODELS.keys()
     assert {name for types in found.values() for name in types} == FAMILIES.keys()
     assert families_table.table().count("\n| ") == len(found)
+
+
+def test_every_family_has_three_golden_models():
+    golden = families_table.golden_models()
+    assert golden.keys() == families_table.MODELS.keys()
+    assert {module: names for module, names in golden.items() if len(names) < 3} == {}

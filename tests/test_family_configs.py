@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from engine import UnsupportedError, WeightsError
-from engine.families import FAMILIES
+from engine import EngineError, UnsupportedError, WeightsError
+from engine.families import FAMILIES, get_family
 from engine.model import load_model
 
+from .fuzz.corpus import CONFIGS, NEW_CONFIGS
 from .golden_models import GOLDEN, assert_same_bits
 
 NOMIC_IN_NEW_KEYS = {"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 29, "num_hidden_layers": 2,
@@ -158,7 +159,7 @@ REFUSED = [
     ("neobert_own", "rms_norm", {"rms_norm": False}),
     ("neobert_own", "ngpt", {"ngpt": True}),
     ("neobert_own", "hidden_act", {"hidden_act": "gelu"}),
-    ("neobert_own", "ffn_size", {"intermediate_size": 10**400}),
+    ("neobert_own", "intermediate_size must be an integer of 64 bits", {"intermediate_size": 10**400}),
     ("neobert_own", "dim_head", {"dim_head": 16}),
     ("neobert_own", r"gate\.weight", {"intermediate_size": 42 + 8}),
     ("qwen3_old", "use_sliding_window", {"use_sliding_window": True}),
@@ -294,3 +295,20 @@ def test_the_word_table_of_t5_under_any_of_its_names(name, run_changed, unchange
 
 def test_head_of_a_language_model_is_left_out():
     assert load_model(GOLDEN / "nomic_new").config.num_layers == 3
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS.keys() | NEW_CONFIGS.keys()))
+def test_no_number_gives_another_error_than_our_own(name):
+    refused = 0
+    for values in filter(None, (CONFIGS.get(name), NEW_CONFIGS.get(name))):
+        values = {"model_type": name} | values
+        own = values.get("text_config", values)
+        for key in own:
+            for number in (10**400, -10**400, 2**63, 10**18, 1e308, 1e-320, float("inf"), float("nan"), -1, 0):
+                changed = own | {key: number}
+                changed = changed if own is values else values | {"text_config": changed}
+                try:
+                    get_family(changed).read_config(changed)
+                except EngineError:
+                    refused += 1
+    assert refused > 40

@@ -14,19 +14,30 @@ from engine.errors import InputError
 from engine.model import load_model
 from engine.weights.bfloat16 import from_bfloat16
 
-from .golden_models import GOLDEN, SEQUENCES, Golden, assert_near, assert_same_bits, assert_wrong, cosine, load
+from .golden_models import (
+    GOLDEN,
+    SEQUENCES,
+    Golden,
+    assert_near,
+    assert_same_bits,
+    assert_wrong,
+    cosine,
+    gate_and_up_swapped,
+    load,
+)
 
 ROTARY = ("modernbert_new", "modernbert_old", "modernbert_biases", "nomic_own", "nomic_new", "gte_own", "gte_new",
-          "eurobert_old", "eurobert_new", "jina_v3", "jina_v3_new", "neobert_own", "neobert_short",
-          "qwen3_old", "qwen3_new", "gemma_new", "gemma_old", "gemma_biased", "gemma_linear",
+          "gte_types", "eurobert_old", "eurobert_new", "jina_v3", "jina_v3_new", "neobert_own", "neobert_short",
+          "neobert_long", "qwen3_old", "qwen3_new", "gemma_new", "gemma_old", "gemma_biased", "gemma_linear",
           "qwen3_yarn", "jina_v3_yarn", "eurobert_llama3", "nomic_linear", "gte_yarn", "modernbert_scaled",
           "modernbert_linear", "eurobert_dynamic")
 BIASED = ("mpnet_own", "mpnet_head", "mpnet_relu", "t5_own", "t5_gated", "t5_near", "mt5_encoder", "mt5_whole",
           "mt5_relu", "umt5_encoder", "umt5_whole", "umt5_relu", "jina_v2", "jina_v2_short", "jina_v2_relu")
 RELATIVE = ("deberta_v3", "deberta_p2c", "deberta_c2p", "deberta_own")
 NARROW = ("albert_shared", "albert_groups", "albert_relu", "electra_small", "electra_base", "electra_generator")
+LEARNT = ("bert_limit", "distilbert_limit", "distilbert_relu", "xlm_roberta", "camembert")
 TOWERS = ("clip_own", "clip_projected", "clip_bare", "siglip_own", "siglip_text", "siglip2_text")
-MODELS = ROTARY + BIASED + RELATIVE + NARROW + TOWERS
+MODELS = ROTARY + BIASED + RELATIVE + NARROW + LEARNT + TOWERS
 GATED = [name for name in ROTARY + BIASED
          if not name.startswith(("jina_v3", "mpnet", "t5_own", "mt5_relu", "umt5_relu"))]
 
@@ -62,12 +73,11 @@ def test_each_alone(engine_and_golden):
 @pytest.mark.parametrize("right", [True, False], ids=["padded on the right", "padded on the left"])
 def test_padded_batch(engine_and_golden, right):
     engine, golden = engine_and_golden
-    # A position table is read by column, as transformers does, unless the model counts the tokens that are not padding.
-    by_column = engine.config.position_table and not engine.config.position_offset
-    if by_column and not right:
-        pytest.skip("positions of a table count the padding on the left, as in transformers")
     ids, mask, types = golden.padded(engine.config.pad_token_id, right)
-    positions = np.maximum(mask.cumsum(axis=1) - 1, 0) if by_column else None
+    # A position table is read by column, as transformers does, unless the model counts the tokens that are not padding.
+    # With padding on the left, the caller has to give the positions.
+    by_column = engine.config.position_table and not engine.config.position_offset
+    positions = np.maximum(mask.cumsum(axis=1) - 1, 0) if by_column and not right else None
     hidden = engine.forward(ids, mask, types, positions)
     assert not hidden[mask == 0].any()
     for i in range(SEQUENCES):
@@ -109,6 +119,19 @@ def test_bits_depend_on_the_sequence_alone(engine_and_golden, backend):
     assert_same_bits([hidden[row == 1] for hidden, row in zip(padded, mask, strict=True)], alone)
 
 
+def test_the_limit_of_the_length(engine_and_golden):
+    engine, golden = engine_and_golden
+    limit = engine.config.longest_sequence
+    if limit is None:
+        pytest.skip("the model takes sequences of every length")
+    ids = np.random.default_rng(0).integers(4, engine.config.vocab_size, limit + 1)
+    plain = load(GOLDEN / golden.name, "reference")
+    for length in (limit - 1, limit):
+        assert np.abs(engine.forward(ids[None, :length]) - plain.forward(ids[None, :length])).max() <= 3e-5
+    with pytest.raises(InputError, match=f"beyond the {limit} tokens"):
+        engine.forward(ids[None])
+
+
 @pytest.mark.parametrize("precision", LIMITS)
 @pytest.mark.parametrize("name", MODELS)
 def test_precisions(name, precision, backend, path_of):
@@ -127,18 +150,22 @@ def test_precisions(name, precision, backend, path_of):
     assert cosines.min() >= lowest
 
 
+def test_the_lists_name_every_golden_model():
+    configs = {}
+    for path in GOLDEN.glob("*/expected.npz"):
+        with np.load(path) as file:
+            if "ids_0" in file.files and (path.parent / "config.json").exists():
+                configs[path.parent.name] = load_model(path.parent).config
+    assert configs.keys() == set(MODELS)
+    assert {name for name, config in configs.items() if config.gated} == set(GATED)
+    assert {name for name, config in configs.items()
+            if any(kind.rotary_theta or kind.rotary_frequencies for kind in config.attention_kinds)} == set(ROTARY)
+    assert {name for name, config in configs.items() if config.attention_bias} == set(BIASED)
+
+
 @pytest.mark.parametrize("name", GATED)
 def test_a_swap_of_gate_and_up_shows(name, backend):
-    model = load_model(GOLDEN / name)
-    weights = dict(model.weights)
-    for i in range(model.config.num_layers):
-        for kind in ("weight", "bias"):
-            gate, up = f"layers.{i}.ffn.gate.{kind}", f"layers.{i}.ffn.up.{kind}"
-            assert (gate in weights) == (up in weights)
-            if gate in weights:
-                weights[gate], weights[up] = weights[up], weights[gate]
-    assert "layers.0.ffn.gate.weight" in weights
-    assert_wrong(load(replace(model, weights=weights), backend), Golden(name))
+    assert_wrong(load(gate_and_up_swapped(load_model(GOLDEN / name)), backend), Golden(name))
 
 
 @pytest.mark.parametrize("name", ROTARY)
@@ -150,7 +177,7 @@ def test_the_other_rotary_layout_shows(name, backend):
     assert_wrong(load(replace(model, config=config), backend), Golden(name))
 
 
-@pytest.mark.parametrize("name", ["neobert_own", "neobert_short"])
+@pytest.mark.parametrize("name", ["neobert_own", "neobert_short", "neobert_long"])
 def test_joined_rows_in_the_other_order_show(name):
     model = load_model(GOLDEN / name)
     weights, H = dict(model.weights), model.config.num_heads

@@ -7,6 +7,7 @@ rows_{i} (some of 0..T-1) and hidden_{i} [rows, D] in float32. A model with seve
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,25 @@ VOCAB = 120
 """The number of words of every golden model."""
 CHECKED = 129
 """The length of the sequence in which each mistake must show."""
+
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One golden model of a script with a computation in NumPy beside that of the framework."""
+
+    kind: str
+    """The class of transformers, such as NomicBertModel; or the name of a model that transformers does not have."""
+    config: dict[str, Any]
+    """Arguments of the class's config."""
+    dtype: torch.dtype
+    plain: Any
+    """What the NumPy computation needs beside the tensors, in the script's own class."""
+    own_config: dict[str, Any] = field(default_factory=dict)
+    """What config.json says in place of the config that transformers writes."""
+    new_names: bool = False
+    """Whether the tensors have the names of transformers 5 rather than those of the checkpoints on the hub."""
+
 
 Forward = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 """Takes the ids [T] and the token types [T] of a sequence, and returns its vectors: float64 [T, D].

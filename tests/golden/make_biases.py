@@ -33,17 +33,16 @@ import importlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
 import transformers
-from expected import VOCAB, make_expected, write_models
+from expected import VOCAB, Golden, make_expected, write_models
 from make_families import Float64Torch, Model, Tensors, gelu, run
 from safetensors.torch import load_file, save_file
 
@@ -68,20 +67,6 @@ class Plain:
     bias: str = "after"
     """"after" the scale; mistakes are "before" it, "reversed" distances, "first" layer only, "no" bias at all."""
     reversed_slopes: bool = False
-
-
-@dataclass(frozen=True)
-class Golden:
-    """One golden model."""
-
-    kind: str
-    """The class of transformers, such as MPNetModel; or JinaBERT."""
-    config: dict[str, Any]
-    """Arguments of the class's config."""
-    dtype: torch.dtype
-    plain: Plain
-    own_config: dict[str, Any] = field(default_factory=dict)
-    """What config.json says in place of the config that transformers writes."""
 
 
 MPNET = {"vocab_size": VOCAB, "max_position_embeddings": 310}

@@ -27,15 +27,14 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from expected import VOCAB, make_expected, sparse
+from expected import VOCAB, Golden, make_expected, sparse
 from make_families import HERE, Tensors, float64_throughout, gelu, open_model, run, types_of
 from transformers import AutoConfig
 
@@ -59,18 +58,6 @@ class Plain:
     transposed: bool = False
     factor: int = 0
     """n, where a mistake changes it."""
-
-
-@dataclass(frozen=True)
-class Golden:
-    """One golden model."""
-
-    kind: str
-    config: dict[str, Any]
-    dtype: torch.dtype
-    plain: Plain
-    own_config: dict[str, Any] = field(default_factory=dict)
-    """What config.json says in place of the config that transformers writes."""
 
 
 SIZES = {"vocab_size": VOCAB, "num_hidden_layers": 2, "max_position_embeddings": 320, "pad_token_id": 0,

@@ -1,10 +1,10 @@
-"""Make the golden files of ALBERT, ELECTRA, EmbeddingGemma and scaled rotary positions, by transformers in float64.
+"""Make the golden files of BERT's nearest families, EmbeddingGemma and scaled rotary positions, in float64.
 
     python tests/golden/make_encoders.py [NAME ...]
 
 The script writes the folders that `MODELS` lists, or only those named, beside itself, each with config.json,
-model.safetensors and expected.npz, which holds what expected.py describes. tests/test_encoder_vectors.py shows
-that the mistakes which an implementation could make change these vectors.
+model.safetensors and expected.npz, which holds what expected.py describes. transformers computes the vectors.
+tests/test_encoder_vectors.py shows that the mistakes which an implementation could make change these vectors.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import transformers
-from expected import make_expected, sparse
+from expected import VOCAB, make_expected, sparse
 from make_families import HERE, LENGTHS, SIZES, float64_throughout, open_model, run, types_of
 
 
@@ -33,9 +33,36 @@ class Golden:
     """What config.json says otherwise than transformers writes it; None removes a key."""
 
 
+DISTILBERT = {"vocab_size": VOCAB, "pad_token_id": 0}
 GEMMA = SIZES | {"use_bidirectional_attention": True}
 
 MODELS = {
+    "bert_limit": Golden(
+        "BertForSequenceClassification",
+        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "max_position_embeddings": 300,
+                 "type_vocab_size": 3}, torch.bfloat16),
+    "distilbert_limit": Golden(
+        "DistilBertForMaskedLM",
+        DISTILBERT | {"dim": 42, "n_layers": 2, "n_heads": 3, "hidden_dim": 61, "max_position_embeddings": 300},
+        torch.float16),
+    "distilbert_relu": Golden(
+        "DistilBertModel",
+        DISTILBERT | {"dim": 36, "n_layers": 3, "n_heads": 4, "hidden_dim": 47, "max_position_embeddings": 301,
+                      "activation": "relu", "sinusoidal_pos_embds": True}, torch.bfloat16),
+    "xlm_roberta": Golden(
+        "XLMRobertaForMaskedLM",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 6, "intermediate_size": 61,
+                 "max_position_embeddings": 302, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        torch.float32),
+    "camembert": Golden(
+        "CamembertModel",
+        SIZES | {"hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29, "max_position_embeddings": 304,
+                 "pad_token_id": 3, "type_vocab_size": 2, "hidden_act": "gelu_new", "layer_norm_eps": 0.01},
+        torch.bfloat16),
+    "gte_types": Golden(
+        "GteModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 34, "num_attention_heads": 1, "intermediate_size": 45,
+                 "max_position_embeddings": 300, "type_vocab_size": 2}, torch.float16),
     "albert_shared": Golden(
         "AlbertForMaskedLM",
         SIZES | {"num_hidden_layers": 4, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61,

@@ -36,7 +36,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import transformers
-from expected import VOCAB, make_expected, sparse, write_models
+from expected import VOCAB, Golden, make_expected, sparse, write_models
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
@@ -72,22 +72,6 @@ class Plain:
     pre: bool = False
     interleaved: bool = False
     causal: bool = False
-
-
-@dataclass(frozen=True)
-class Golden:
-    """One golden model."""
-
-    kind: str
-    """The class of transformers, such as NomicBertModel; or NeoBERT, which is not in transformers."""
-    config: dict[str, Any]
-    """Arguments of the class's config."""
-    dtype: torch.dtype
-    plain: Plain
-    new_names: bool = False
-    """Whether the tensors have the names of transformers 5 rather than those of the checkpoints on the hub."""
-    own_config: dict[str, Any] = field(default_factory=dict)
-    """What config.json says in place of the config that transformers writes."""
 
 
 SIZES = {"vocab_size": VOCAB, "num_hidden_layers": 3, "max_position_embeddings": 320, "pad_token_id": 0,
@@ -139,6 +123,12 @@ NEOBERT_SHORT = {
     "model_type": "neobert", "hidden_size": 36, "intermediate_size": 60, "max_length": 320, "norm_eps": 0.01,
     "num_attention_heads": 6, "num_hidden_layers": 2, "vocab_size": VOCAB, "rope": True, "rms_norm": True,
     "hidden_act": "SwiGLU",
+}  # fmt: skip
+
+NEOBERT_LONG = {
+    "model_type": "neobert", "architectures": ["NeoBERT"], "hidden_size": 30, "intermediate_size": 64,
+    "max_length": 300, "norm_eps": 1e-06, "num_attention_heads": 5, "num_hidden_layers": 2, "pad_token_id": 3,
+    "torch_dtype": "float32", "vocab_size": VOCAB,
 }  # fmt: skip
 
 QWEN3_OLD = {
@@ -199,6 +189,9 @@ MODELS = {
     "neobert_short": Golden(
         "NeoBERT", {}, torch.float16, Plain(6, 10000.0, 0.01, rms=True, pre=True, interleaved=True),
         own_config=NEOBERT_SHORT),
+    "neobert_long": Golden(
+        "NeoBERT", {}, torch.float32, Plain(5, 10000.0, 1e-6, rms=True, pre=True, interleaved=True),
+        own_config=NEOBERT_LONG),
     "qwen3_old": Golden(
         "Qwen3Model",
         SIZES | {"hidden_size": 34, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,

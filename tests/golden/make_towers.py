@@ -25,7 +25,7 @@ each mistake of `mistakes` changes the stored rows of the sequence of 129 tokens
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from expected import VOCAB, make_expected, sparse, write_models
+from expected import VOCAB, Golden, make_expected, sparse, write_models
 from make_families import Tensors, float64_throughout, gelu, run
 
 LENGTHS = (1, 2, 17, 63, 64, 65, 129, 300)
@@ -49,20 +49,6 @@ class Plain:
     eps: float
     activation: str
     causal: bool
-
-
-@dataclass(frozen=True)
-class Golden:
-    """One golden model."""
-
-    kind: str
-    """The class of transformers, such as CLIPTextModel."""
-    config: dict[str, Any]
-    """Arguments of the class's config; of the config of the text half, for a class of both halves."""
-    dtype: torch.dtype
-    plain: Plain
-    own_config: dict[str, Any] = field(default_factory=dict)
-    """What config.json says in place of the config that transformers writes."""
 
 
 SIZES = {"vocab_size": VOCAB, "max_position_embeddings": 300, "pad_token_id": PAD, "bos_token_id": BOS,
