@@ -65,42 +65,71 @@ def test_greedy_results_of_a_thousand_molecules():
     assert [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b] == []
 
 
-def beam_search(stepper, source, width):
-    """Return the results of the package's own search: (ids, sum of log probabilities), best first.
+class OwnSearch:
+    """The package's own beam search of one molecule. `results` are (ids, sum of log probabilities), best first.
 
     Each step keeps the `width` best continuations of all beams. Those that end leave, and nothing takes their places.
     The search stops when it has `width` results, or at the greatest length. The package gives the beams that stay the
     first totals of the list from which it has not removed the ended ones, which is a slip, but decides its results.
     """
-    request = stepper.open(np.array(source, np.int64))
-    beams, results, parents = [([START], 0.0)], [], [None]
-    for _ in range(LONGEST - 1):
-        rows = [row(request, parent, tokens if parent is None else tokens[-1:])
-                for (tokens, _), parent in zip(beams, parents, strict=True)]
-        scores = stepper.step(rows)
-        x = scores.logits - scores.logits.max(axis=1, keepdims=True)
+
+    def __init__(self, request, width):
+        self.request, self.width = request, width
+        self.beams, self.parents, self.found, self.steps = [([START], 0.0)], [None], [], 0
+
+    @property
+    def results(self):
+        return sorted(self.found, key=lambda result: -result[1])[: self.width]
+
+    @property
+    def done(self):
+        return self.steps == LONGEST - 1 or len(self.found) >= self.width or not self.beams
+
+    def rows(self):
+        return [row(self.request, parent, tokens if parent is None else tokens[-1:])
+                for (tokens, _), parent in zip(self.beams, self.parents, strict=True)]
+
+    def advance(self, hypotheses, logits):
+        beams = self.beams
+        x = logits - logits.max(axis=1, keepdims=True)
         log_p = np.log(np.exp(x) / np.exp(x).sum(axis=1, keepdims=True) + np.float32(1e-10)).astype(np.float64)
         totals = log_p + np.array([total for _, total in beams])[:, None]
-        best = np.argsort(-totals, axis=None, kind="stable")[:width]
+        best = np.argsort(-totals, axis=None, kind="stable")[: self.width]
         kept = [(beam, token, totals[beam, token]) for beam, token in
                 zip(*(x.tolist() for x in np.unravel_index(best, totals.shape)), strict=True)]
-        results += [(beams[beam][0][1:], total) for beam, token, total in kept if token == END]
-        parents = [int(scores.hypotheses[beam]) for beam, token, _ in kept if token != END]
+        self.found += [(beams[beam][0][1:], total) for beam, token, total in kept if token == END]
+        self.parents = [int(hypotheses[beam]) for beam, token, _ in kept if token != END]
         live = [[*beams[beam][0], token] for beam, token, _ in kept if token != END]
-        beams = list(zip(live, (total for _, _, total in kept), strict=False))
-        if len(results) >= width or not beams:
-            break
-    stepper.close(request)
-    return sorted(results, key=lambda result: -result[1])[:width]
+        self.beams = list(zip(live, (total for _, _, total in kept), strict=False))
+        self.steps += 1
 
 
-def test_beams_of_its_own_search():
-    stepper = Generator(model())._stepper()
-    for source, expected, scores in zip(sources(), golden()["beams"], golden()["scores"], strict=False):
-        found = beam_search(stepper, source, 5)
-        wanted = [ids(one) for one, score in zip(expected, scores, strict=True) if score < 0]
-        assert [tokens for tokens, _ in found] == wanted
-        assert np.allclose([total for _, total in found], scores[: len(found)], atol=1e-4)
+def search(stepper, molecules, width):
+    """Return the results of each molecule; the molecules are searched together."""
+    searches = [OwnSearch(stepper.open(np.array(source, np.int64)), width) for source in molecules]
+    live = searches
+    while live:
+        rows = [one.rows() for one in live]
+        scores = stepper.step([row for part in rows for row in part])
+        ends = np.cumsum([len(part) for part in rows])[:-1]
+        for one, *answer in zip(live, np.split(scores.hypotheses, ends), np.split(scores.logits, ends), strict=True):
+            one.advance(*answer)
+        live = [one for one in live if not one.done]
+    for one in searches:
+        stepper.close(one.request)
+    return [one.results for one in searches]
+
+
+def test_a_thousand_beam_searches_of_its_own():
+    stepper, expected = Generator(model())._stepper(), golden()
+    assert expected["beams"].shape == (1000, 5, 100)
+    for first in range(0, 1000, 50):
+        part = slice(first, first + 50)
+        found = search(stepper, sources()[part], 5)
+        for results, lists, scores in zip(found, expected["beams"][part], expected["scores"][part], strict=True):
+            assert [tokens for tokens, _ in results] == [ids(one) for one, score in zip(lists, scores, strict=True)
+                                                         if score < 0]  # fmt: skip
+            assert np.allclose([total for _, total in results], scores[: len(results)], atol=1e-4)
 
 
 def test_the_example_reads_and_writes_molecules():
