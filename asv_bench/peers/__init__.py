@@ -6,4 +6,6 @@
     worker      a process for each library and precision, kept alive while the others have their turn
     measure     the turns, and the comparison of each answer with PyTorch's
     report      the numbers as a Markdown table and a figure
+
+`llama_language` runs language models with llama.cpp, for `language.py` in the folder above.
 """

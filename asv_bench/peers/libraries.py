@@ -8,6 +8,7 @@ libraries use `encoder`.
 """
 
 import os
+import shutil
 
 import numpy as np
 
@@ -32,7 +33,11 @@ class Engine:
 
 
 class OnnxRuntime:
-    """ONNX Runtime. float32: the graph fused by its optimiser. int8: that graph, dynamically quantised per channel."""
+    """ONNX Runtime. float32: the graph fused by its optimiser. int8: that graph, dynamically quantised per channel.
+
+    The optimiser has fusions for BERT. Graphs of other families stay as they were exported, because its other fusions
+    make them slower; ONNX Runtime still runs its own optimisations when it loads them.
+    """
 
     precisions = ("float32", "int8")
 
@@ -40,16 +45,14 @@ class OnnxRuntime:
     def prepare(folder):
         from onnx import TensorProto
         from onnxruntime.quantization import QuantType, quantize_dynamic
-        from onnxruntime.transformers.optimizer import optimize_model
 
         if (folder / "int8.onnx").exists():
             return
         config = export_onnx(folder)
-        graph = optimize_model(str(folder / "model.onnx"), "bert", config.num_attention_heads, config.hidden_size)
-        fused = graph.get_fused_operator_statistics()
-        if fused["Attention"] != config.num_hidden_layers:
-            raise RuntimeError(f"the optimiser fused {fused['Attention']} of {config.num_hidden_layers} attentions")
-        graph.save_model_to_file(str(folder / "float32.onnx"))
+        if config.model_type == "bert":
+            fuse_bert(folder, config)
+        else:
+            shutil.copy(folder / "model.onnx", folder / "float32.onnx")
         # Without VNNI the sum of two 8-bit products may exceed 16 bits; its documentation recommends 7 bits for the
         # weights.
         unnamed = {"DefaultTensorType": TensorProto.FLOAT}  # type of the fused operators' results
@@ -70,7 +73,7 @@ class OnnxRuntime:
 
 
 class OpenVINO:
-    """OpenVINO. float32, bfloat16: its precision hint. int8: NNCF with SmoothQuant, calibrated on 64 sentences."""
+    """OpenVINO. float32, bfloat16: its precision hint. int8: NNCF with SmoothQuant, calibrated on sentences."""
 
     precisions = ("float32", "bfloat16", "int8")
 
@@ -84,8 +87,7 @@ class OpenVINO:
         export_onnx(folder)
         model = openvino.Core().read_model(folder / "model.onnx")
         openvino.save_model(model, folder / "openvino.xml", compress_to_fp16=False)
-        ids = [np.array([encoding.ids]) for encoding in tokenizer(folder).encode_batch(sentences()[::8])]
-        samples = [{"input_ids": row, "attention_mask": np.ones_like(row)} for row in ids]
+        samples = [{"input_ids": row, "attention_mask": np.ones_like(row)} for row in calibration(folder)]
         kind = nncf.ModelType.TRANSFORMER
         quantised = nncf.quantize(model, nncf.Dataset(samples), model_type=kind, subset_size=len(samples))
         openvino.save_model(quantised, folder / "openvino-int8.xml", compress_to_fp16=False)
@@ -135,12 +137,10 @@ class PyTorch:
 
     def __init__(self, folder, precision, threads):
         import torch
-        from transformers import BertModel
 
         torch.set_num_threads(threads)
         self.torch = torch
-        self.model = BertModel.from_pretrained(folder / "hf", add_pooling_layer=False, attn_implementation="sdpa",
-                                               dtype=getattr(torch, precision)).eval()  # fmt: skip
+        self.model = open_model(folder, getattr(torch, precision))
 
     def forward(self, ids, mask):
         with self.torch.inference_mode():
@@ -201,12 +201,24 @@ LIBRARIES = {
 }
 
 
-def export_onnx(folder):
-    """Write model.onnx, with attention in the form that ONNX Runtime's optimiser recognises; return the config."""
-    import torch
-    from transformers import BertModel
+def open_model(folder, dtype, attention=None):
+    """Return the transformers model of a folder without its pooler, by default with the attention that it prefers.
 
-    model = BertModel.from_pretrained(folder / "hf", add_pooling_layer=False, attn_implementation="eager").eval()
+    transformers prefers scaled_dot_product_attention wherever the model's class has it.
+    """
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder / "hf", attn_implementation=attention, dtype=dtype).eval()
+    if hasattr(model, "pooler"):
+        model.pooler = None
+    return model
+
+
+def export_onnx(folder):
+    """Write model.onnx, with attention in the form that ONNX Runtime and OpenVINO recognise; return the config."""
+    import torch
+
+    model = open_model(folder, torch.float32, "eager")
     path = folder / "model.onnx"
     if not path.exists():
         names, axes = ["input_ids", "attention_mask"], {0: "B", 1: "T"}
@@ -216,6 +228,17 @@ def export_onnx(folder):
                           dynamic_axes=dict.fromkeys([*names, "vectors"], axes))  # fmt: skip
         os.replace(partial, path)
     return model.config
+
+
+def fuse_bert(folder, config):
+    """Write float32.onnx, the exported graph with the fusions of ONNX Runtime's optimiser for BERT."""
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    graph = optimize_model(str(folder / "model.onnx"), "bert", config.num_attention_heads, config.hidden_size)
+    fused = graph.get_fused_operator_statistics()
+    if fused["Attention"] != config.num_hidden_layers:
+        raise RuntimeError(f"the optimiser fused {fused['Attention']} of {config.num_hidden_layers} attentions")
+    graph.save_model_to_file(str(folder / "float32.onnx"))
 
 
 def last_hidden_state(model):
@@ -241,6 +264,13 @@ def tokenizer(folder):
     result.enable_truncation(MAX_TOKENS)
     result.no_padding()
     return result
+
+
+def calibration(folder):
+    """Return the ids int64 [1,T] of 64 sentences, or of 8 random sequences where a random model has no tokenizer."""
+    if (folder / "hf" / "tokenizer.json").exists():
+        return [np.array([encoding.ids]) for encoding in tokenizer(folder).encode_batch(sentences()[::8])]
+    return list(np.random.default_rng(0).integers(1000, 30000, (8, 1, 128)))
 
 
 def encoder(library, folder):

@@ -41,8 +41,9 @@ def measure(root: Path, threads: int, models, precisions, cases, libraries, quic
     """Yield, repeatedly, the rows so far, one for each model, precision, case and library, and the machine's limits.
 
     A row has model, precision, case and library. Then it has either `why`, the reason why there are no numbers, or
-    median and minimum in seconds, the number of calls, cosine and least_cosine to `REFERENCE` in float32 (the mean over
-    vectors, and the worst), and the fraction of the precision's limit, which is None if the limit is not measured.
+    median and minimum in seconds, the number of calls, the median of each turn, cosine and least_cosine to `REFERENCE`
+    in float32 (the mean over vectors, and the worst), and the fraction of the precision's limit, which is None if the
+    limit is not measured.
     """
     rows: list[dict] = []
     turns, most_calls = (QUICK_TURNS, 2) if quick else (TURNS, MOST_CALLS)
@@ -93,7 +94,7 @@ class Group:
         """Measure all libraries on one case; return a cell for each."""
         cells: dict[str, dict] = {name: {"why": why} for name, why in self.failed.items()}
         calls: dict[str, int] = {}
-        times: dict[str, list[float]] = {}
+        times: dict[str, list[list[float]]] = {}
         for name in self.workers:
             if case != TEXT and getattr(LIBRARIES[name.removesuffix(LIFTED)], "text_only", False):
                 continue
@@ -108,15 +109,17 @@ class Group:
             clock.tick()
             for name in [name for name in order if name in times]:
                 try:
-                    times[name] += self.workers[name].call("time", case, calls[name])
+                    times[name].append(self.workers[name].call("time", case, calls[name]))
                 except Failed as error:
                     cells[name] = {"why": str(error)}
                     del times[name]
             order = order[1:] + order[:1]
         limit = clock.peak.get(self.precision, 0) * 1e9
-        for name, seconds in times.items():
+        for name, rounds in times.items():
+            seconds = [one for calls_of_a_turn in rounds for one in calls_of_a_turn]
             middle = median(seconds)
             cells[name] |= {"median": middle, "minimum": min(seconds), "calls": len(seconds),
+                            "turns": [median(calls_of_a_turn) for calls_of_a_turn in rounds],
                             "fraction": flops / middle / limit if limit else None}  # fmt: skip
         cells = {name: cells[name] for name in self.names if name in cells}
         for name, cell in cells.items():

@@ -1,0 +1,111 @@
+"""Run language models with llama.cpp: rewrite a GGUF file in another precision, compute logits, and generate.
+
+It needs llama-cpp-python and gguf (requirements.txt).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+KINDS = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0"}
+"""The kind of GGUF's matrices with the bits of each of our precisions; Q8_0 has a scale for 32 weights."""
+
+CALL = 512
+"""Largest number of tokens of a call of llama.cpp."""
+
+
+def rewrite(source: Path, target: Path, kind: str) -> None:
+    """Write a GGUF file again, with every matrix converted to float32 and then to `kind`, a name of GGUF."""
+    import gguf
+
+    reader = gguf.GGUFReader(source)
+    names = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    partial = target.with_suffix(".partial")
+    writer = gguf.GGUFWriter(partial, names["general.architecture"])
+    for name, value in names.items():
+        if name != "general.architecture":
+            types = reader.fields[name].types
+            writer.add_key_value(name, value, types[0], types[-1] if len(types) > 1 else None)
+    for tensor in reader.tensors:
+        wide = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
+        own = gguf.GGMLQuantizationType[kind if wide.ndim == 2 else "F32"]
+        writer.add_tensor(tensor.name, gguf.quants.quantize(wide, own), raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    os.replace(partial, target)
+
+
+class LlamaLanguage:
+    """A language model on llama.cpp, which generates greedily."""
+
+    def __init__(self, path: Path, threads: int, sequences: int = 8, longest: int = 1024, *, exact: bool = False):
+        """Load a GGUF file. sequences, longest: the most in a batch, and the most tokens of each.
+
+        exact: keep the cache in float32, without flash attention; the default cache of llama.cpp is in float16.
+        """
+        import llama_cpp
+
+        self.api = api = llama_cpp
+        self.quiet = api.llama_log_callback(lambda level, text, data: None)
+        api.llama_log_set(self.quiet, None)
+        model = api.llama_model_load_from_file(os.fsencode(path), api.llama_model_default_params())
+        if not model:
+            raise RuntimeError(f"llama.cpp cannot load {path}")
+        options = api.llama_context_default_params()
+        options.n_ctx, options.n_seq_max = sequences * longest, sequences
+        options.n_batch = options.n_ubatch = CALL
+        options.n_threads = options.n_threads_batch = threads
+        if exact:
+            options.type_k = options.type_v = 0     # GGML_TYPE_F32
+            options.flash_attn_type = 0
+        self.context = api.llama_init_from_model(model, options)
+        if not self.context:
+            raise RuntimeError("llama.cpp cannot create a context")
+        self.vocab_size = api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
+        self.batch = batch = api.llama_batch_init(CALL, 0, 1)
+        fields = batch.token, batch.pos, batch.n_seq_id, batch.logits
+        self.tokens, self.positions, counts, self.wanted = (np.ctypeslib.as_array(a, (CALL,)) for a in fields)
+        counts[:] = 1
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self.api.llama_memory_clear(self.api.llama_get_memory(self.context), True)
+
+    def logits(self, rows: Sequence[tuple[int, int, Sequence[int]]], *, every: bool = False) -> np.ndarray:
+        """Compute (sequence, position, tokens) each: the logits after the last token of each row, or after every token.
+
+        The result is [rows or tokens, V].
+        """
+        found = []
+        listed = [(row, position + i, token, every or i == len(tokens) - 1)
+                  for row, position, tokens in rows for i, token in enumerate(tokens)]
+        for first in range(0, len(listed), CALL):
+            part = listed[first : first + CALL]
+            for i, (row, position, token, wanted) in enumerate(part):
+                self.tokens[i], self.positions[i], self.wanted[i] = token, position, wanted
+                self.batch.seq_id[i][0] = row
+            self.batch.n_tokens = len(part)
+            if status := self.api.llama_decode(self.context, self.batch):
+                raise RuntimeError(f"llama_decode failed with {status}")
+            for i in np.flatnonzero(self.wanted[: len(part)]):
+                pointer = self.api.llama_get_logits_ith(self.context, int(i))
+                found.append(np.ctypeslib.as_array(pointer, (self.vocab_size,)).copy())
+        return np.array(found)
+
+    def generate(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+        """Return this number of most likely tokens after each prompt; an end token ends nothing."""
+        self.clear()
+        texts = [list(prompt) for prompt in prompts]
+        best = self.logits([(i, 0, text) for i, text in enumerate(texts)]).argmax(axis=1)
+        while True:
+            for text, token in zip(texts, best.tolist(), strict=True):
+                text.append(token)
+            if len(texts[0]) == len(prompts[0]) + tokens:
+                return [text[len(prompt) :] for text, prompt in zip(texts, prompts, strict=True)]
+            best = self.logits([(i, len(text) - 1, text[-1:]) for i, text in enumerate(texts)]).argmax(axis=1)
