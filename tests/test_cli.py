@@ -111,6 +111,8 @@ def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
     ("avx512vnni", "bfloat16 by vfmadd231ps of widened weights, int8 by vpdpbusd"),
     ("avx2", "int8 by vpmaddubsw"),
     ("amxemulated", "bfloat16 by tdpbf16ps, int8 by tdpbusd"),
+    ("neonbf16", "float32 by fmla, bfloat16 by bfdot, int8 by sdot"),
+    ("neon", "bfloat16 by fmla of widened weights, int8 by smlal"),
 ])
 def test_info_tells_what_multiplies(monkeypatch, capsys, name, told):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
@@ -127,9 +129,23 @@ def test_info_tells_why_there_are_no_tiles(monkeypatch, capsys):
         pytest.skip("the portable kernels are not built")
     monkeypatch.setenv("ENGINE_ISA", "portable")
     reason = "Linux does not let this process use amx: the signal stack of a thread is smaller than 12 KB"
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx", "portable"))
     monkeypatch.setattr(isa, "why_not", lambda name: reason if name == "amx" else None)
     assert main(["info"]) == 0
     assert reason in capsys.readouterr().out
+
+
+def test_info_tells_which_products_of_arm_are_missing(monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    if isa.why_not("portable"):
+        pytest.skip("the portable kernels are not built")
+    monkeypatch.setenv("ENGINE_ISA", "portable")
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", (*isa.OF_ARCHITECTURE["aarch64"], "portable"))
+    monkeypatch.setattr(isa, "why_not", lambda name: None if name == "portable" else f"this CPU lacks {name}.")
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert told.index("lacks neonbf16.") < told.index("lacks neondot.")
+    assert "lacks neon." not in told    # another set is slower, but no set is refused for products that it has
 
 
 def test_info_of_a_model(model, capsys):
