@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> None:
             print(f"{sound}:")
         for segment in result.segments:
             for line in segment.words if args.words else [segment]:
-                print(f"[{_clock(line.start)} - {_clock(line.end)}] {line.text.strip()}")
+                print(f"[{clock(line.start)} - {clock(line.end)}] {line.text.strip()}")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """Return a time as minutes, seconds and hundredths, such as 1:02.50."""
     minutes, hundredths = divmod(round(100 * seconds), 6000)
     return f"{minutes}:{hundredths / 100:05.2f}"

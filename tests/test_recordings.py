@@ -12,13 +12,14 @@ import pytest
 
 from engine import InputError, TimedOut, UnsupportedError
 from engine.audio import long_log_mel
-from engine.cli import _clock, main
+from engine.cli import main
 from engine.generation.results import Generated
 from engine.generation.steps import Row
 from engine.recordings import Recording, is_silent
 from engine.segments import Cut, Segment, cut
 from engine.sequences import save_sequence_model
 from engine.transcriber import Transcriber
+from engine.transcribing_cli import clock
 
 from .generating import Exact
 from .speech import SHORT, TIMES, joined_recordings, model_of, recording, timed
@@ -245,7 +246,7 @@ def test_the_command_line(tmp_path, capsys):
         times = [60 * int(time.split(":")[0]) + float(time.split(":")[1]) for time in (start, end)]
         assert times == pytest.approx([segment.start, segment.end])
         assert text == segment.text.strip()
-    assert [_clock(seconds) for seconds in (0, 9.5, 59.994, 59.996, 3661)] == [
+    assert [clock(seconds) for seconds in (0, 9.5, 59.994, 59.996, 3661)] == [
         "0:00.00", "0:09.50", "0:59.99", "1:00.00", "61:01.00"]
     assert main(["transcribe", str(tmp_path / "m.npz"), path, path, *options]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{path}:", *lines] * 2

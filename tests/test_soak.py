@@ -104,8 +104,9 @@ def test_what_is_sampled_is_really_there(tmp_path):
     after = sample(tmp_path)
     assert after["descriptors"] - before["descriptors"] == len(held)
     assert after["files"] - before["files"] == 1
-    for name in ("rss", "pss", "anonymous"):
+    for name in ("rss", "anonymous"):
         assert 25 < after[name] - before[name] < 60, name
+    assert 25 < after["pss"] <= after["rss"]    # it also changes when other processes map the same files
     assert after["maps"] >= 10
     del block
     for file in held:
