@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .errors import InputError, shown
+from .errors import InputError, TimedOut, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,6 +54,12 @@ def deadline_of(timeout: Any) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
         raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
     return time.monotonic() + timeout
+
+
+def check_deadline(deadline: float) -> None:
+    """Raise `TimedOut` if the time.monotonic() of `deadline_of` has passed; 0 is no deadline."""
+    if deadline and time.monotonic() > deadline:
+        raise TimedOut
 
 
 def explain_arguments(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 from .backends import Plan, PoolingPlan
 from .backends.functional import Ops
 from .batch import Batch
-from .checks import flag, is_one_of
+from .checks import check_deadline, flag, is_one_of
 from .config import ModelConfig, TextConfig
 from .dense import Dense
-from .errors import InputError, TimedOut, UnsupportedError, shown
+from .errors import InputError, UnsupportedError, shown
 from .lazy import lazy
 from .packing import Layout, pack
 from .pooling import normalize, pool
@@ -77,8 +76,7 @@ class TextEncoder:
 
         with progress(len(texts), show_progress_bar) as advance:
             for members, batch, layout in self._pack(add_prompt(prompt, texts), batch_size):
-                if deadline and time.monotonic() > deadline:
-                    raise TimedOut
+                check_deadline(deadline)
                 if output_value == "sentence_embedding":
                     vectors[members] = finish(self._pool(batch, skip, deadline))
                 else:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .architectures.taps import Head
 from .backends import DecoderPlan
 from .generation.settings import GenerationConfig
-from .generation.steps import Row, Scores, Top
+from .generation.steps import Row
 from .segments import Cut
+from .sources import SourceStepper
 from .words import token_times
 
 
-class SoundStepper:
+class SoundStepper(SourceStepper):
     """A `engine.generation.steps.Stepper` whose sources are the numbers of sounds that are encoded already."""
 
     def __init__(self, decoder: DecoderPlan, vectors: Sequence[np.ndarray], keep: bool = False):
         """keep: whether `times` will be called, after the requests are closed."""
-        self._decoder, self._vectors, self._keep = decoder, vectors, keep
-        self.vocab_size, self.longest = decoder.vocab_size, decoder.longest
+        super().__init__(decoder)
+        self._vectors, self._keep = vectors, keep
         self._numbers: dict[int, int] = {}
         """The number of the sound of each request that is open."""
         self._ready: dict[int, int] = {}
@@ -55,19 +54,8 @@ class SoundStepper:
         self._decoder.remember([request], vectors, np.array([0, len(vectors)], np.int32))
         return request
 
-    def step(self, rows: Sequence[Row]) -> Scores:
-        return self._decoder.step(rows)
-
-    def step_top(self, rows: Sequence[Row], k: int) -> Top:
-        return self._decoder.step_top(rows, k)
-
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> NDArray[np.float32]:
-        return self._decoder.attention_weights(request, tokens, heads)
-
-    def release(self, hypotheses: Any) -> None:
-        self._decoder.release(hypotheses)
-
     def close(self, request: int) -> None:
+        """End a request, or keep what was computed of its sound for `times`."""
         number = self._numbers.pop(request)
         if self._keep:
             self._ready[number] = request
@@ -78,7 +66,8 @@ class SoundStepper:
               positions: int) -> np.ndarray:
         """Return the positions at which the tokens of segments of a sound begin, and at which the last one ends.
 
-        prompt: the tokens before the text, up to the one that asks for no timestamps. positions: those that are sound.
+        prompt: the tokens before the text, up to the one that asks for no timestamps. positions: how many of the
+        encoder's positions are sound, and not the silence behind it.
         """
         tokens = [*prompt, *(token for each in cuts for token in each.ids), config.eos_token_id[0]]
         heads = [(layer, head) for layer, head in config.alignment_heads]

@@ -13,6 +13,7 @@ import numpy as np
 
 from .audio import RATE, SECONDS, check_samples, log_mel, long_log_mel, read_wav
 from .backends import get_backend
+from .backends.reference.formulas import softmax
 from .checks import deadline_of, flag
 from .converted import END, NO_TIMES, START, special_ids
 from .errors import InputError, TimedOut, UnsupportedError, listed, shown
@@ -110,7 +111,7 @@ class Transcriber(Generator):
         long = []
         total = 0.0
         for i, sound in enumerate(sounds):
-            samples = check_samples(read_wav(sound) if isinstance(sound, (str, os.PathLike)) else sound)
+            samples = _samples(sound)
             total += len(samples) / RATE
             if timestamps or len(samples) > SECONDS * RATE:
                 features = long_log_mel(samples, self._channels)
@@ -149,7 +150,7 @@ class Transcriber(Generator):
             raise UnsupportedError("this model knows English alone, so it detects no language")
         found = []
         for sound in sounds:
-            samples = check_samples(read_wav(sound) if isinstance(sound, (str, os.PathLike)) else sound)
+            samples = _samples(sound)
             window = Recording(0, long_log_mel(samples, self._channels), None).window()
             with SoundStepper(self._decoder, [self._vectors(window)]) as stepper:
                 found.append(self._language_of(stepper.first_logits(self._ids_of_tokens[START])[0]))
@@ -237,13 +238,13 @@ class Transcriber(Generator):
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
         """Return the language with the largest of the logits after the start token, and its probability among all."""
         names = self.languages
-        scores = np.exp(_log_softmax(logits[[self._ids_of_tokens[f"<|{name}|>"] for name in names]]))
+        scores = softmax(logits.astype(np.float64)[[self._ids_of_tokens[f"<|{name}|>"] for name in names]])
         return names[int(scores.argmax())], float(scores.max())
 
     def _no_speech(self, logits: np.ndarray) -> float:
         """Return the probability of the token for "no speech" after the start token; 0 if the model has none."""
         ids = [self._ids_of_tokens[name] for name in _NO_SPEECH if name in self._ids_of_tokens]
-        return float(np.exp(_log_softmax(logits)[ids[0]])) if ids else 0.0
+        return float(softmax(logits.astype(np.float64))[ids[0]]) if ids else 0.0
 
     def _vectors(self, features: np.ndarray) -> np.ndarray:
         """Return the vectors [S, D] that the encoder gives for features [channels, 3000]."""
@@ -254,11 +255,9 @@ class Transcriber(Generator):
         return self._encoder.forward(batch)
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return ln p of each of the logits [n]."""
-    shifted = logits.astype(np.float64) - logits.max()
-    found: np.ndarray = shifted - np.log(np.exp(shifted).sum())
-    return found
+def _samples(sound: Any) -> np.ndarray:
+    """Return the samples of a path or of an array."""
+    return check_samples(read_wav(sound) if isinstance(sound, (str, os.PathLike)) else sound)
 
 
 def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:

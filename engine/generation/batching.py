@@ -6,15 +6,14 @@ batch (steps.py), and because no search looks at another request.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import deadline_of, positive_int
-from ..errors import InputError, TimedOut, shown
+from ..checks import check_deadline, deadline_of, positive_int
+from ..errors import InputError, shown
 from .beams import BeamSearch
 from .results import Done, Generated, Request, Token
 from .search import Outcome, Search
@@ -74,8 +73,7 @@ def _events(
     deadline = deadline_of(timeout)
     try:
         while run.admit():
-            if deadline and time.monotonic() > deadline:
-                raise TimedOut
+            check_deadline(deadline)
             yield from run.step(tokens)
     finally:
         run.close()

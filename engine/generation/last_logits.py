@@ -5,14 +5,12 @@ Prompts of one group begin alike, and the model reads their common start once: i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import deadline_of
-from ..errors import TimedOut
+from ..checks import check_deadline, deadline_of
 from .batching import Budget
 from .candidates import checked
 from .scoring import LOGITS
@@ -65,7 +63,7 @@ class _Run:
         return self.found
 
     def _parent(self, tokens: NDArray[np.int64]) -> int:
-        self._check_time()
+        check_deadline(self.deadline)
         return int(self.stepper.step([Row(self.opened[-1], None, tokens)]).hypotheses[0])
 
     def _wait(self, row: Row, place: tuple[int, int]) -> None:
@@ -78,7 +76,7 @@ class _Run:
     def _flush(self) -> None:
         if not self.rows:
             return
-        self._check_time()
+        check_deadline(self.deadline)
         scores = self.stepper.step(self.rows)
         logits = checked(scores.logits[:, list(self.ids)])
         for (group, i), line in zip(self.places, logits, strict=True):
@@ -87,10 +85,6 @@ class _Run:
         self.advance(len(self.rows))
         self.rows, self.places = [], []
         self._close(1)
-
-    def _check_time(self) -> None:
-        if self.deadline and time.monotonic() > self.deadline:
-            raise TimedOut
 
     def _close(self, kept: int) -> None:
         """Close the open requests, except the last `kept` ones."""

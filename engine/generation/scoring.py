@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import deadline_of
-from ..errors import InputError, TimedOut
+from ..checks import check_deadline, deadline_of
+from ..errors import InputError
 from .batching import Budget, decoder_ids
 from .candidates import checked, log_sum_exp
 from .results import Request
@@ -53,8 +52,7 @@ def score(
                     waiting.number = stepper.open(waiting.source)
                     batch.append(waiting)
                 waiting = next(texts, None)
-            if deadline and time.monotonic() > deadline:
-                raise TimedOut
+            check_deadline(deadline)
             _step(stepper, batch, chunk)
             for text in [text for text in batch if text.done]:
                 batch.remove(text)

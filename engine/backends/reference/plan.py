@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -11,8 +10,8 @@ import numpy as np
 from ...architectures import program_of
 from ...architectures.taps import Taps, pairs_before, tapped
 from ...batch import Batch
+from ...checks import check_deadline
 from ...config import ModelConfig
-from ...errors import TimedOut
 from ...program import Attend, Embed, Program, Store
 from ...quantize import widen
 from ..execute import Execution, heads_of
@@ -53,8 +52,7 @@ class ReferencePlan:
         arrays = [np.empty((batch.tokens, self.width), self.dtype), *arrays]
         pairs = pairs_before(batch.cu_seqlens).tolist()
         for (start, end), place in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(pairs), strict=True):
-            if deadline and time.monotonic() > deadline:
-                raise TimedOut
+            check_deadline(deadline)
             if start < end:
                 self._sequence(program, batch, slice(start, end), slice(*place), arrays)
         return arrays[0]
