@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from engine import Engine
 from engine.backends import numba_cpu
+from engine.backends.cython_cpu.plan import CythonPlan
 from engine.backends.reference import ReferenceBackend
 from engine.config import RunConfig
 from engine.errors import UnsupportedError
 
 from ..plans import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ..tiny_models import random_model
-from .peers import BFLOAT16_PEER, PEER
+from .peers import BFLOAT16_PEER, INT8_PEER, PEER, attending_in_float32
 
 
 def prepare(config, weights, threads=1, precision="float32"):
@@ -36,14 +37,13 @@ def test_against_float64_and_the_compiled_kernels(shape):
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_other_precisions_against_the_compiled_kernels(precision, shape):
-    if precision == "bfloat16" and PEER != BFLOAT16_PEER:
-        pytest.skip("the compiled kernels for this CPU attend in bfloat16 too")
-    if reason := isa.why_not(PEER):
+    peer = {"bfloat16": BFLOAT16_PEER, "int8": INT8_PEER}[precision]
+    if reason := isa.why_not(peer):
         pytest.skip(reason)
     config = SHAPES[shape]
     weights, batch = make_weights(config), make_batch(config, [3, 64, 1, 130])
-    expected = make_plan(config, weights, 2, PEER, precision=precision).forward(batch)
-    assert np.array_equal(prepare(config, weights, 2, precision).forward(batch), expected)
+    plan = CythonPlan(attending_in_float32(peer), config, weights, RunConfig(2, precision, max_tokens=2048))
+    assert np.array_equal(prepare(config, weights, 2, precision).forward(batch), plan.forward(batch))
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16", "int8"])

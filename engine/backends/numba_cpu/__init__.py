@@ -1,11 +1,12 @@
 """The Numba backend: kernels that are compiled at first use for the CPU they run on, in the Cython backend's schedule.
 
-    table.py      the kernel table, filled      target.py               the CPU, and the shapes for it
+    table.py rows.py  the kernel table, filled  target.py               the CPU, and the shapes for it
     compiling.py  annotations to C functions    pointers.py structs.py  C pointers and structs inside Numba functions
     cache.py      machine code on disk          vector.py emit.py       simd.h: for Numba functions, and as LLVM IR
-    tile.py       generator of register tiles   dot.py pairs.py         dot.h and bfloat16.h, as LLVM IR
-    linear.py bfloat16.py int8.py attention.py relative.py scores.py weigh.py norm.py embed.py softmax.py rotary.py
-    cached_attention.py choose.py elementwise.py roofline.py   the kernels; the .pxi file of the same name explains each
+    tile.py       generator of register tiles   dot.py pairs.py amx.py  dot.h, bfloat16.h and tiles.h, as LLVM IR
+    linear.py bfloat16.py int8.py tiles.py operands.py attention.py relative.py scores.py weigh.py norm.py embed.py
+    softmax.py rotary.py cached_attention.py choose.py elementwise.py roofline.py
+                  the kernels; the .pxi file of the same name explains each
 """
 
 from __future__ import annotations
@@ -44,12 +45,17 @@ class NumbaBackend:
         return True
 
     def describe(self) -> str:
-        """Describe the CPU, by LLVM's name for it, the length of a vector, and Numba's version."""
+        """Describe in lines the CPU, by LLVM's name for it, and what multiplies, and why AMX's tiles do not."""
         import numba
 
-        from . import target
+        from ..cython_cpu.native import ARCHITECTURE
+        from . import rows, target
 
-        return f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}"
+        lines = [f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}",
+                 ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items())]
+        if target.WHY_NO_TILES and ARCHITECTURE == "x86_64":
+            lines.append(target.WHY_NO_TILES)
+        return "\n".join(lines)
 
     def layout(self, precision: str) -> Layout | None:
         """Return the layout of the panels of these kernels."""

@@ -9,14 +9,16 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import pairs
+from .compiling import inline
 from .emit import VF, VI
 from .linear import product
+from .operands import place_in_row, start_of_row
 from .pointers import Pointer, as_bits
 from .roofline import fma_rounds, in_rounds
 from .structs import Bits, Double, Floats, Linear, Operands, Output, Size
-from .target import HALVES, MR, NR, NV, VL
+from .target import HALVES, LINE_BYTES, MR, NR, NV, OPERAND_BYTES, VL
 from .tile import pairs_tile
-from .vector import v_load, v_loadn, v_sum, vector
+from .vector import v_load, v_loadn, v_set1, v_sum, vector
 
 multiply_pairs = product(2, pairs_tile)
 
@@ -33,18 +35,27 @@ def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
     return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
 
 
+@inline
+def round_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size,
+               first: Size) -> None:
+    """Round M rows of x to bfloat16, and pad them to VL with zeros, or to whole lines if they lie in strips."""
+    line, whole = LINE_BYTES // OPERAND_BYTES, K // VL * VL
+    for row in range(first, first + M):
+        out = operands + start_of_row(row, strip, operands_stride, line)
+        for i in range(0, whole, VL):
+            store_operands(out + place_in_row(i, strip, line), v_load(x + i))
+        if whole < K:
+            store_operands(out + place_in_row(whole, strip, line), v_loadn(x + whole, K - whole))
+        if strip > 1:
+            for i in range((K + VL - 1) // VL * VL, (K + line - 1) // line * line, VL):
+                store_operands(out + place_in_row(i, strip, line), v_set1(0.0))
+        x += x_stride
+
+
 def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size, first: Size,
                 ranges: Floats) -> None:
     """Round M rows of x to bfloat16, and pad them to VL with zeros."""
-    whole = K // VL * VL
-    operands += first * operands_stride
-    for _ in range(M):
-        for i in range(0, whole, VL):
-            store_operands(operands + i, v_load(x + i))
-        if whole < K:
-            store_operands(operands + whole, v_loadn(x + whole, K - whole))
-        x += x_stride
-        operands += operands_stride
+    round_rows(1, x, x_stride, M, K, operands, operands_stride, first)
 
 
 def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, n: Size) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
 
 from .structs import NUMBA_TYPES
 
@@ -34,6 +36,21 @@ inline = _helper(forceinline=True)
 
 spliced = _helper(inline="always")
 """A part of a kernel that Numba inlines before LLVM sees it, so that a large part is not compiled twice."""
+
+
+apart = _helper(forceinline=False)
+"""A part of a kernel that calls `stays_apart`. Without this decorator it would inherit the option of its caller."""
+
+
+@intrinsic
+def stays_apart(typing: Any) -> Any:
+    """Keep LLVM from inlining the function that contains this call, so that it has all registers to itself."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        b.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), build
 
 
 def compile_kernel(function: Callable[..., Any], cache: Cache) -> Any:

@@ -62,7 +62,7 @@ def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, row
     return results
 
 
-def _fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
+def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
     """Prefetch the cache lines that hold `size` bytes, at least one line."""
     fetch(b, pointer, 2)
 
@@ -90,7 +90,7 @@ def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
             a, w, ahead, *totals = values
             sums = _by_rows(totals, nv)
             if size is not None:
-                _fetch_lines(b, ahead, size)
+                fetch_lines(b, ahead, size)
                 ahead = _moved(b, ahead, size, BYTE)
             for _ in range(steps):
                 for half in range(kind.halves):

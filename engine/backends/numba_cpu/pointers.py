@@ -1,4 +1,4 @@
-"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name`.
+"""Define C pointers for Numba functions: `p + n`, `p[i]`, `p[i] = x`, truth, and the fields of a struct, `p.name = x`.
 
 They point to numbers, to other pointers, or to a struct.
 """
@@ -12,7 +12,14 @@ from llvmlite import ir
 from numba import types
 from numba.core.cgutils import alloca_once
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, models, register_model
+from numba.extending import (
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    lower_setattr_generic,
+    models,
+    register_model,
+)
 
 BYTE, SIZE = ir.IntType(8), ir.IntType(64)
 POINTER = BYTE.as_pointer()
@@ -20,10 +27,11 @@ POINTER = BYTE.as_pointer()
 
 
 class Struct(types.Type):
-    """The layout of a C struct: the Numba type and the offset in bytes of each field."""
+    """The layout of a C struct: the Numba type and the offset in bytes of each field, and the size of all."""
 
-    def __init__(self, name: str, fields: dict[str, tuple[types.Type, int]]):
+    def __init__(self, name: str, fields: dict[str, tuple[types.Type, int]], size: int):
         self.fields = fields
+        self.size = size
         super().__init__(name)
 
 
@@ -33,6 +41,12 @@ class Pointer(types.Type):
     def __init__(self, to: types.Type):
         self.to = to
         super().__init__(f"{to.name}*")
+
+
+@register_model(Struct)
+class _StructModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Struct):
+        super().__init__(manager, kind, ir.ArrayType(BYTE, kind.size))
 
 
 @register_model(Pointer)
@@ -114,11 +128,18 @@ class _Fields(AttributeTemplate):
         return kind.to.fields[name][0] if isinstance(kind.to, Struct) and name in kind.to.fields else None
 
 
+def _address(builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
+    return builder.gep(pointer, [SIZE(kind.to.fields[name][1])], source_etype=BYTE)
+
+
 @lower_getattr_generic(Pointer)
 def _field(context: Any, builder: ir.IRBuilder, kind: Pointer, pointer: ir.Value, name: str) -> ir.Value:
-    field, offset = kind.to.fields[name]
-    address = builder.gep(pointer, [SIZE(offset)], source_etype=BYTE)
-    return builder.load(address, typ=context.get_value_type(field))
+    return builder.load(_address(builder, kind, pointer, name), typ=context.get_value_type(kind.to.fields[name][0]))
+
+
+@lower_setattr_generic(Pointer)
+def _set_field(context: Any, builder: ir.IRBuilder, sig: Any, args: Any, name: str) -> None:
+    store(builder, _address(builder, sig.args[0], args[0], name), args[1])
 
 
 @intrinsic
@@ -127,13 +148,15 @@ def null(typing: Any) -> Any:
     return Pointer(types.float32)(), lambda context, builder, sig, args: ir.Constant(POINTER, None)
 
 
-def on_stack(kind: types.Type, n: int) -> Any:
-    """Return an intrinsic that allocates n numbers, or n pointers, on the stack."""
+def on_stack(kind: types.Type, n: int, align: int | None = None) -> Any:
+    """Return an intrinsic that allocates n numbers, pointers or structs on the stack, aligned to `align` bytes."""
 
     @intrinsic
     def allocate(typing: Any) -> Any:
         def build(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-            return builder.bitcast(alloca_once(builder, context.get_data_type(kind), n), POINTER)
+            memory = alloca_once(builder, context.get_data_type(kind), n)
+            memory.align = align
+            return builder.bitcast(memory, POINTER)
 
         return Pointer(kind)(), build
 

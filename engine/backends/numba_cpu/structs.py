@@ -40,16 +40,28 @@ _CTYPES: dict[str, Any] = {"Size": ctypes.c_ssize_t, "Int": ctypes.c_int, "Float
 """The ctypes type of each name in an annotation; a name that is not here is a pointer."""
 
 LAYOUTS: dict[str, type[ctypes.Structure]] = {}
-"""The structs by name, for ctypes."""
+"""The structs of table.pxd by name, for ctypes."""
 
 
-def struct(cls: type) -> type:
+def _lay_out(cls: type) -> type[ctypes.Structure]:
     """Lay out a class's annotations as a C struct; in annotations its name then means a pointer to the struct."""
     name = cls.__name__
     fields = [(field, _CTYPES.get(kind, ctypes.c_void_p)) for field, kind in cls.__annotations__.items()]
-    layout = LAYOUTS[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    layout = type(name, (ctypes.Structure,), {"_fields_": fields})
     offsets = {field: (NUMBA_TYPES[kind], getattr(layout, field).offset) for field, kind in cls.__annotations__.items()}
-    NUMBA_TYPES[name] = Pointer(Struct(name, offsets))
+    NUMBA_TYPES[name] = Pointer(Struct(name, offsets, ctypes.sizeof(layout)))
+    return layout
+
+
+def struct(cls: type) -> type:
+    """Lay out a struct of table.pxd."""
+    LAYOUTS[cls.__name__] = _lay_out(cls)
+    return cls
+
+
+def private(cls: type) -> type:
+    """Lay out a struct that compiled code does not have."""
+    _lay_out(cls)
     return cls
 
 
@@ -70,6 +82,29 @@ class Output:
     stride: Size
     width: Size
     block: Size
+    operands: Code
+    operands_stride: Size
+    first_line: Size
+    last_line: Size
+    sums: Floats
+    halves: Int
+    rough: Int
+
+
+@private
+class TileBlock:
+    """A block of sums of AMX's tiles, and what its epilogue reads; see tiles.pxi."""
+
+    y: Linear
+    ranges: Floats      # (low, step) of the first row's codes
+    residual: Floats
+    out: Output
+    sums: Floats        # [SIDE][SIDE]; of int8, the bits of int32
+    column: Size        # the first one
+    rows: Size
+    columns: Size       # tiles of columns, 1 or 2
+    place: Size         # the offset in the result of the first 16 columns of the first row
+    second: Size        # the offset of the next 16 columns
 
 
 @struct
@@ -264,7 +299,10 @@ class Product:
     operand_bytes: Int
     strip: Int
     block: Int
+    hidden_columns: Int
     bundle: Int
+    writes_operands: Int
+    approximates: Int
     code_zero: Int
     begin: Code
     end: Code
@@ -273,6 +311,8 @@ class Product:
     multiply: Code
     attention_scratch: Code
     attention: Code
+    attend_rows_scratch: Code
+    attend_rows: Code
     rounds: Code
 
 

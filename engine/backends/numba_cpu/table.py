@@ -23,12 +23,14 @@ from . import (
     roofline,
     rotary,
     softmax,
+    tiles,
     weigh,
 )
 from .cache import KernelCache
 from .compiling import compile_kernel
+from .rows import ROWS
 from .structs import LAYOUTS
-from .target import DOT, FUSED, HALVES, INTEGERS, MR, NR, OPERAND_BYTES, VL
+from .target import HALVES, MR, NR, TILES, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "layer_norm": norm.layer_norm,
@@ -77,18 +79,21 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
 """The functions of each precision, in the order of enum Storage. A row is filled when a plan first asks for its
 precision, because compiling takes seconds; float32's is always filled."""
 
-_FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
-
-_ROWS = (
-    (b"float32", _FLOATS, 1, 4),
-    (b"bfloat16", b"vdpbf16ps", 2, OPERAND_BYTES) if HALVES == 1 else
-    (b"bfloat16_weights", _FLOATS + b" of widened weights", 2, OPERAND_BYTES),
-    (b"int8", INTEGERS.encode(), DOT, 1),
-)
-"""Name, instruction, depth step and bytes of an operand of each precision."""
-
-_STRIP, _BLOCK, _BUNDLE = 1, 64, 192
-"""The sizes of all rows; see Product in table.pxd."""
+if TILES:
+    PRODUCTS["bfloat16"] |= {
+        "pack": tiles.pack_tiles_bfloat16,
+        "convert": tiles.to_tiles,
+        "multiply": tiles.tiles_bfloat16,
+        "rounds": tiles.tile_rounds_bfloat16,
+    }
+    PRODUCTS["int8"] |= {
+        "pack": tiles.pack_tiles_int8,
+        "convert": tiles.quantize_to_tiles,
+        "multiply": tiles.tiles_int8,
+        "rounds": tiles.tile_rounds_int8,
+    }
+    for _precision in ("bfloat16", "int8"):
+        PRODUCTS[_precision] |= {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
 
 _ISA = b"numba"
 _CAPSULE = b"engine.KernelTable"
@@ -100,10 +105,9 @@ class _Table:
     def __init__(self) -> None:
         self.memory = LAYOUTS["KernelTable"](VL=VL, NR=NR, MR=MR)
         self.memory.isa = _text(_ISA)
-        for row, (name, instruction, depth_step, operand_bytes) in zip(self.memory.products, _ROWS, strict=True):
-            row.name, row.instruction = _text(name), _text(instruction)
-            row.depth_step, row.operand_bytes = depth_step, operand_bytes
-            row.strip, row.block, row.bundle = _STRIP, _BLOCK, _BUNDLE
+        for row, values in zip(self.memory.products, ROWS.values(), strict=True):
+            for field, value in values.items():
+                setattr(row, field, _text(value) if isinstance(value, bytes) else value)
         self.compiled: dict[str, Any] = {}
         self.filled: set[str] = set()
         capsule = ctypes.pythonapi.PyCapsule_New

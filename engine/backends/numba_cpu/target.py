@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from numba.core.registry import cpu_target
 
+from ..cython_cpu.native import refusal
+
 TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
 
 
@@ -23,13 +25,31 @@ def _integers() -> str:
     return "vpmaddubsw" if VL > 4 else "lanes"
 
 
+def _why_no_tiles() -> str | None:
+    """Return why products do not run on AMX's tiles, or None if they do.
+
+    If LLVM may use them, `refusal` asks Linux for permission, which holds until the process ends. Without permission a
+    tile instruction would end the process.
+    """
+    needed = {"avx512bf16": "+avx512bf16" in FEATURES and VL == 16}
+    needed |= {name: f"+{name}" in FEATURES for name in ("amx-tile", "amx-bf16", "amx-int8")}
+    if all(needed.values()):
+        return refusal("amx")
+    return f"Numba compiles for a CPU without {', '.join(name for name, there in needed.items() if not there)}"
+
+
 VL, NV, MR, KC = _shape()
 INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)
-HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES and CPU.startswith("znver") else 2
-"""1 if one instruction multiplies pairs of bfloat16 numbers; 2 if their halves are converted and multiplied in turn.
+WHY_NO_TILES = _why_no_tiles()
+TILES = WHY_NO_TILES is None
+"""Whether bfloat16 and int8 products run on AMX's tiles."""
 
-LLVM calls AMD's CPUs znver. On others the instruction is slower: `isa.fastest_first` explains."""
+HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES and (TILES or CPU.startswith("znver")) else 2
+"""1 if operands are bfloat16, because an instruction multiplies pairs of them; 2 if they are float32, and the halves of
+a pair of weights are converted and multiplied in turn.
+
+LLVM calls AMD's CPUs znver. On others the instruction for vectors is slower: `isa.fastest_first` explains."""
 
 OPERAND_BYTES = 2 * HALVES
 NR = NV * VL
@@ -38,6 +58,9 @@ STEPS = 4
 
 LINE, AHEAD = 16, 512
 """LINE: floats in a cache line. AHEAD: prefetch distance in floats."""
+
+LINE_BYTES, TILE_ROWS = 4 * LINE, 16
+"""The size of one of AMX's tiles: bytes of a row, and rows."""
 
 FUSED = "+fma" in FEATURES or TRIPLE.startswith(("aarch64", "arm64"))
 """Whether the CPU has fused multiply-adds. If not, v_fma rounds twice, because LLVM would call a slow function."""

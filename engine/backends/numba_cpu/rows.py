@@ -1,0 +1,25 @@
+"""The names and sizes of each row of the kernel table; see Product in table.pxd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .target import DOT, FUSED, HALVES, INTEGERS, LINE_BYTES, OPERAND_BYTES, TILE_ROWS, TILES
+
+_FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
+_VECTORS = {"strip": 1, "block": 64, "bundle": 192}
+_PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
+_WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
+
+ROWS: dict[str, dict[str, Any]] = {
+    "float32": {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS},
+    "bfloat16": {**(_PAIRS if HALVES == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES, **_VECTORS},
+    "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1, **_VECTORS},
+}
+"""The fields of each precision's row that are no functions, in the order of enum Storage. The table points to the
+texts, which must not be released."""
+
+if TILES:
+    _STRIPS = {"strip": TILE_ROWS, "block": 128, "bundle": 512}
+    ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
+    ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
