@@ -122,6 +122,8 @@ def main(names):
     """Record the digests of these kernels, which have to run here, or of all that the engine would run here."""
     recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
     for name in names or isa.available():
+        if reason := isa.why_not(name):     # this also asks for the permission to use tiles
+            raise SystemExit(f"{name}: {reason}")
         kernels = Kernels(import_module(f"{isa.__package__}.kernels_{name}").table)
         for precision in PRECISIONS:
             recorded[f"{name}/{kernels.product(precision).name}"] = {

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from engine.architectures import program_of
 from engine.batch import Batch
 from engine.config import ModelConfig, RunConfig
 from engine.parameters import expected_shapes
 
 cython_cpu = pytest.importorskip("engine.backends.cython_cpu", reason="the backend is not there")
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+placing = pytest.importorskip("engine.backends.cython_cpu.placing")
 plan_module = pytest.importorskip("engine.backends.cython_cpu.plan")
 
 SMALL = ModelConfig("test", hidden_size=44, num_layers=3, num_heads=4, head_width=11, ffn_size=100, vocab_size=120,
@@ -53,6 +55,11 @@ def make_plan(config, weights, threads=1, name=None, max_tokens=2048, precision=
     """Return a plan on the compiled kernels of this name, by default on the kernels that the engine chooses."""
     kernels = isa.load(name) if name else isa.chosen()
     return plan_module.CythonPlan(kernels, config, weights, RunConfig(threads, precision, max_tokens))
+
+
+def rounds_queries(config, weights, product):
+    """Return whether the products that make queries round them, before attention scales them."""
+    return product.attends_rows and bool(placing.half_heads(program_of(config), placing.Packer(product, weights)))
 
 
 def one_sequence(batch, i):

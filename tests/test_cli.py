@@ -135,6 +135,20 @@ def test_info_tells_why_there_are_no_tiles(monkeypatch, capsys):
     assert reason in capsys.readouterr().out
 
 
+def test_info_tells_what_multiplies_in_numba(monkeypatch, capsys):
+    """The instructions are those of the table, and where the CPU could have tiles, the reason against them is told."""
+    pytest.importorskip("engine.backends.numba_cpu.target", reason="needs numba: pip install '.[numba]'")
+    from engine.backends.numba_cpu import rows, target
+
+    monkeypatch.setattr("engine.backends.cython_cpu.native.ARCHITECTURE", "x86_64")
+    for reason in (target.WHY_NO_TILES, "Linux does not let this process use amx"):
+        monkeypatch.setattr(target, "WHY_NO_TILES", reason)
+        assert main(["info"]) == 0
+        told = capsys.readouterr().out
+        assert ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()) in told
+        assert (reason or "bfloat16 by tdpbf16ps, int8 by tdpbusd") in told
+
+
 def test_info_tells_which_products_of_arm_are_missing(monkeypatch, capsys):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
     if isa.why_not("portable"):

@@ -8,17 +8,29 @@ import pytest
 from engine.backends import get_backend
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
-from engine.config import RunConfig
+from engine.config import ModelConfig, RunConfig
 from engine.errors import UnsupportedError
 from engine.parameters import input_heads, linear_maps
 from engine.quantize import is_bounded, quantize_bounded, quantize_rows, widen
 from engine.weights.bfloat16 import to_bfloat16
 
-from .plans import SHAPES, SMALL, WEIGHTS, make_batch, make_plan, make_weights, one_sequence, plan_module
+from .plans import (
+    SHAPES,
+    SMALL,
+    WEIGHTS,
+    make_batch,
+    make_plan,
+    make_weights,
+    one_sequence,
+    plan_module,
+    rounds_queries,
+)
 
 tools = pytest.importorskip(f"{__package__}.kernels.tools", reason="the compiled kernels are not built")
 
 PRECISIONS = ("bfloat16", "int8")
+WIDE = ModelConfig("test", 64, 1, 2, 32, 1600, vocab_size=50, max_positions=140)
+"""On tiles its hidden columns go from one product to the other in parts, and its heads are rows of bfloat16."""
 
 
 def mean_square(x):
@@ -27,23 +39,25 @@ def mean_square(x):
 
 @pytest.mark.parametrize("name", tools.available())
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("shape", ["awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep"])
+@pytest.mark.parametrize("shape", [
+    "awkward", "a head of 256", "no tables but the words", "tanh", "relu", "deep", "wide"])
 def test_as_defined(name, precision, shape):
     # The model has one layer, because differences grow from layer to layer. About one number in some hundred lies so
     # close to the middle of two neighbours that the kernels round it to the other one, which costs 12 times the mean
-    # square of a rounding. A kernel that leaves out a rounding differs by at least a quarter of the mean square.
-    config = replace(SHAPES[shape], num_layers=1)
+    # square of a rounding. On tiles, 2^x and GELU are approximate where their results are rounded, which moves more
+    # numbers over the middle. A kernel that leaves out a rounding differs by at least a quarter of the mean square.
+    config = replace(SHAPES.get(shape, WIDE), num_layers=1)
     weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
     exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
     kernels = tools.load(name)
     product = kernels.product(precision)
     rows, attention = product.converts, not product.attends_in_float32
-    defined = rounded_plan(config, weights, precision, rows=rows, attention=attention,
-                           bounded=product.needs_bound).forward_unrounded(batch)
+    defined = rounded_plan(config, weights, precision, rows=rows, attention=attention, bounded=product.needs_bound,
+                           queries=rounds_queries(config, weights, product)).forward_unrounded(batch)
     out = plan_module.CythonPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
     rounding = mean_square(defined - exact)
     assert rounding > 0
-    assert mean_square(out - defined) < 0.05 * rounding
+    assert mean_square(out - defined) < (0.1 if product.strip > 1 else 0.05) * rounding
 
 
 @pytest.mark.parametrize("name", tools.isa.available())
@@ -65,11 +79,36 @@ def test_bits_depend_on_the_sequence_alone(name, precision):
 def test_bits_are_the_same_by_columns_and_by_rows(name, precision):
     """A team splits columns for up to a block of tokens, and rows for more; a thread alone always works by rows."""
     block = tools.isa.load(name).product(precision).block
-    plans = [make_plan(SMALL, WEIGHTS, threads, name, precision=precision) for threads in (1, 2, 3)]
+    config = replace(SMALL, max_positions=block + 1)
+    weights = make_weights(config)
+    plans = [make_plan(config, weights, threads, name, precision=precision) for threads in (1, 2, 3)]
     for tokens in (block - 1, block, block + 1):
-        batch = make_batch(SMALL, [tokens])
+        batch = make_batch(config, [tokens])
         first, *others = (plan.forward(batch) for plan in plans)
         assert all(np.array_equal(first, other) for other in others), tokens
+
+
+@pytest.mark.parametrize("name", tools.isa.available())
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_wide_hidden_buffer_changes_no_bit(name, gated):
+    """By rows, its columns may go from one product to the next in parts; by columns they never do."""
+    config = replace(SMALL, num_layers=1, ffn_size=3100, gated=gated)
+    weights, batch = make_weights(config), make_batch(config, [19])
+    by_rows, by_columns = (make_plan(config, weights, threads, name, precision="bfloat16") for threads in (1, 2))
+    assert np.array_equal(by_rows.forward(batch), by_columns.forward(batch))
+
+
+@pytest.mark.parametrize("name", tools.isa.available())
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_heads_of_32_have_the_same_bits_in_any_batch(name, precision):
+    """Kernels with tiles attend to such heads with queries in rows."""
+    config = replace(SMALL, num_heads=2, head_width=32, num_kv_heads=1, max_positions=600)
+    weights, lengths = make_weights(config), [33, 520, 1, 16]
+    batch = make_batch(config, lengths)
+    alone = make_plan(config, weights, 1, name, precision=precision)
+    expected = np.concatenate([alone.forward(one_sequence(batch, i)) for i in range(len(lengths))])
+    for threads in (1, 2, 3):
+        assert np.array_equal(make_plan(config, weights, threads, name, precision=precision).forward(batch), expected)
 
 
 def rounded_ahead(weights, rounding):

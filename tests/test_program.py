@@ -194,7 +194,7 @@ class Recorder:
 
 @pytest.mark.parametrize(("config", "precision", "layer", "meetings"), [
     (BERT, "float32", "|multiply |attend |multiply |norm |multiply |multiply |norm", 7),
-    (BERT, "int8", "convert |multiply |attend |convert |multiply |norm convert |multiply |convert |multiply |norm", 9),
+    (BERT, "int8", "|multiply |attend |convert |multiply |norm |multiply |convert |multiply |norm", 9),
     (MODERN, "float32", "norm |multiply |heads heads |attend |multiply |norm |multiply |multiply |norm", 8),
 ], ids=["BERT", "BERT in int8", "ModernBERT"])  # fmt: skip
 def test_threads_meet_where_one_reads_what_another_wrote(config, precision, layer, meetings, monkeypatch):

@@ -16,6 +16,8 @@ from engine.config import ACTIVATIONS, LINEAR_MAPS, AttentionKind, ModelConfig, 
 from engine.distances import RelativePositions
 from engine.parameters import expected_shapes
 
+from .plans import rounds_queries
+
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 plan_module = pytest.importorskip("engine.backends.cython_cpu.plan")
 
@@ -153,7 +155,8 @@ def test_precisions_are_as_defined(config, lengths, seed, name, precision):
         exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
         defined = rounded_plan(config, weights, precision, rows=product.converts,
                                attention=not product.attends_in_float32,
-                               bounded=product.needs_bound).forward_unrounded(batch)
+                               bounded=product.needs_bound,
+                               queries=rounds_queries(config, weights, product)).forward_unrounded(batch)
         out = plan_of(config, weights, 2, precision, name).forward(batch)
         rounding += np.square(defined - exact).mean()
         error += np.square(out - defined).mean()

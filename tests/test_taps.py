@@ -15,7 +15,7 @@ from engine.errors import TimedOut, UnsupportedError
 from engine.program import Attend, Store, Tap
 
 from .plans import SMALL as POST
-from .plans import WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
+from .plans import WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence, rounds_queries
 
 PRE = replace(POST, position_table=False, norm="rms", norm_place="pre", gated=True, biases=(), num_kv_heads=2,
               head_width=12, first_attention_norm=False, head_norm=True, layer_kinds=(0, 1, 2),
@@ -160,7 +160,8 @@ def test_other_precisions(name, model, precision):
         pytest.skip(f"these kernels have no product for {precision}")
     plan = make_plan(config, weights, 2, name, precision=precision)
     right = rounded_plan(config, weights, precision, rows=product.converts, attention=not product.attends_in_float32,
-                         bounded=product.needs_bound).tap_unrounded(batch, taps)
+                         bounded=product.needs_bound,
+                         queries=rounds_queries(config, weights, product)).tap_unrounded(batch, taps)
     arrays = plan.tap(batch, taps)
     assert np.array_equal(arrays[0], plan.forward(batch))
     hidden, table, entropies = split(taps, arrays, LENGTHS)

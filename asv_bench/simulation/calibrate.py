@@ -164,10 +164,11 @@ def _operands(product: Product, M: int, K: int) -> tuple[np.ndarray, np.ndarray 
 
 
 def _rows_of_operands(product: Product, M: int, K: int) -> np.ndarray:
-    """Return memory for operands, whose rows are an odd number of cache lines long, as in executor.pxi."""
-    floats = padded_stride(K * product.operand_bytes // 4 + 16)
+    """Return memory for operands: whole strips of rows."""
+    floats = product.operands_stride(K) * product.operand_bytes // 4
+    rows = -(-M // product.strip) * product.strip
     dtype = np.uint8 if product.operand_bytes == 1 else np.uint16
-    return allocate(M * floats).view(dtype).reshape(M, -1)
+    return allocate(rows * floats).view(dtype).reshape(rows, -1)
 
 
 def _attention(product: Product, d: int, T: int, call: float) -> float:

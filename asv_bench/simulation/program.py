@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from engine.architectures import program_of
-from engine.backends.cython_cpu.lowering import Placed, _Emitter, fuse, place
+from engine.backends.cython_cpu.lowering import _Emitter, fuse
 from engine.backends.cython_cpu.panels import ACTIVATIONS
+from engine.backends.cython_cpu.placing import Placed, place
 from engine.config import ModelConfig
 
 from .hardware import Rates
@@ -53,6 +54,8 @@ class _Sizes:
     def __init__(self, rates: Rates):
         self._VL = rates.kernels.VL
 
+    longest = 1
+
     def padded(self, width, heads=None):
         return (heads or 1) * -(-(width // (heads or 1)) // self._VL) * self._VL
 
@@ -84,18 +87,24 @@ class _Recorder:
     def __init__(self, placed: list[Placed]):
         self.code: list[Instruction] = []
         self._placed = placed
+        self._converted: dict[int, int] = {}
+        """The buffer that each buffer of operands was made from."""
 
     def embed(self, out, width, *tables, meets):
         self.code.append(Instruction("EMBED", meets, writes=(out,), width=width))
 
-    def norm(self, x, out, width, *, residual, rms, stored, meets):
+    def norm(self, x, out, width, *, residual, operands, rms, stored, meets):
         reads = (x,) if residual < 0 else (x, residual)
         self.code.append(Instruction("NORM", meets, reads, () if stored else (out,), width))
+        if operands >= 0:       # takes as long as a conversion of its own
+            self.convert(out, operands, width, meets=False)
 
-    def convert(self, x, map, *, meets):
-        self.code.append(Instruction("CONVERT", meets, (x,), width=map.K))
+    def convert(self, x, operands, width, *, meets):
+        self.code.append(Instruction("CONVERT", meets, (x,), width=width))
+        self._converted[operands] = x
 
-    def multiply(self, x, out, map, *, residual, gated, meets):
+    def multiply(self, x, out, map, *, residual, operands, rough, gated, meets):
+        x = self._converted.get(x, x)
         writes, columns = [], 0
         while columns < map.N:      # the parts of a map are written to buffers that follow each other
             writes.append(out + len(writes))
@@ -105,7 +114,7 @@ class _Recorder:
         result = "activation" if map.activation else "residual" if residual >= 0 else "plain"
         self.code.append(Instruction("MULTIPLY", meets, reads, tuple(writes), map=map, result=result))
 
-    def attend(self, q, k, v, out, d, scale, low, high, bias, relative, taps, *, meets):
+    def attend(self, q, k, v, out, d, scale, low, high, bias, relative, taps, longest, *, meets):
         self.code.append(Instruction("ATTEND", meets, (q, k, v), (out,), d=d, band=(low, high)))
 
     def store(self, x, width, array, *, meets):
@@ -115,9 +124,11 @@ class _Recorder:
 def listing(config: ModelConfig, rates: Rates) -> Listing:
     """Return the instructions of a model in the precision of the rates; raises ValueError for one without rates."""
     program, sizes = program_of(config), _Sizes(rates)
-    placed = place(program, sizes)
+    # Kernels on tiles do more, for which there are no rates yet.
+    product = SimpleNamespace(converts=rates.converts, writes_operands=False, attends_rows=False, approximates=False,
+                              hidden_columns=0, operand_bytes=4, operands_stride=lambda width: width)
+    placed = place(program, product, sizes)
     recorder = _Recorder(list(placed.values()))
-    emitter = _Emitter(recorder, sizes, SimpleNamespace(converts=rates.converts), placed)
-    for step in fuse(program):
-        emitter.emit(*step)
+    emitter = _Emitter(recorder, sizes, product, placed, set())
+    emitter.emit(fuse(program))
     return Listing(recorder.code, list(placed.values()))

@@ -2,6 +2,7 @@
 
     isa.py        the kernels to use          table.pxd       the kernel table, which each kernels_<isa>.pyx fills
     panels.py     weights packed for them     tile.pxi ...    the kernels, written once over simd.h ... tiles.h
+    placing.py    where its buffers lie
     lowering.py   a program as instructions   machine.pxi     the instructions; program.pxi runs, executor.pxi owns them
     schedule.py   groups of sequences         schedule.pxi    how threads share the instructions; pool.c the threads
     plan.py       a model ready to run        kernel_table.pxi, weights.pxi      the table and weights for Python

@@ -28,8 +28,14 @@ INLINE vf p_dot(vf sum, vpair x, vp weights) { return _mm512_dpbf16_ps(sum, x, w
 INLINE __m256i p_round(vf x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 INLINE void p_store(operand *p, vf x) { _mm256_storeu_si256((__m256i *)p, p_round(x)); }
 INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
-    __m512i upper = _mm512_slli_epi32(_mm512_cvtepu16_epi32(p_round(second)), 16);
-    _mm512_storeu_si512(p, _mm512_or_si512(upper, _mm512_cvtepu16_epi32(p_round(first))));
+    /* 32-bit lane i takes numbers i of both halves. */
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(0x10001)), _mm512_set1_epi32(16 << 16));
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(second, first)));
+}
+#define ENGINE_STORE_OPERANDS
+INLINE void p_store_line(operand *p, vf first, vf second) {
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(ENGINE_NEON)
@@ -127,7 +133,19 @@ INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)fir
 
 #endif
 
+#if !defined(ENGINE_STORE_OPERANDS)
+INLINE void p_store_line(operand *p, vf first, vf second) { p_store(p, first), p_store(p + VL, second); }
+#endif
+
+/* Interleave n numbers of two rows of bfloat16; the second may be NULL, for zeros. */
+INLINE void p_zip(const uint16_t *first, const uint16_t *second, uint16_t *to, ptrdiff_t n) {
+    if (second)
+        for (ptrdiff_t i = 0; i < n; i++) to[2 * i] = first[i], to[2 * i + 1] = second[i];
+    else
+        for (ptrdiff_t i = 0; i < n; i++) to[2 * i] = first[i], to[2 * i + 1] = 0;
+}
+
 /* p_weights: load VL pairs; if HALVES is 2, the first or the second number of each pair. p_operand: load the operand at
  * p, or the pair of operands if HALVES is 1, as p_dot multiplies whole vectors by it. p_lanes: use the lanes of x as
- * weights. p_store: round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_pairs:
- * round and store VL pairs of weights; only for HALVES = 1. */
+ * weights. p_store: round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_line: the same
+ * for the two vectors of a line. p_store_pairs: round and store VL pairs of weights; only for HALVES = 1. */

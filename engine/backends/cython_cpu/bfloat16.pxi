@@ -16,6 +16,8 @@ cdef extern from "bfloat16.h" nogil:
     vp p_lanes(vf x)
     void p_store(operand* p, vf x)
     void p_store_pairs(unsigned short* p, vf first, vf second)
+    void p_store_line(operand* p, vf first, vf second)
+    void p_zip(const unsigned short* first, const unsigned short* second, unsigned short* to, Py_ssize_t n)
 
 
 cdef inline void add_half(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,

@@ -35,7 +35,18 @@
 typedef __m512i vd; /* VL int32 sums */
 INLINE vd d_start(const float *sums) { return (void)sums, _mm512_setzero_si512(); }
 INLINE vf d_float(vd x) { return _mm512_cvtepi32_ps(x); }
-INLINE void d_store(uint8_t *p, vf x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x))); }
+INLINE void d_store(uint8_t *p, vf x) {
+    __m512i whole = _mm512_max_epi32(_mm512_cvtps_epi32(x), _mm512_setzero_si512());
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(whole));
+}
+INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
+    __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+    __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
+    /* packs work within 128 bits: four codes of each vector lie together */
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
+}
+#define ENGINE_STORE_LINE
 INLINE vd d_set1(int32_t x) { return _mm512_set1_epi32(x); }
 enum { DOT_MR = MR };
 #ifdef __AVX512VNNI__
@@ -124,9 +135,15 @@ INLINE vd d_all(const uint8_t *p) {
 }
 #endif
 
-/* d_start: sums before the first product; `sums` are those of the weights of VL columns. d_float: sums as floats. d_store: round VL floats from 0 to 255 to the nearest codes and store them; NaN gives an
- * unspecified code. d_codes: load DOT codes of a row, as d_dot multiplies whole vectors by them. d_weights: VL*DOT weights, [DOT/4][VL][4].
- * d_dot: return sum + the dot products of codes and weights. */
+/* d_start: sums before the first product; `sums` are those of the weights of VL columns. d_float: sums as floats.
+ * d_store: round VL floats to the nearest codes from 0 to 255 and store them; NaN gives an unspecified code.
+ * d_store_line: store the codes of 4*VL floats. d_codes: load DOT codes of a row, as d_dot multiplies whole vectors by
+ * them. d_weights: VL*DOT weights, [DOT/4][VL][4]. d_dot: return sum + the dot products of codes and weights. */
+#if !defined(ENGINE_STORE_LINE)
+INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
+    d_store(p, a), d_store(p + VL, b), d_store(p + 2 * VL, c), d_store(p + 3 * VL, d);
+}
+#endif
 #if defined(ENGINE_VPDPBUSD)
 
 #define DOT_INSTRUCTION "vpdpbusd"

@@ -8,20 +8,28 @@ cdef inline vf pair(float c0, float c1, vf x) noexcept nogil:
 
 cdef inline vf v_exp2_bounded(vf x) noexcept nogil:
     # 2^x = 2^n 2^r with n = round(x), |r| <= 1/2, and a degree-5 minimax polynomial for 2^r: within 2.6 ulp.
-    # This is valid for -126 <= x <= 127. Adding 1.5*2^23 rounds x to an integer, which the low bits then hold.
-    cdef vf magic = v_set1(12582912.0)
-    cdef vf z = v_add(x, magic)
-    cdef vf r = v_sub(x, v_sub(z, magic))
+    # This is valid for -126 <= x <= 127.
+    cdef v_parts x_parts = v_split(x)
+    cdef vf r = x_parts.rest
     cdef vf r2 = v_mul(r, r)
     cdef vf p = pair(<float>9.6755413e-3, <float>1.3276408e-3, r)
     p = v_fma(p, r2, pair(<float>2.4022120e-1, <float>5.5507135e-2, r))
     p = v_fma(p, r2, pair(<float>1.0000001, <float>6.9314694e-1, r))
-    return v_scale(p, z)
+    return v_scale(p, x_parts.n)
 
 
 cdef inline vf v_exp2(vf x) noexcept nogil:
     # This is valid for x <= 127; below -126 the result is 2^-126. NaN passes through v_max as its second operand.
     return v_exp2_bounded(v_max(v_set1(-126.0), x))
+
+
+cdef inline vf v_exp2_rough(vf x) noexcept nogil:
+    # 2^x as v_exp2 computes it, but with a polynomial of degree 3, for results that are rounded to bfloat16: within
+    # 7.5e-5 of the value, where the rounding may change it by 3.9e-3.
+    cdef v_parts parts = v_split(v_max(v_set1(-126.0), x))
+    cdef vf p = v_fma(v_set1(<float>5.517169e-2), parts.rest, v_set1(<float>2.4261117e-1))
+    p = v_fma(p, parts.rest, v_set1(<float>6.9326097e-1))
+    return v_scale(v_fma(p, parts.rest, v_set1(<float>9.9992806e-1)), parts.n)
 
 
 cdef inline vf v_gelu(vf x) noexcept nogil:
@@ -36,6 +44,19 @@ cdef inline vf v_gelu(vf x) noexcept nogil:
     p = v_fma(p, t2, pair(<float>-4.5920473e-1, <float>-5.2485343e-2, t))
     p = v_fma(p, t2, pair(<float>-9.9999994e-1, <float>-1.1511066, t))
     return v_fnma(t, v_exp2_bounded(p), v_max(v_set1(0.0), x))
+
+
+cdef inline vf v_gelu_rough(vf x) noexcept nogil:
+    # x Phi(x) for results that are rounded to bfloat16: x (1/2 + t P(t^2)) with t = x cut to [-4, 4]. P has degree 7. The
+    # greatest error is 1.3e-4, at the cuts, where t P(t^2) is exactly 1/2 or -1/2.
+    cdef vf t = v_min(v_set1(4.0), v_max(v_set1(-4.0), x))
+    cdef vf u = v_mul(t, t)
+    cdef vf u2 = v_mul(u, u)
+    cdef vf p = pair(<float>9.2697896e-8, <float>-1.1119773e-9, u)
+    p = v_fma(p, u2, pair(<float>7.126377e-5, <float>-3.3746855e-6, u))
+    p = v_fma(p, u2, pair(<float>9.411766e-3, <float>-9.8141714e-4, u))
+    p = v_fma(p, u2, pair(<float>3.985722e-1, <float>-6.572166e-2, u))
+    return v_mul(x, v_fma(t, p, v_set1(0.5)))
 
 
 cdef inline vf v_swish(vf x, vf y) noexcept nogil:

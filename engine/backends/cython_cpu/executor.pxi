@@ -15,6 +15,14 @@ def padded_stride(Py_ssize_t width):
     return row_stride(width)
 
 
+cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
+    # Return the numbers from one row of operands to the next: whole lines in strips, otherwise an odd number of lines.
+    cdef Py_ssize_t line = 64 // product.operand_bytes
+    if product.strip > 1:
+        return (width + line - 1) // line * line
+    return row_stride(width * product.operand_bytes // 4 + 16) * 4 // product.operand_bytes
+
+
 cdef inline const EmbeddingTable* table_of(TableWeights weights) noexcept:
     return &weights.table if weights is not None else NULL
 
@@ -26,7 +34,7 @@ cdef inline const int* first_id(const int[::1] ids) noexcept:
 cdef class Executor:
     """Instructions over buffers, and the memory to run them on `threads` threads.
 
-    buffers: for each, (in_pass, offset, stride, heads) as in `Buffer` of machine.pxi. token_floats and block_floats are
+    buffers: for each, (in_pass, offset, stride, heads, halves, operands) as in `Buffer` of machine.pxi. token_floats and block_floats are
     those of all buffers together. count: how many instructions there will be. Each method named after a kind of
     instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
     to this object, so the caller lets in one at a time.
@@ -35,7 +43,6 @@ cdef class Executor:
     cdef Machine machine
     cdef Private* privates
     cdef Py_ssize_t capacity
-    cdef Py_ssize_t widest          # numbers in a row of operands
     cdef object allocate
     cdef list keep
     cdef float[::1] workspace       # the buffers of tokens, then the keys and values that each thread gathers
@@ -54,7 +61,8 @@ cdef class Executor:
         if m.code == NULL or m.buffers == NULL or self.privates == NULL:
             raise MemoryError(f"no memory for {count} instructions and {threads} threads")
         for i in range(len(buffers)):
-            m.buffers[i].in_pass, m.buffers[i].offset, m.buffers[i].stride, m.buffers[i].heads = buffers[i]
+            m.buffers[i].in_pass, m.buffers[i].offset, m.buffers[i].stride, m.buffers[i].heads, *rest = buffers[i]
+            m.buffers[i].halves, m.buffers[i].operands = rest
         self.capacity, self.threads, self.allocate = count, threads, allocate
         self.keep = [product]
         self.workspace = allocate(1)
@@ -68,7 +76,7 @@ cdef class Executor:
         if self.machine.count == self.capacity:
             raise ValueError(f"there is room for {self.capacity} instructions")
         cdef Instruction* op = &self.machine.code[self.machine.count]
-        op.kind, op.meets, op.x, op.out, op.residual = kind, meets, x, out, -1
+        op.kind, op.meets, op.x, op.out, op.residual, op.operands = kind, meets, x, out, -1, -1
         self.machine.count += 1
         self.keep.append(keep)
         return op
@@ -80,21 +88,32 @@ cdef class Executor:
         op.width = width
         op.embedding.word, op.embedding.position, op.embedding.type = table_of(word), table_of(position), table_of(token_type)
 
-    def norm(self, int x, int out, NormWeights weights, *, int residual, bint rms, bint stored, bint meets):
-        """out = the norm of x, plus the buffer `residual` unless it is -1; or the rows of the caller's array where `stored`."""
+    def norm(self, int x, int out, NormWeights weights, *, int residual, int operands, bint rms, bint stored, bint meets):
+        """out = the norm of x, plus the buffer `residual` unless it is -1; or the rows of the caller's array where `stored`.
+
+        The result is converted to the buffer `operands`, too, unless it is -1.
+        """
         cdef Instruction* op = self.append(NORM, meets, x, out, weights)
-        op.norm, op.residual, op.rms, op.stored = weights.norm, residual, rms, stored
+        op.norm, op.residual, op.operands, op.rms, op.stored = weights.norm, residual, operands, rms, stored
+        op.width = op.norm.D
 
-    def convert(self, int x, PackedLinear map, *, bint meets):
-        """Convert rows of x to operands of the product that comes next."""
-        cdef Instruction* op = self.append(CONVERT, meets, x, -1, map)
-        op.linear = map.y
-        self.widest = max(self.widest, map.y.K)
+    def convert(self, int x, int operands, Py_ssize_t width, *, bint meets):
+        """Convert rows of x, of `width` numbers, to a buffer of operands."""
+        cdef Instruction* op = self.append(CONVERT, meets, x, -1, None)
+        op.operands, op.width = operands, width
 
-    def multiply(self, int x, int out, PackedLinear map, *, int residual, bint gated, bint meets):
-        """out = the map of x, plus the buffer `residual` unless it is -1, or gated: see `multiply_panels`."""
+    def multiply(self, int x, int out, PackedLinear map, *, int residual, int operands, bint rough, bint gated,
+                 Py_ssize_t first_hidden=0, Py_ssize_t last_hidden=0, bint meets):
+        """out = the map of x, plus the buffer `residual` unless it is -1, or gated: see `multiply_panels`.
+
+        x: a buffer of operands, if the product converts. The result goes to the buffer `operands` alone, unless it is -1.
+        rough: whether the result is only read to be converted. first_hidden, last_hidden: see Instruction.
+        """
         cdef Instruction* op = self.append(MULTIPLY, meets, x, out, map)
-        op.linear, op.residual, op.gated = map.y, residual, gated
+        op.linear, op.residual, op.operands, op.rough, op.gated = map.y, residual, operands, rough, gated
+        op.first_hidden, op.last_hidden, op.makes_hidden = first_hidden, last_hidden, operands >= 0
+        if last_hidden and not op.makes_hidden:
+            self.machine.sums_columns = max(self.machine.sums_columns, (map.y.N + 31) // 32 * 32)
         if gated:
             self.machine.gated = True
             op.activation, op.linear.activation = map.y.activation, IDENTITY
@@ -110,12 +129,12 @@ cdef class Executor:
             op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
 
     def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high,
-               const float[:, ::1] bias, RelativeWeights relative, const int[:, ::1] taps, *, bint meets):
+               const float[:, ::1] bias, RelativeWeights relative, const int[:, ::1] taps, Py_ssize_t longest, *, bint meets):
         """out = attention of the heads of q over those of k and v, inside the band (low, high).
 
         bias: None, or [H, 2n - 1] as `engine.positions.distance_bias` makes it; then no sequence has more than n tokens.
         relative: of all heads, or None.
-        taps: a row for each `Tap`.
+        taps: a row for each `Tap`. longest: the tokens of the longest sequence.
         """
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(ATTEND, meets, q, out, (bias, relative, taps))
@@ -127,11 +146,15 @@ cdef class Executor:
             op.relative, op.relative_head = relative.relative, relative.head
         cdef Py_ssize_t columns = op.relative.columns
         m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attention_scratch(d, e, columns)))
+        if m.buffers[q].halves:
+            m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attend_rows_scratch(d, e)))
         if taps.shape[0]:
             op.taps, op.tap_count = <const Tap*>&taps[0, 0], taps.shape[0]
             # `weigh` computes in float32 for every precision.
-            m.scratch_floats = max(m.scratch_floats,
-                                   row_stride(m.kernels.products[<int>FLOAT32].attention_scratch(d, e, columns)))
+            op.wide_scratch = row_stride(m.kernels.products[<int>FLOAT32].attention_scratch(d, e, columns))
+            m.scratch_floats = max(m.scratch_floats, op.wide_scratch)
+            if m.buffers[q].halves:
+                m.scratch_floats = max(m.scratch_floats, op.wide_scratch + row_stride((CALL_QUERIES + longest) * d))
 
     def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads, Py_ssize_t d,
                      float scale, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, *, bint meets):
@@ -164,8 +187,6 @@ cdef class Executor:
         cdef Machine* m = &self.machine
         cdef Private* own
         cdef int rank
-        if self.widest:     # an odd number of cache lines, as in row_stride
-            m.operands_stride = row_stride(self.widest * m.product.operand_bytes // 4 + 16) * 4 // m.product.operand_bytes
         cdef Py_ssize_t each = self.private_floats()
         cdef float[::1] memory = self.allocate(each * self.threads)
         self.keep.append(memory)
@@ -173,17 +194,15 @@ cdef class Executor:
             own = &self.privates[rank]
             own.rows = &memory[rank * each]
             own.scratch = own.rows + m.product.block * m.block_floats
-            own.panel = own.scratch + m.scratch_floats
-            own.operands = own.panel + self.panel_floats()
-            own.ranges = <RowRange*>(<char*>own.operands + m.product.block * m.operands_stride * m.product.operand_bytes)
+            own.sums = own.scratch + m.scratch_floats
+            own.panel = own.sums + m.product.block * m.sums_columns
 
     cdef Py_ssize_t panel_floats(self) noexcept:
-        return self.machine.product.block * self.machine.kernels.NR if self.machine.gated else 0
+        return self.machine.product.block * ((self.machine.kernels.NR if self.machine.gated else 0) + self.machine.sums_columns)
 
     cdef Py_ssize_t private_floats(self) noexcept:
         cdef Machine* m = &self.machine
-        return (m.product.block * m.block_floats + m.scratch_floats + self.panel_floats()
-                + m.product.block * (m.operands_stride * m.product.operand_bytes // 4 + 2))
+        return row_stride(m.product.block * m.block_floats + m.scratch_floats + self.panel_floats())
 
     def workspace_bytes(self, Py_ssize_t tokens):
         """Return the bytes of workspace with `tokens` tokens in flight."""

@@ -25,6 +25,11 @@ cdef extern from "dot.h" nogil:
     vd d_dot(vd sum, vcodes codes, vweights weights)
     vf d_float(vd x)
     void d_store(unsigned char* p, vf x)
+    void d_store_line(unsigned char* p, vf a, vf b, vf c, vf d)
+
+
+cdef inline vf code_of(vf x, vf low, vf inverse) noexcept nogil:
+    return v_mul(v_sub(x, low), inverse)
 
 
 cdef inline void quantize_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
@@ -51,9 +56,14 @@ cdef inline void quantize_rows(const Py_ssize_t strip, const float* x, Py_ssize_
         ranges[row].step = step + v_sum(probe)
         low, inverse = v_set1(ranges[row].low), v_set1(1 / step if step > <float>1e-30 else 0)
         i = 0
+        while i + 4 * VL <= whole:
+            d_store_line(codes + place_in_row(i, strip, 64), code_of(v_load(x + i), low, inverse),
+                         code_of(v_load(x + i + VL), low, inverse), code_of(v_load(x + i + 2 * VL), low, inverse),
+                         code_of(v_load(x + i + 3 * VL), low, inverse))
+            i += 4 * VL
         while i < K:
-            value = v_mul(v_sub(v_load(x + i) if i < whole else v_loadn(x + i, tail), low), inverse)
-            d_store(codes + place_in_row(i, strip, 64), v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+            value = code_of(v_load(x + i) if i < whole else v_loadn(x + i, tail), low, inverse)
+            d_store(codes + place_in_row(i, strip, 64), value)
             i += VL
         x += x_stride
 

@@ -171,6 +171,44 @@ cdef class Product:
         return self.row.operand_bytes
 
     @property
+    def writes_operands(self):
+        """Whether `multiply` can write operands of another product."""
+        return self.row.writes_operands
+
+    @property
+    def hidden_columns(self):
+        """Columns of a buffer between two products that go from one to the other at a time; 0: all of them."""
+        return self.row.hidden_columns
+
+    @property
+    def attends_rows(self):
+        """Whether it has attention without options of bfloat16 rows."""
+        return self.row.attend_rows != NULL
+
+    def attend_rows(self, const unsigned short[:, :] q, const unsigned short[:, :] k, const unsigned short[:, :] v,
+                    float[:, :] out, float scale):
+        """One head: out [T,e] from bfloat16 rows q [T,d], k [S,d], v [S,e]; d and e are multiples of 32."""
+        cdef HalfAttention call
+        cdef float[::1] scratch = np.empty(self.row.attend_rows_scratch(q.shape[1], v.shape[1]), np.float32)
+        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+        call.q_stride, call.k_stride = q.strides[0] // 2, k.strides[0] // 2
+        call.v_stride, call.out_stride = v.strides[0] // 2, out.strides[0] // 4
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+        with nogil:
+            begin_work(self.row)
+            self.row.attend_rows(&call, &scratch[0])
+            end_work(self.row)
+
+    @property
+    def approximates(self):
+        """Whether it uses approximate activations for results that are only read to be converted."""
+        return self.row.approximates
+
+    def operands_stride(self, Py_ssize_t width):
+        """The numbers from one row of operands to the next, for rows of this width."""
+        return operands_stride(self.row, width)
+
+    @property
     def converts(self):
         """Whether rows have to be converted to operands; otherwise float32 rows are operands."""
         return self.row.convert != NULL
@@ -212,8 +250,9 @@ cdef class Product:
                              target.shape[1] // self.row.operand_bytes, first, r)
 
     def multiply(self, PackedLinear map, operands, float[:, :] out, const float[:, :] residual=None,
-                 const float[:, ::1] ranges=None, Py_ssize_t width=0, Py_ssize_t block=0):
-        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block: see Output in table.pxd.
+                 const float[:, ::1] ranges=None, Py_ssize_t width=0, Py_ssize_t block=0, tuple lines=(0, 0),
+                 float[::1] sums=None):
+        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block, lines, sums: see Output in table.pxd.
 
         M is the number of rows of out or of operands, whichever has fewer: operands may end in the middle of a strip,
         and out may have the rows of all blocks.
@@ -223,11 +262,29 @@ cdef class Product:
         cdef const float* extra = &residual[0, 0] if residual is not None else NULL
         cdef const RowRange* r = <const RowRange*>&ranges[0, 0] if ranges is not None else NULL
         cdef Output target
+        memset(&target, 0, sizeof(target))
         target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        target.first_line, target.last_line = lines
+        if sums is not None:
+            target.sums = &sums[0]
+        self.multiply_into(&map.y, a, r, M, extra, &target)
+
+    def multiply_to_operands(self, PackedLinear map, operands, to, Py_ssize_t M):
+        """As `multiply`, for M rows, but the results become rows of operands of another product; see `writes_operands`."""
+        cdef const unsigned char[:, :] a = operands.view("u1")
+        cdef unsigned char[:, ::1] rows = to.view("u1")
+        cdef Output target
+        memset(&target, 0, sizeof(target))
+        target.width, target.operands = map.y.N, &rows[0, 0]
+        target.operands_stride = rows.shape[1] // self.row.operand_bytes
+        self.multiply_into(&map.y, a, NULL, M, NULL, &target)
+
+    cdef multiply_into(self, const Linear* y, const unsigned char[:, :] a, const RowRange* ranges, Py_ssize_t M,
+                       const float* residual, const Output* target):
         with nogil:
             begin_work(self.row)
-            self.row.multiply(&map.y, &a[0, 0], a.strides[0] // self.row.operand_bytes, r, M, extra, &target, 0,
-                              (map.y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
+            self.row.multiply(y, &a[0, 0], a.strides[0] // self.row.operand_bytes, ranges, M, residual, target, 0,
+                              (y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
             end_work(self.row)
 
     def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,

@@ -1,90 +1,35 @@
-"""Turn a program into instructions for the native interpreter: place buffers, and find where threads have to wait.
-
-A buffer whose rows are needed after an Attend is kept for all tokens of a pass. Any other buffer holds one block of
-rows for each thread. Heads that an Attend reads lie head by head; everything else lies in rows.
-"""
+"""Turn a program into instructions for the native interpreter, and find where threads have to wait for each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
+from typing import Any
 
 import numpy as np
 
 from ...program import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Program, Store, reads, writes
 from ..execute import band
-from .native import Executor, Product, padded_stride
+from .native import Executor, Product
 from .panels import Packer, allocate
-
-
-@dataclass
-class Placed:
-    """Where a buffer lies, in floats; see `Buffer` in machine.pxi."""
-
-    index: int
-    in_pass: bool
-    stride: int
-    heads: int
-    """0 if it lies in rows."""
-    offset: int = 0
-
-    @property
-    def floats(self) -> int:
-        """Return the number of floats for each row."""
-        return self.stride * max(1, self.heads)
+from .placing import Placed, operands_of, operands_only, place
 
 
 def lower(program: Program, product: Product, packer: Packer, threads: int) -> Executor:
     """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads."""
-    placed = place(program, packer)
     steps = fuse(program)
+    placed = place(program, product, packer)
     in_pass, in_block = ([p for p in placed.values() if p.in_pass is kept] for kept in (True, False))
     executor = Executor(
-        product, [(p.in_pass, p.offset, p.stride, p.heads) for p in placed.values()], 2 * len(steps),
+        product, [(p.in_pass, p.offset, p.stride, p.heads, p.halves, p.operands) for p in placed.values()],
+        2 * len(steps) * most_parts(steps, product),
         token_floats=sum(p.floats for p in in_pass), block_floats=sum(p.floats for p in in_block), threads=threads,
         allocate=allocate)
-    emitter = _Emitter(executor, packer, product, placed)
-    for step in steps:
-        emitter.emit(*step)
+    emitter = _Emitter(executor, packer, product, placed, operands_only(program) if product.converts else set())
+    emitter.emit(steps)
     executor.start()
     return executor
-
-
-def place(program: Program, packer: Packer) -> dict[str, Placed]:
-    """Decide for each buffer where it lies, in the order in which they are first written."""
-    by_head = {name for op in program.operations if isinstance(op, Attend) for name in (op.q, op.k, op.v)}
-    kept = kept_buffers(program)
-    placed: dict[str, Placed] = {}
-    ends = {True: 0, False: 0}
-    shapes: dict[str, list[Buffer]] = {}
-    for operation, after in program.steps():
-        for name in writes(operation):
-            shapes.setdefault(name, []).append(after[name])
-    for name, uses in shapes.items():
-        width = max(packer.padded(use.width, use.heads) for use in uses)
-        heads = (uses[0].heads or 0) if name in by_head else 0
-        if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
-            raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
-        stride = width // heads if heads else padded_stride(width)
-        placed[name] = Placed(len(placed), name in kept, stride, heads, ends[name in kept])
-        ends[name in kept] += placed[name].floats
-    return placed
-
-
-def kept_buffers(program: Program) -> set[str]:
-    """Return the buffers that an Attend reads or writes, or that are written before an Attend and read after it."""
-    kept: set[str] = set()
-    written: dict[str, int] = {}
-    segment, inputs = 0, dict(program.inputs)
-    for operation in program.operations:
-        own = [name for name in reads(operation) if name not in inputs]
-        if isinstance(operation, Attend):
-            kept |= {*own, *writes(operation)}
-            segment += 1
-        kept |= {name for name in own if written[name] != segment}
-        written |= dict.fromkeys(writes(operation), segment)
-    return kept
 
 
 Step = tuple[Operation, dict[str, Buffer], bool]
@@ -99,6 +44,22 @@ def fuse(program: Program) -> list[Step]:
         if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x and norm.residual is None:
             steps[-2:] = [(norm, shapes, True)]
     return steps
+
+
+def most_parts(steps: list[Step], product: Product) -> int:
+    """Return the largest number of parts in which any columns go from one product to the next."""
+    widest = max((buffer.width for _, shapes, _ in steps for buffer in shapes.values()), default=1)
+    return -(-widest // product.hidden_columns) if product.hidden_columns else 1
+
+
+def multiplied_next(name: str, following: list[Operation]) -> bool:
+    """Return whether a product reads a buffer before it is written again, and before the next Attend."""
+    for operation in following:
+        if isinstance(operation, Linear) and operation.x == name:
+            return True
+        if isinstance(operation, Attend) or name in writes(operation):
+            return False
+    return False
 
 
 @dataclass
@@ -129,10 +90,6 @@ class _Meetings:
         return earlier is not None and (earlier != now or now not in ("rows", "heads"))
 
 
-_OPERANDS = "operands"
-"""A name for the operands of a product; no buffer of a program has this name."""
-
-
 def _taps(operation: Attend) -> np.ndarray:
     """Return head, array of weights and array of entropy of each tap, -1 for no array: int32 [n, 3]."""
     rows = [(tap.head, tap.weights, tap.entropy) for tap in operation.taps]
@@ -140,14 +97,63 @@ def _taps(operation: Attend) -> np.ndarray:
 
 
 class _Emitter:
-    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed]):
+    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed],
+                 operands_only: set[str]):
         self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
         self._meetings = _Meetings()
+        self._operands_only = operands_only
+        self._converted: set[str] = set()
+        """The buffers whose operands the instructions so far have written, since the last Attend."""
 
-    def emit(self, operation: Operation, shapes: dict[str, Buffer], stored: bool) -> None:
-        """Append the instructions of one operation."""
+    def emit(self, steps: list[Step]) -> None:
+        """Append the instructions of all steps."""
         at = {name: placed.index for name, placed in self._placed.items()}
+        done = 0
+        for i, (operation, shapes, stored) in enumerate(steps):
+            following = [step[0] for step in steps[i + 1 :]]
+            if i < done:
+                continue
+            if parts := self._parts(operation, shapes, following):
+                self._pair_in_parts(steps[i : i + 2], at, parts)
+                done = i + 2
+            else:
+                self._emit(operation, shapes, stored, following, at)
+            if isinstance(operation, Attend):
+                self._converted.clear()     # operands are those of a block of rows
+
+    def _parts(self, operation: Operation, shapes: dict[str, Buffer],
+               following: list[Operation]) -> list[tuple[int, int]]:
+        """Return in which parts columns go from a product to the next one; none if there is no such pair."""
+        most = self._product.hidden_columns
+        if not (most and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
+            return []
+        hidden = writes(operation)[0]
+        if hidden in self._placed or following[0].x != hidden or multiplied_next(hidden, following[1:]):
+            return []
+        NR, width = self._product.kernels.NR, shapes[hidden].width
+        count, panels = -(-width // most), -(-width // NR)
+        if count == 1 or not all(name in self._placed for name in writes(following[0])):
+            return []
+        ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
+        ends[-1] = width
+        return list(pairwise(ends))
+
+    def _pair_in_parts(self, steps: list[Step], at: dict[str, int], parts: list[tuple[int, int]]) -> None:
+        """Append the instructions of two products for all parts of the columns between them."""
+        pair = []
+        for operation, shapes, _ in steps:
+            assert isinstance(operation, Linear)
+            pair.append(self._multiplication(operation, shapes[operation.x], at))
+        for first, last in parts:
+            for arguments in pair:
+                self._executor.multiply(**arguments, first_hidden=first, last_hidden=last)
+                arguments["meets"] = False      # by columns, only the first part computes
+
+    def _emit(self, operation: Operation, shapes: dict[str, Buffer], stored: bool, following: list[Operation],
+              at: dict[str, int]) -> None:
         meets = self._meetings.before
+        if not isinstance(operation, Linear):
+            self._converted -= set(writes(operation))
         match operation:
             case Embed():
                 tables = map(self._packer.table, (operation.word, operation.position, operation.token_type),
@@ -156,13 +162,19 @@ class _Emitter:
                                      meets=meets({}, {operation.out: "rows"}))
             case Norm():
                 norm = self._packer.norm(operation.weight, operation.bias, operation.eps, shapes[operation.x].width)
+                written = {} if stored else {operation.out: "rows"}
+                operands = -1
+                if not stored and self._product.converts and multiplied_next(operation.out, following):
+                    operands = at[operands_of(operation.out)]
+                    written[operands_of(operation.out)] = "rows"
+                    self._converted.add(operation.out)
                 self._executor.norm(
                     at[operation.x], at[operation.out], norm,
-                    residual=-1 if operation.residual is None else at[operation.residual],
+                    residual=-1 if operation.residual is None else at[operation.residual], operands=operands,
                     rms=operation.kind == "rms", stored=stored,
-                    meets=meets(dict.fromkeys(reads(operation), "rows"), {} if stored else {operation.out: "rows"}))
+                    meets=meets(dict.fromkeys(reads(operation), "rows"), written))
             case Linear():
-                self._linear(operation, shapes[operation.x], at)
+                self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at))
             case Heads():
                 rotary = operation.rotary
                 cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
@@ -174,12 +186,13 @@ class _Emitter:
             case Attend(keys="cache" | "memory"):
                 self._attend_state(operation, shapes, at)
             case Attend():
-                q, operands = shapes[operation.q], (operation.q, operation.k, operation.v)
+                q, heads = shapes[operation.q], (operation.q, operation.k, operation.v)
                 bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
                 self._executor.attend(
                     at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
                     operation.scale, *band(operation), bias, self._packer.relative(operation, shapes), _taps(operation),
-                    meets=meets(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
+                    self._packer.longest,
+                    meets=meets(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
             case Store():
                 self._executor.store(at[operation.x], shapes[operation.x].width, operation.array,
                                      meets=meets({operation.x: "rows"}, {}))
@@ -196,19 +209,32 @@ class _Emitter:
             *band(operation), bias,
             meets=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
-    def _linear(self, operation: Linear, x: Buffer, at: dict[str, int]) -> None:
+    def _multiplication(self, operation: Linear, x: Buffer, at: dict[str, int]) -> dict[str, Any]:
+        """Return the arguments of a product's instruction; append the one that converts its input, if it needs one."""
         if operation.scale != 1.0:
             raise ValueError(f"{operation}: a product inside of a program does not scale its input")
         packed, source, first = self._packer.linear(operation, x), operation.x, writes(operation)[0]
-        self._check_adjacent(operation)
         if self._product.converts:
-            meets = self._meetings.before({source: "rows"}, {_OPERANDS: "rows"})
-            self._executor.convert(at[source], packed, meets=meets)
-            source = _OPERANDS
+            source = operands_of(source)
+            if operation.x not in self._converted:
+                width = self._packer.padded(x.width, x.heads) if x.heads else x.width
+                meets = self._meetings.before({operation.x: "rows"}, {source: "rows"})
+                self._executor.convert(at[operation.x], at[source], width, meets=meets)
+                self._converted.add(operation.x)
         read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})
-        self._executor.multiply(
-            at[operation.x], at[first], packed, residual=-1 if operation.residual is None else at[operation.residual],
-            gated=operation.gate, meets=self._meetings.before(read, dict.fromkeys(writes(operation), "panels")))
+        self._converted -= set(writes(operation))
+        if first in self._placed:
+            self._check_adjacent(operation)
+            out, operands, written = at[first], -1, dict.fromkeys(writes(operation), "panels")
+        else:
+            out, operands, written = -1, at[operands_of(first)], {operands_of(first): "panels"}
+            self._converted.add(first)
+        return {
+            "x": at[source], "out": out, "map": packed,
+            "residual": -1 if operation.residual is None else at[operation.residual], "operands": operands,
+            "rough": self._product.approximates and first in self._operands_only, "gated": operation.gate,
+            "meets": self._meetings.before(read, written),
+        }
 
     def _check_adjacent(self, operation: Linear) -> None:
         """Raise unless the results of all parts are one run of heads of equal width, or one buffer."""

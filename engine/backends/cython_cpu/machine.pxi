@@ -4,22 +4,27 @@
 cdef enum:
     PIECES = 4                  # pieces of an ATTEND for each thread of a team
     CALL_QUERIES = 1024         # queries of one call of attention; a multiple of attention's query group
+    LINE_OF_HALVES = 32         # bfloat16 numbers of a line of operands
+    NORM_ROWS = 4               # rows that are normed before they are converted
 
 cdef enum Kind:
     EMBED
     NORM
-    CONVERT                     # converts rows of x to operands of the MULTIPLY that follows
+    CONVERT                     # converts rows of x to operands
     MULTIPLY
     HEADS
     ATTEND
     STORE
 
 cdef struct Buffer:
-    # Rows of numbers, one for each token of a group, or for each row of a thread's block.
+    # Rows of numbers, one for each token of a group, or for each row of a thread's block. Operands are those of a block.
     bint in_pass                # whether its rows are kept for all tokens of the group
     Py_ssize_t offset           # floats of the buffers in front of it, for each token or each row of a block
-    Py_ssize_t stride           # floats from one row to the next
+    Py_ssize_t stride           # numbers from one row to the next
     Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
+    bint halves                 # whether the numbers are bfloat16, which only heads can be
+    Py_ssize_t operands         # 0 for floats; otherwise these are rows of operands (operands.pxi), so many numbers each,
+                                # followed by the RowRange of every row
 
 cdef struct Tap:
     # A head whose attention weights, or the entropy of them, go to the caller's array of this number; -1 for neither.
@@ -33,13 +38,21 @@ cdef struct Instruction:
     int x                       # indexes of buffers; -1 for none
     int out
     int residual
+    int operands                # NORM, CONVERT, MULTIPLY: the buffer of operands that it writes; -1 for none
     Embedding embedding         # EMBED: the tables; each forward pass supplies the ids
-    Py_ssize_t width            # EMBED, STORE: columns
+    Py_ssize_t width            # EMBED, STORE, NORM, CONVERT: columns
     Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
     bint rms
     bint stored                 # NORM: out is the caller's array 0
     int array                   # STORE: the number of the caller's array
-    Linear linear               # CONVERT, MULTIPLY
+    Linear linear               # MULTIPLY
+    # MULTIPLY by rows, of a pair of products with a buffer of operands between them: the columns of that buffer that go
+    # from one to the other, all of them if last_hidden is 0. Each part of them has a pair of instructions. By columns, the
+    # pair of the first part computes all of them, and the others do nothing.
+    Py_ssize_t first_hidden
+    Py_ssize_t last_hidden
+    bint makes_hidden           # whether this is the first product of the pair
+    bint rough                  # MULTIPLY: only CONVERT reads the result; see Output
     bint gated                  # each panel holds columns of the gate, then the same columns of the other part
     int activation              # of the gate
     Rotary rotary               # HEADS: the angles of position 0; cos is NULL for no rotation
@@ -56,6 +69,7 @@ cdef struct Instruction:
     Py_ssize_t bias_stride
     const Tap* taps
     Py_ssize_t tap_count
+    Py_ssize_t wide_scratch     # where widened queries and keys begin in the scratch
     Relative relative           # of the first head; `row` is NULL for none
     Py_ssize_t relative_head    # floats from one head to the next
 
@@ -68,6 +82,11 @@ cdef struct Sequence:
     const int* rows             # FROM_CACHE: the row of the cache of each token, [past + T]
     const float* memory         # FROM_MEMORY: [layers][keys, values][heads][S][stride]
     Py_ssize_t S                # tokens of the source
+
+cdef struct Operands:
+    char* rows                  # operands.pxi says where each row lies
+    Py_ssize_t stride           # numbers from one row to the next
+    RowRange* ranges
 
 cdef struct Group:
     Sequence* sequences
@@ -87,8 +106,7 @@ cdef struct Private:
     float* rows                 # rows of the buffers of a block, [block] each, the product's block
     float* scratch              # attention's
     float* panel                # [block][NR], for a gated product
-    void* operands              # [block][operands_stride]
-    RowRange* ranges            # [block]
+    float* sums                 # [block][columns], for products that are computed in parts of the depth
     Py_ssize_t begun            # atomic: how many of this thread's blocks of rows have been begun
     Gathered gathered
 
@@ -102,8 +120,8 @@ cdef struct Machine:
     Py_ssize_t token_floats     # of all buffers that are kept for all tokens, for each token
     Py_ssize_t block_floats     # of all buffers of a block, for each row
     Py_ssize_t scratch_floats
-    Py_ssize_t operands_stride  # numbers from one row of operands to the next
     bint gated                  # whether any product is gated
+    Py_ssize_t sums_columns     # of the widest product that is computed in parts of its depth; 0 for none
     Py_ssize_t gathered_floats  # of the keys and values of one token and head of a cache; 0: there is no cache
 
 cdef struct Team:

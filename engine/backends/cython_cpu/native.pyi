@@ -75,6 +75,10 @@ class Product:
     bundle: int
     code_zero: int
     converts: bool
+    writes_operands: bool
+    approximates: bool
+    attends_rows: bool
+    hidden_columns: int
     attends_in_float32: bool
     def __init__(self, kernels: Kernels, precision: str) -> None: ...
     def convert(self, x: Array, operands: Array, ranges: Array | None = None, first: int = 0) -> None: ...
@@ -87,7 +91,10 @@ class Product:
         ranges: Array | None = None,
         width: int = 0,
         block: int = 0,
+        lines: tuple[int, int] = (0, 0),
+        sums: Array | None = None,
     ) -> None: ...
+    def multiply_to_operands(self, map: PackedLinear, operands: Array, to: Array, M: int) -> None: ...
     def attention(
         self,
         q: Array,
@@ -107,6 +114,8 @@ class Product:
         query: int = 0,
     ) -> None: ...
     def attention_scratch(self, d: int, e: int, columns: int = 0) -> int: ...
+    def attend_rows(self, q: Array, k: Array, v: Array, out: Array, scale: float) -> None: ...
+    def operands_stride(self, width: int) -> int: ...
     def rounds(self, n: int, threads: int = 1) -> float: ...
 
 class PackedLinear:
@@ -134,7 +143,7 @@ class Executor:
     def __init__(
         self,
         product: Product,
-        buffers: list[tuple[bool, int, int, int]],
+        buffers: list[tuple[bool, int, int, int, bool, int]],
         count: int,
         *,
         token_floats: int,
@@ -153,10 +162,32 @@ class Executor:
         meets: bool,
     ) -> None: ...
     def norm(
-        self, x: int, out: int, weights: NormWeights, *, residual: int, rms: bool, stored: bool, meets: bool
+        self,
+        x: int,
+        out: int,
+        weights: NormWeights,
+        *,
+        residual: int,
+        operands: int,
+        rms: bool,
+        stored: bool,
+        meets: bool,
     ) -> None: ...
-    def convert(self, x: int, map: PackedLinear, *, meets: bool) -> None: ...
-    def multiply(self, x: int, out: int, map: PackedLinear, *, residual: int, gated: bool, meets: bool) -> None: ...
+    def convert(self, x: int, operands: int, width: int, *, meets: bool) -> None: ...
+    def multiply(
+        self,
+        x: int,
+        out: int,
+        map: PackedLinear,
+        *,
+        residual: int,
+        operands: int,
+        rough: bool,
+        gated: bool,
+        first_hidden: int = 0,
+        last_hidden: int = 0,
+        meets: bool,
+    ) -> None: ...
     def heads(
         self,
         x: int,
@@ -181,6 +212,7 @@ class Executor:
         bias: Array | None,
         relative: RelativeWeights | None,
         taps: Array,
+        longest: int,
         *,
         meets: bool,
     ) -> None: ...

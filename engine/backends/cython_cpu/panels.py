@@ -65,6 +65,11 @@ class Packer:
         self._biases: dict[DistanceBias, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
 
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longest sequence."""
+        return self._longest
+
     def release(self) -> None:
         """Let go of the unpacked weights. From now on the packer gives only what it has made before."""
         self._weights = {}

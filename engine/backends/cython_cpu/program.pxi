@@ -49,9 +49,21 @@ cdef inline void meet(const Team* team) noexcept nogil:
 cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssize_t row) noexcept nogil:
     # Return the address of a row of a buffer, or of the row of its first head if it has heads.
     cdef const Buffer* b = &m.buffers[buffer]
+    if b.halves:
+        return at.group.rows + b.offset * at.group.N + row * b.stride // 2
     if b.in_pass:
         return at.group.rows + b.offset * at.group.N + row * b.stride
     return at.block.rows + b.offset * m.product.block + (row - at.origin) * b.stride
+
+
+cdef inline Operands operands_at(const Machine* m, const Place* at, int buffer) noexcept nogil:
+    # Return the operands of a block of rows.
+    cdef const Buffer* b = &m.buffers[buffer]
+    cdef Operands found
+    found.rows = <char*>(at.block.rows + b.offset * m.product.block)
+    found.stride = b.operands
+    found.ranges = <RowRange*>(found.rows + m.product.block * b.operands * m.product.operand_bytes)
+    return found
 
 
 # Instructions that work row by row, on rows [first, last) of a group.
@@ -93,16 +105,27 @@ cdef void add_rows(const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t o
             out[row * out_stride + i] += x[row * x_stride + i]
 
 
+cdef void norm_block(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    norm_into(m.kernels, op, row_at(m, at, op.x, first), m.buffers[op.x].stride, row_at(m, at, op.out, first),
+              m.buffers[op.out].stride, last - first)
+    if op.residual >= 0:
+        add_rows(row_at(m, at, op.residual, first), m.buffers[op.residual].stride, row_at(m, at, op.out, first),
+                 m.buffers[op.out].stride, last - first, op.norm.D)
+
+
 cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     cdef const Machine* m = job.machine
     cdef const Sequence* sequence
-    cdef Py_ssize_t s, begin = 0, end = 0, stride = m.buffers[op.x].stride
+    cdef Py_ssize_t s, begin = 0, end = 0, stride = m.buffers[op.x].stride, next_row
+    if op.operands >= 0:
+        while first < last:             # rows are converted while they are in the L1 cache
+            next_row = min(last, first + NORM_ROWS)
+            norm_block(m, op, at, first, next_row)
+            convert_rows(m, op, op.out, at, first, next_row)
+            first = next_row
+        return
     if not op.stored:
-        norm_into(m.kernels, op, row_at(m, at, op.x, first), stride, row_at(m, at, op.out, first),
-                  m.buffers[op.out].stride, last - first)
-        if op.residual >= 0:
-            add_rows(row_at(m, at, op.residual, first), m.buffers[op.residual].stride, row_at(m, at, op.out, first),
-                     m.buffers[op.out].stride, last - first, op.norm.D)
+        norm_block(m, op, at, first, last)
         return
     for s in range(at.group.count):
         sequence = &at.group.sequences[s]
@@ -122,43 +145,67 @@ cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_
                        op.width * sizeof(float))
 
 
-cdef void convert_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+cdef void convert_rows(const Machine* m, const Instruction* op, int buffer, const Place* at, Py_ssize_t first,
+                       Py_ssize_t last) noexcept nogil:
+    # Convert rows of a buffer to operands.
+    cdef Operands to = operands_at(m, at, op.operands)
     cdef Py_ssize_t row = first - at.origin
-    m.product.convert(row_at(m, at, op.x, first), m.buffers[op.x].stride, last - first, op.linear.K,
-                      at.block.operands, m.operands_stride, row, at.block.ranges + row)
+    m.product.convert(row_at(m, at, buffer, first), m.buffers[buffer].stride, last - first, op.width, to.rows, to.stride,
+                      row, to.ranges + row)
 
 
 # Instructions that can also be split by panels, by heads or by pieces.
 
 cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last,
-                          float* scratch, int rank, int size) noexcept nogil:
-    # Compute this thread's share of the panels, for rows [first, last); scratch is this thread's own panel.
+                          const Private* own, int rank, int size) noexcept nogil:
+    # Compute this thread's share of the panels, for rows [first, last).
     cdef const ProductRow* product = m.product
-    cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, a_stride, width, panel
-    cdef const void* a
+    cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, width, panel
     cdef const float* residual = row_at(m, at, op.residual, first) if op.residual >= 0 else NULL
-    cdef const Buffer* target = &m.buffers[op.out]
+    cdef Py_ssize_t begin = panels * rank // size, end = panels * (rank + 1) // size, of_a_panel = NR // 2 if op.gated else NR
+    cdef const Buffer* target
+    cdef float* scratch = own.panel
+    cdef Operands a, to
     cdef Output out
-    if product.convert != NULL:
-        a_stride = m.operands_stride
-        a = <char*>at.block.operands + (first - at.origin) * a_stride * product.operand_bytes
+    memset(&out, 0, sizeof(out))
+    if op.last_hidden and size > 1 and op.first_hidden > 0:
+        return
+    out.width = op.linear.N
+    if m.buffers[op.x].operands:        # a block begins with a strip of operands
+        a = operands_at(m, at, op.x)
     else:
-        a, a_stride = row_at(m, at, op.x, first), m.buffers[op.x].stride
-    out.data, out.stride, out.width, out.block = row_at(m, at, op.out, first), target.stride, op.linear.N, 0
-    if target.heads:
-        out.width, out.block = target.stride, at.group.N * target.stride
+        a.rows, a.stride, a.ranges = <char*>row_at(m, at, op.x, first), m.buffers[op.x].stride, NULL
+    if op.operands >= 0:
+        to = operands_at(m, at, op.operands)
+        if op.last_hidden and size == 1:    # each part of the columns takes the place of the first one
+            begin, end = op.first_hidden // of_a_panel, (op.last_hidden + of_a_panel - 1) // of_a_panel
+            to.rows -= op.first_hidden * product.strip * product.operand_bytes
+        out.operands, out.operands_stride = to.rows, to.stride
+    else:
+        target = &m.buffers[op.out]
+        out.data, out.stride, out.rough = row_at(m, at, op.out, first), target.stride, op.rough
+        if target.heads:
+            out.width, out.block, out.halves = target.stride, at.group.N * target.stride, target.halves
+        if op.last_hidden and size == 1:
+            out.first_line, out.last_line = op.first_hidden // LINE_OF_HALVES, (op.last_hidden + LINE_OF_HALVES - 1) // LINE_OF_HALVES
+            out.sums = own.sums
     if not op.gated:
-        product.multiply(&op.linear, a, a_stride, at.block.ranges + (first - at.origin), M, residual, &out,
-                         panels * rank // size, panels * (rank + 1) // size)
+        product.multiply(&op.linear, a.rows, a.stride, a.ranges, M, residual, &out, begin, end)
         return
     # Compute one panel at a time: the activation of its first half multiplies its second half.
     cdef Output half
-    half.data, half.stride, half.width, half.block = scratch, NR, NR, 0
-    for panel in range(panels * rank // size, panels * (rank + 1) // size):
+    memset(&half, 0, sizeof(half))
+    half.data, half.stride, half.width = scratch, NR, NR
+    for panel in range(begin, end):
         width = min(op.linear.N - panel * NR, NR) // 2
-        product.multiply(&op.linear, a, a_stride, at.block.ranges + (first - at.origin), M, NULL, &half, panel, panel + 1)
-        m.kernels.gate(op.activation, scratch, NR, scratch + width, NR, out.data + panel * (NR // 2), out.stride, M,
-                       width)
+        product.multiply(&op.linear, a.rows, a.stride, a.ranges, M, NULL, &half, panel, panel + 1)
+        if op.operands < 0:
+            m.kernels.gate(op.activation, scratch, NR, scratch + width, NR, out.data + panel * (NR // 2), out.stride, M,
+                           width)
+        else:                           # half a panel is a line of operands
+            m.kernels.gate(op.activation, scratch, NR, scratch + width, NR, scratch, NR, M, width)
+            product.convert(scratch, NR, M, width, to.rows + panel * (NR // 2) * product.strip * product.operand_bytes,
+                            to.stride, 0, NULL)
 
 
 cdef void norm_heads(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last, int rank,
@@ -217,6 +264,38 @@ cdef void tap(const Job* job, const Instruction* op, const Attention* call, cons
                 sequence.T, job.arrays[asked.entropy] + sequence.source + first if asked.entropy >= 0 else NULL, scratch)
 
 
+cdef inline const unsigned short* half_row(const Group* g, const Buffer* b, Py_ssize_t h, Py_ssize_t row) noexcept nogil:
+    return <const unsigned short*>(g.rows + b.offset * g.N) + (h * g.N + row) * b.stride
+
+
+cdef void widen_rows(const unsigned short* x, Py_ssize_t n, float* out) noexcept nogil:
+    # Convert n bfloat16 numbers to floats.
+    cdef Py_ssize_t i
+    cdef unsigned int* bits = <unsigned int*>out
+    for i in range(n):
+        bits[i] = <unsigned int>x[i] << 16
+
+
+cdef void attend_halves(const Machine* m, const Instruction* op, Attention* call, const Group* g, const Sequence* sequence,
+                        Py_ssize_t h, Py_ssize_t first, float* scratch) noexcept nogil:
+    # Compute attention of head h over bfloat16 rows, for the queries of `call` from `first` on. If attention weights are
+    # asked for, widen queries and keys for them.
+    cdef const Buffer* q = &m.buffers[op.x]
+    cdef const Buffer* k = &m.buffers[op.k]
+    cdef Py_ssize_t key_head = h // (q.heads // k.heads)
+    cdef HalfAttention half
+    half.q, half.q_stride = half_row(g, q, h, sequence.row + first), q.stride
+    half.k, half.k_stride = half_row(g, k, key_head, sequence.row), k.stride
+    half.v, half.v_stride = half_row(g, &m.buffers[op.v], key_head, sequence.row), call.v_stride
+    half.out, half.out_stride, half.scale = call.out, call.out_stride, call.scale
+    half.T, half.S, half.d, half.e = call.T, call.S, call.d, call.e
+    m.product.attend_rows(&half, scratch)
+    if op.tap_count:
+        call.q, call.k = scratch + op.wide_scratch, scratch + op.wide_scratch + call.T * call.d
+        widen_rows(half.q, call.T * call.d, <float*>call.q)
+        widen_rows(half.k, call.S * call.d, <float*>call.k)
+
+
 cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
                       Py_ssize_t pieces) noexcept nogil:
     # Compute one piece of all (sequence, head, block of NR queries). The pieces have about equal costs.
@@ -263,7 +342,10 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
                     call.bias = op.bias + h * op.bias_stride + first
                 call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + first) * q.stride
                 call.out = g.rows + out.offset * g.N + (sequence.row + first) * out.stride + h * v.stride
-                m.product.attention(&call, own.scratch)
+                if q.halves:
+                    attend_halves(m, op, &call, g, sequence, h, first, own.scratch)
+                else:
+                    m.product.attention(&call, own.scratch)
                 if op.tap_count:
                     tap(job, op, &call, sequence, h, first, own.scratch)
                 first += call.T

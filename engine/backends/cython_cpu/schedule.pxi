@@ -18,9 +18,9 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
     elif op.kind == NORM:
         norm_rows(job, op, at, first, last)
     elif op.kind == CONVERT:
-        convert_rows(job.machine, op, at, first, last)
+        convert_rows(job.machine, op, op.x, at, first, last)
     elif op.kind == MULTIPLY:
-        multiply_panels(job.machine, op, at, first, last, own.panel, rank, size)
+        multiply_panels(job.machine, op, at, first, last, own, rank, size)
     elif op.kind == HEADS:
         if op.norm.weight != NULL:
             norm_heads(job, op, at, first, last, rank, size)

@@ -5,11 +5,10 @@ cdef inline vf v_tanh(vf x) noexcept nogil:
     # Return (e^y - 1) / (e^y + 1) with x's sign, y = 2|x|. With e^y = 2^n 2^r the numerator is 2^n (2^r - 1) + (2^n -
     # 1), which loses no digits near 0: 2^r - 1 is r times a minimax polynomial of degree 5, with an error of at most
     # 1.1e-8.
-    cdef vf magic = v_set1(12582912.0)
     cdef vf y = v_mul(v_min(v_set1(10.0), v_abs(x)), v_set1(<float>2.8853901))
-    cdef vf z = v_add(y, magic)
-    cdef vf r = v_sub(y, v_sub(z, magic))
-    cdef vf r2 = v_mul(r, r), power = v_scale(v_set1(1.0), z), q, numerator
+    cdef v_parts y_parts = v_split(y)
+    cdef vf r = y_parts.rest
+    cdef vf r2 = v_mul(r, r), power = v_scale(v_set1(1.0), y_parts.n), q, numerator
     q = v_fma(pair(<float>1.3390735e-3, <float>1.5403512e-4, r), r2, pair(<float>5.5503573e-2, <float>9.618238e-3, r))
     q = v_fma(q, r2, pair(<float>6.931472e-1, <float>2.4022649e-1, r))
     numerator = v_fma(v_mul(q, r), power, v_sub(power, v_set1(1.0)))

@@ -61,10 +61,6 @@ INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf v_abs(vf a) { return _mm512_abs_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-/* Return p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p. */
-INLINE vf v_scale(vf p, vf z) {
-    return (__m512)_mm512_add_epi32((__m512i)p, _mm512_slli_epi32((__m512i)z, 23));
-}
 INLINE __mmask16 v_mask(int n) { return (__mmask16)((1u << n) - 1); }
 INLINE vf v_keep(vf x, int n) { return _mm512_maskz_mov_ps(v_mask(n), x); }
 INLINE vf v_loadn(const float *p, int n) { return _mm512_maskz_loadu_ps(v_mask(n), p); }
@@ -107,7 +103,7 @@ INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 INLINE vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-INLINE vf v_scale(vf p, vf z) {
+INLINE vf v_raise(vf p, vf z) {
     return (__m256)_mm256_add_epi32((__m256i)p, _mm256_slli_epi32((__m256i)z, 23));
 }
 INLINE __m256i v_mask(int n) {
@@ -162,7 +158,7 @@ INLINE vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 INLINE vf v_abs(vf a) { return vabsq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
-INLINE vf v_scale(vf p, vf z) {
+INLINE vf v_raise(vf p, vf z) {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), vshlq_n_s32(vreinterpretq_s32_f32(z), 23)));
 }
 INLINE uint32x4_t v_bits(vf x) { return vreinterpretq_u32_f32(x); }
@@ -247,12 +243,11 @@ INLINE vf v_abs(vf a) { return (vf)((vi)a & 0x7fffffff); }
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INLINE vf v_fnma(vf a, vf b, vf c) { return (vf)vfmsq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 #else
-/* These round twice: SSE2 has no fused multiply-add, and contraction is off so that every tile rounds in the same way.
- */
+/* These round twice: SSE2 has no fused multiply-add, and contraction is off, so every tile rounds in the same way. */
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_fnma(vf a, vf b, vf c) { return c - a * b; }
 #endif
-INLINE vf v_scale(vf p, vf z) { return (vf)((vu)p + ((vu)z << 23)); }
+INLINE vf v_raise(vf p, vf z) { return (vf)((vu)p + ((vu)z << 23)); }
 INLINE vf v_keep(vf x, int n) {
     vi mask;
     for (int i = 0; i < VL; i++) mask[i] = -(i < n);
@@ -266,6 +261,24 @@ INLINE vf v_load_mask(const unsigned char *p, int n) {
     else memcpy(&bytes, p, (size_t)n);
     return (vf)(__builtin_convertvector(bytes, vi) != 0);
 }
+#endif
+
+/* v_split: divide x into the nearest integer n and the rest. v_scale: return p * 2^n, for the n of v_split. AVX-512 has
+ * instructions for this. Elsewhere, adding 1.5*2^23 rounds x to an integer, which the low bits of the sum then hold, and
+ * v_raise adds them to the exponent of p. Results are the same for -126 <= x <= 127. */
+typedef struct { vf n, rest; } v_parts;
+#if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
+INLINE v_parts v_split(vf x) {
+    vf rest = _mm512_reduce_ps(x, 0);
+    return (v_parts){_mm512_sub_ps(x, rest), rest};
+}
+INLINE vf v_scale(vf p, vf n) { return _mm512_scalef_ps(p, n); }
+#else
+INLINE v_parts v_split(vf x) {
+    vf magic = v_set1(12582912.0f), n = v_add(x, magic);
+    return (v_parts){n, v_sub(x, v_sub(n, magic))};
+}
+INLINE vf v_scale(vf p, vf n) { return v_raise(p, n); }
 #endif
 
 /* A mask is a vector whose lanes are all ones or all zeros. v_equal and v_less (false for NaN) return one. v_load_mask
@@ -302,8 +315,7 @@ INLINE vf v_all(vfactor x) { return x; }
 INLINE vf v_add_product(vf sum, vfactor a, vf b) { return v_fma(a, b, sum); }
 #endif
 
-enum { NR = NV * VL };
-enum { LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */
+enum { NR = NV * VL, LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */
 
 /* Load n int8 numbers, or n bfloat16 numbers, and convert them to float; other lanes are zero. */
 INLINE vf v_load_int8(const int8_t *p, int n) {
@@ -348,7 +360,17 @@ INLINE void v_transpose(vf *rows) {
     }
 }
 
-/* Return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly. */
+/* v_sum: return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly. v_largest:
+ * return the largest lane; NaN may be ignored. */
+#if defined(__AVX512F__) && !defined(ENGINE_EMULATE_WIDE)
+#define V_REDUCE(x, combine)                                                                           \
+    __m256 half = _mm256_##combine##_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));      \
+    __m128 four = _mm_##combine##_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));    \
+    __m128 two = _mm_##combine##_ps(four, _mm_movehl_ps(four, four));                                  \
+    return _mm_cvtss_f32(_mm_##combine##_ss(two, _mm_movehdup_ps(two)));
+INLINE float v_sum(vf x) { V_REDUCE(x, add) }
+INLINE float v_largest(vf x) { V_REDUCE(x, max) }
+#else
 INLINE float v_sum(vf x) {
     float lane[VL];
     v_store(lane, x);
@@ -356,14 +378,13 @@ INLINE float v_sum(vf x) {
         for (int i = 0; i < half; i++) lane[i] += lane[i + half];
     return lane[0];
 }
-
-/* Return the largest lane; NaN may be ignored. */
 INLINE float v_largest(vf x) {
     float lane[VL];
     v_store(lane, x);
     for (int i = 1; i < VL; i++) lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
     return lane[0];
 }
+#endif
 
 /* Prefetch the cache line at p into the L1 or the L2 cache. */
 INLINE void fetch_near(const char *p) { __builtin_prefetch(p, 0, 3); }

@@ -3,6 +3,9 @@ cdef extern from "simd.h" nogil:
         pass
     ctypedef struct vfactor:
         pass
+    ctypedef struct v_parts:
+        vf n
+        vf rest
     enum:
         VL
         NV
@@ -30,7 +33,8 @@ cdef extern from "simd.h" nogil:
     vf v_all(vfactor x)
     vf v_add_product(vf sum, vfactor a, vf b)
     vf v_fnma(vf a, vf b, vf c)
-    vf v_scale(vf p, vf z)
+    v_parts v_split(vf x)
+    vf v_scale(vf p, vf n)
     vf v_keep(vf x, int n)
     vf v_and(vf a, vf b)
     vf v_or(vf a, vf b)

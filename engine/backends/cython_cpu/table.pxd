@@ -34,6 +34,17 @@ cdef struct Output:
     Py_ssize_t stride
     Py_ssize_t width            # multiple of VL
     Py_ssize_t block
+    # If this is not NULL, the results become rows of operands of another product, as `convert` writes them, and `data` is
+    # not used. Only a Product with `writes_operands` can do this.
+    void* operands
+    Py_ssize_t operands_stride  # numbers from one row to the next
+    # A part of the depth, in lines; all of it if last_line is 0. The sums of a block wait in `sums`, 4 KB for each 32 rows
+    # and 32 columns, until the last part makes results of them. Only a Product with `hidden_columns` can do this.
+    Py_ssize_t first_line
+    Py_ssize_t last_line
+    float* sums
+    bint halves                 # the numbers at data are bfloat16, with the same geometry; only where attend_rows is
+    bint rough                  # the results are only read by `convert`, so the activation may be approximate
 
 # A user's function that changes a block of scores in place. The block has `keys` rows of n scores. Element (j, i), at
 # scores[j*stride + i], is the score of query `query + i` with key `key + j`. `captured` points to the function's data.
@@ -86,6 +97,22 @@ cdef struct Attention:
     const Relative* relative    # NULL: none; it needs `query`, too
     float scale
     float softcap               # c tanh(s / c); 0: none
+
+cdef struct HalfAttention:
+    # out[T,e] = softmax(scale q[T,d] k[S,d]^T) v[S,e], one head of one sequence; d and e are multiples of 32, scale > 0.
+    const unsigned short* q     # bfloat16
+    const unsigned short* k
+    const unsigned short* v
+    float* out
+    Py_ssize_t q_stride         # numbers from one row to the next; the same for k, v and out
+    Py_ssize_t k_stride
+    Py_ssize_t v_stride
+    Py_ssize_t out_stride
+    Py_ssize_t T
+    Py_ssize_t S
+    Py_ssize_t d
+    Py_ssize_t e
+    float scale
 
 cdef struct CachedAttention:
     # out = softmax(scores) v for T * heads queries that read one key head of one cache: T successive rows, or the rows of
@@ -173,7 +200,11 @@ cdef struct Product:
     int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
                                 # a line being 64 bytes; 1 for rows one after another
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
+    int hidden_columns          # columns of a buffer between two products that go from one to the other at a time, so that
+                                # they stay in the L2 cache; 0: all of them
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
+    bint writes_operands        # whether `multiply` can write operands of another product
+    bint approximates           # whether `multiply` uses approximate activations where Output.rough permits it
     int code_zero               # int8: the byte that stands for the code 0; codes count up from it, modulo 256
     # Make this thread ready for `multiply` and `attention`, and release what that takes. NULL where nothing is needed.
     # No other code may use the same registers in between.
@@ -194,6 +225,10 @@ cdef struct Product:
     # columns: those of Relative, or 0.
     Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
+    # The same for attention without options, of rows that `multiply` has written as bfloat16 (Output.halves). NULL if these
+    # kernels lack it.
+    Py_ssize_t (*attend_rows_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
+    void (*attend_rows)(const HalfAttention* call, float* scratch) noexcept nogil
     # Roofline: run n rounds of independent products, and return their number of operations.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 

@@ -159,10 +159,10 @@ INLINE void t_load_sums(const int rows, const int columns, const float *sums, pt
 
 /* Add the products of 64 bytes of depth: of a whole tile of operands at a, and of one at `lower` if rows is 2, with the
  * tile of weights at b, and with the one `next` bytes later if columns is 2. stride: bytes from one row of weights to
- * the next. codes: whether they are codes and int8 weights. */
-INLINE void t_step(const int codes, const int rows, const int columns, const char *a, const char *lower, const char *b,
-                   ptrdiff_t next, ptrdiff_t stride) {
-    t_load(4, a, 64);
+ * the next; a_stride: from one row of operands to the next. codes: whether they are codes and int8 weights. */
+INLINE void t_step(const int codes, const int rows, const int columns, const char *a, const char *lower,
+                   ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
+    t_load(4, a, a_stride);
     t_load(6, b, stride);
     T_ADD(0, 4, 6)
     if (columns == 2) {
@@ -170,7 +170,7 @@ INLINE void t_step(const int codes, const int rows, const int columns, const cha
         T_ADD(1, 4, 7)
     }
     if (rows == 2) {
-        t_load(5, lower, 64);
+        t_load(5, lower, a_stride);
         T_ADD(2, 5, 6)
         if (columns == 2) { T_ADD(3, 5, 7) }
     }
@@ -183,6 +183,16 @@ INLINE void t_store_sums(const int rows, const int columns, float *sums, ptrdiff
     if (columns == 2) { t_store(1, p + 64, stride); }
     if (rows == 2) { t_store(2, p + TILE_ROWS * stride, stride); }
     if (rows == 2 && columns == 2) { t_store(3, p + TILE_ROWS * stride + 64, stride); }
+    T_BARRIER();
+}
+
+/* Store the sums of a block, each tile in one run of 1 KB: those of the upper rows at `upper`, those of the others at
+ * `lower`. A block has two tiles of columns. */
+INLINE void t_store_tiles(const int rows, float *upper, float *lower) {
+    t_store(0, upper, 64);
+    t_store(1, upper + TILE_ROWS * 16, 64);
+    if (rows == 2) { t_store(2, lower, 64); }
+    if (rows == 2) { t_store(3, lower + TILE_ROWS * 16, 64); }
     T_BARRIER();
 }
 

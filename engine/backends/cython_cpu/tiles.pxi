@@ -8,8 +8,8 @@
 # sums are not stored.
 #
 # A block of sums has up to 32 rows and 32 columns. The loop over its depth has one load of a tile for each product, and
-# the vector units are free in the meantime: they finish the block before, whose sums wait in memory. Sums are not cut,
-# so that the bits of a result depend on its row alone.
+# the vector units are free in the meantime: they finish the block before, whose sums wait in memory. Sums keep all their
+# bits in memory, so it changes no result to compute a product in parts of its depth.
 
 cdef extern from "tiles.h" nogil:
     enum:
@@ -29,10 +29,11 @@ cdef extern from "tiles.h" nogil:
     void t_clear(const int rows, const int columns)
     void t_clear_all()
     void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
-    void t_step(const int codes, const int rows, const int columns, const char* a, const char* lower, const char* b,
-                Py_ssize_t next, Py_ssize_t stride)
+    void t_step(const int codes, const int rows, const int columns, const char* a, const char* lower,
+                Py_ssize_t a_stride, const char* b, Py_ssize_t next, Py_ssize_t stride)
     void t_round(const int codes)
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
+    void t_store_tiles(const int rows, float* upper, float* lower)
     vf t_integers(const float* sums)
 
 cdef enum:
@@ -48,33 +49,93 @@ cdef struct TileWork:
     const char* a           # the upper tiles of operands
     const char* lower       # the lower ones
     const char* b
+    float* waiting          # where the sums of the block wait between parts of the depth; NULL if there is one part
+    bint resume             # whether they begin there
+    bint pause              # whether they end there
     const char* ahead       # the part of the next columns' weights that this block prefetches
     Py_ssize_t ahead_step   # bytes of it in each step
 
 
-cdef inline void finish_rows(const bint codes, const TileWork* w, tile_sums* block, Py_ssize_t last) noexcept nogil:
-    # Apply the epilogue to rows of a block, from the next one to the one before `last`.
-    cdef Py_ssize_t first = block.next, i, at
+cdef inline operand* line_of_operands(const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
+    # Return the line of row i of a block of results that become operands.
+    return <operand*>w.out.operands + block.place[0] + start_of_row(i, TILE_ROWS, w.out.operands_stride, SIDE)
+
+
+cdef inline vf activate_rough(const int activation, vf x) noexcept nogil:
+    return v_gelu_rough(x) if activation == GELU else v_activate(activation, x)
+
+
+cdef inline void write_operands(const int activation, const TileWork* w, const tile_sums* block, Py_ssize_t first,
+                                Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows [first, last) of a block, and write lines of bfloat16 operands. Zeros complete a line.
+    # GELU is the rough one, because its results are rounded at once.
+    cdef Py_ssize_t i
     cdef const float* sums
-    cdef Py_ssize_t column
-    cdef int j
-    cdef vf x
+    cdef operand* line
+    cdef vf low = v_load(w.y.bias + block.column), high = v_set1(0.0)
+    if block.columns == 2:
+        high = v_load(w.y.bias + block.column + VL)
     for i in range(first, last):
-        for j in range(block.columns):
-            sums, column = block.sums + i * SIDE + j * VL, block.column + j * VL
+        sums, line = block.sums + i * SIDE, line_of_operands(w, block, i)
+        p_store(line, activate_rough(activation, v_add(v_load(sums), low)))
+        if block.columns == 2:
+            p_store(line + VL, activate_rough(activation, v_add(v_load(sums + VL), high)))
+        else:
+            p_store(line + VL, high)
+
+
+cdef inline void write_floats(const bint codes, const int activation, const bint rough, const TileWork* w,
+                              const tile_sums* block, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows [first, last) of a block, and write floats.
+    cdef Py_ssize_t column, i, at
+    cdef int j
+    cdef vf bias, scale, sums, x
+    for j in range(block.columns):
+        column = block.column + j * VL
+        bias = scale = sums = v_load(w.y.bias + column)
+        if codes:
+            scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
+        for i in range(first, last):
             at = block.place[j] + i * w.out.stride
             if codes:
-                x = result_of(t_integers(sums), &w.ranges[block.row + i], v_load(w.y.sums + column),
-                              v_load(w.y.scale + column), v_load(w.y.bias + column))
+                x = result_of(t_integers(block.sums + i * SIDE + j * VL), &w.ranges[block.row + i], sums, scale, bias)
             else:
-                x = v_add(v_load(sums), v_load(w.y.bias + column))
+                x = v_add(v_load(block.sums + i * SIDE + j * VL), bias)
             if w.residual != NULL:
                 x = v_add(x, v_load(w.residual + at))
-            v_store(w.out.data + at, x)
-    if w.y.activation != IDENTITY and first < last:
-        activate(w.y.activation, w.out.data + block.place[0] + first * w.out.stride, w.out.stride, last - first,
-                 block.columns * VL)
+            x = activate_rough(activation, x) if rough else v_activate(activation, x)
+            if w.out.halves:
+                p_store(<operand*>w.out.data + at, x)
+            else:
+                v_store(w.out.data + at, x)
+
+
+cdef inline void finish_as(const bint codes, const int activation, const TileWork* w, const tile_sums* block,
+                           Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    if not codes and w.out.operands != NULL:
+        write_operands(activation, w, block, first, last)
+    elif codes and activation == GELU and w.out.rough:
+        write_floats(codes, activation, True, w, block, first, last)
+    else:
+        write_floats(codes, activation, False, w, block, first, last)
+
+
+cdef inline void finish_rows(const bint codes, const TileWork* w, tile_sums* block, Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows of a block, from the next one to the one before `last`.
+    cdef Py_ssize_t first = block.next
+    if first >= last:
+        return
     block.next = last
+    if w.y.activation == GELU:
+        finish_as(codes, GELU, w, block, first, last)
+    elif w.y.activation == GELU_TANH:
+        finish_as(codes, GELU_TANH, w, block, first, last)
+    elif w.y.activation == RELU:
+        finish_as(codes, RELU, w, block, first, last)
+    elif w.y.activation == SILU:
+        finish_as(codes, SILU, w, block, first, last)
+    else:
+        finish_as(codes, IDENTITY, w, block, first, last)
 
 
 cdef inline void work_between(const bint codes, const TileWork* w, const tile_sums* block, tile_sums* before,
@@ -82,9 +143,12 @@ cdef inline void work_between(const bint codes, const TileWork* w, const tile_su
     # Prefetch the lines of the result for rows [first, last) of a block, and finish these rows of the block before.
     cdef Py_ssize_t row
     cdef int j
-    for row in range(first, min(last, block.rows)):
+    for row in range(first, min(last, block.rows) if not w.pause else 0):
+        if not codes and w.out.operands != NULL:
+            fetch_near(<const char*>line_of_operands(w, block, row))
+            continue
         for j in range(block.columns):
-            fetch_near(<const char*>(w.out.data + block.place[j] + row * w.out.stride))
+            fetch_near(<const char*>w.out.data + (block.place[j] + row * w.out.stride) * (2 if w.out.halves else 4))
     finish_rows(codes, w, before, min(last, before.rows))
 
 
@@ -109,11 +173,14 @@ cdef inline void multiply_block(const bint codes, const int rows, const int colu
     cdef const char* lower = w.lower
     cdef const char* b = w.b
     cdef const char* ahead = w.ahead
-    t_clear(rows, columns)
+    if w.resume:
+        t_load_sums(rows, columns, w.waiting, SIDE * sizeof(float))
+    else:
+        t_clear(rows, columns)
     for k in range(steps):
         fetch_lines(ahead, ahead_step)
         ahead += ahead_step
-        t_step(codes, rows, columns, a, lower, b, TILE_BYTES, LINE_BYTES)
+        t_step(codes, rows, columns, a, lower, LINE_BYTES, b, TILE_BYTES, LINE_BYTES)
         a += TILE_BYTES
         lower += TILE_BYTES
         b += columns * TILE_BYTES
@@ -128,7 +195,11 @@ cdef inline void multiply_block(const bint codes, const int rows, const int colu
             else:
                 work_between_bfloat16(w, block, before, row, last)
             row = last
-    t_store_sums(rows, columns, block.sums, SIDE * sizeof(float))
+    if w.pause:
+        t_store_sums(rows, columns, w.waiting, SIDE * sizeof(float))
+        block.next = block.rows
+    else:
+        t_store_sums(rows, columns, block.sums, SIDE * sizeof(float))
 
 
 cdef inline void multiply_any_block(const bint codes, const int columns, const TileWork* w, tile_sums* block,
@@ -145,30 +216,36 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
     # strip: bytes from 16 rows of operands to the next 16. The loops, from the outermost: columns, whose weights stay
     # in cache; rows.
     cdef Py_ssize_t last = min(y.N, last_panel * NR), blocks = (M + SIDE - 1) // SIDE, number = 0
-    cdef Py_ssize_t column, row, size, i, c
+    cdef Py_ssize_t column, width, row, size, lines, i, c
     cdef tile_sums buffers[2]
     cdef tile_sums* block
     cdef TileWork w
     cdef int j
     w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
-    w.steps = (y.K * (1 if codes else 2) + LINE_BYTES - 1) // LINE_BYTES
+    lines = (y.K * (1 if codes else 2) + LINE_BYTES - 1) // LINE_BYTES
+    w.steps = (out.last_line if out.last_line else lines) - out.first_line
+    w.resume, w.pause = out.first_line > 0, out.last_line > 0 and out.last_line < lines
     buffers[1].rows = buffers[1].next = 0       # nothing is there to finish during the first block
     column = panel * NR
     while column < last:
-        w.b = <const char*>y.panels + column * w.steps * LINE_BYTES
-        size = min(y.N - column, <Py_ssize_t>SIDE) * w.steps * LINE_BYTES
+        width = min(y.N - column, <Py_ssize_t>SIDE)
+        w.b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
+        size = width * w.steps * LINE_BYTES
         w.ahead_step = (size // w.steps + blocks - 1) // blocks
         for i in range(blocks):
             row = i * SIDE
             block = &buffers[number & 1]
             block.row, block.column, block.next = row, column, 0
-            block.rows, block.columns = min(M - row, <Py_ssize_t>SIDE), <int>(min(y.N - column, <Py_ssize_t>SIDE) // VL)
+            block.rows, block.columns = min(M - row, <Py_ssize_t>SIDE), <int>(width // VL)
             for j in range(block.columns):
                 c = column + j * VL
                 block.place[j] = c // out.width * out.block + c % out.width + row * out.stride
+            if out.operands != NULL:
+                block.place[0] = row * out.operands_stride + column * TILE_ROWS
             w.a = a + row // TILE_ROWS * strip
             w.lower = w.a + strip
-            w.ahead = w.b + size + size // blocks * i
+            w.waiting = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
+            w.ahead = w.b + lines * width * LINE_BYTES + size // blocks * i
             if block.columns == 2:
                 multiply_any_block(codes, 2, &w, block, &buffers[1 - (number & 1)])
             else:

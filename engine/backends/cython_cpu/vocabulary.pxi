@@ -32,7 +32,8 @@ cdef void choose_parts(const Vocabulary* call, const Best* best, float* scratch,
     cdef bint sums = call.maximum != NULL
     cdef Best some = best[0]
     cdef Output out
-    out.data, out.stride, out.width, out.block = scratch, PART, PART, 0
+    memset(&out, 0, sizeof(out))
+    out.data, out.stride, out.width = scratch, PART, PART
     while part < last:
         columns, panel = min(call.V - part * PART, <Py_ssize_t>PART), part * (PART // NR)
         row = 0

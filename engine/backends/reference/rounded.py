@@ -34,16 +34,16 @@ def codes(x: np.ndarray) -> np.ndarray:
 
 
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
-                 attention: bool, bounded: bool = False) -> ReferencePlan:
+                 attention: bool, bounded: bool = False, queries: bool = False) -> ReferencePlan:
     """Return a plan in float64 that rounds as "bfloat16" or "int8" does.
 
     rows: whether the input rows of a bfloat16 GEMM are rounded too; the input rows of an int8 GEMM always are.
     attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
-    `engine.groups`.
+    `engine.groups`. queries: whether the product that makes queries rounds them, before they are scaled.
     """
     rounded = {name: _rounded(widen(weights, name), parameter.heads, precision, bounded) if parameter.kind == "linear"
                else weights[name] for name, parameter in parameters_of(config).items()}
-    return ReferencePlan(config, dict(weights) | rounded, np.float64, _RoundedOps(precision, rows, attention))
+    return ReferencePlan(config, dict(weights) | rounded, np.float64, _RoundedOps(precision, rows, attention, queries))
 
 
 def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> np.ndarray:
@@ -54,8 +54,8 @@ def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> n
 
 
 class _RoundedOps(ReferenceOps):
-    def __init__(self, precision: str, rows: bool, attention: bool):
-        self._precision, self._rows, self._attention = precision, rows, attention
+    def __init__(self, precision: str, rows: bool, attention: bool, queries: bool):
+        self._precision, self._rows, self._attention, self._queries = precision, rows, attention, queries
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
@@ -70,7 +70,9 @@ class _RoundedOps(ReferenceOps):
             return super().attention(call)
         sharing = call.q.shape[1] // call.k.shape[1]    # query heads that share a key head
         k, v = (bfloat16(x).repeat(sharing, axis=1) for x in (call.k, call.v))
-        if call.bias is None:       # the factor log2 e is part of the rounded queries, unless the scores are changed
+        if self._queries:
+            scores = bfloat16(call.q) @ k.swapaxes(2, 3) * (call.scale * math.log2(math.e))
+        elif call.bias is None:     # the factor log2 e is part of the rounded queries, unless the scores are changed
             scores = bfloat16(call.q * (call.scale * math.log2(math.e))) @ k.swapaxes(2, 3)
         else:
             scores = (bfloat16(call.q * call.scale) @ k.swapaxes(2, 3) + call.bias) * math.log2(math.e)
