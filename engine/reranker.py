@@ -114,7 +114,7 @@ class Reranker(Generator):
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Equal scores
-        keep the order of the documents. top_k: return only so many. options: the other arguments of `predict`.
+        keep the order of the documents. top_k: the most results to return. options: the other arguments of `predict`.
         """
         if isinstance(documents, str):
             raise InputError(f"documents must be a list of texts, not {shown(documents)}")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from engine.architectures import program_of
 from engine.backends.cython_cpu.lowering import _Emitter, fuse
-from engine.backends.cython_cpu.panels import ACTIVATIONS
+from engine.backends.cython_cpu.panels import ACTIVATIONS, Packer
 from engine.backends.cython_cpu.placing import Placed, place
 from engine.config import ModelConfig
 
@@ -55,6 +55,7 @@ class _Sizes:
         self._VL = rates.kernels.VL
 
     longest = 1
+    depth = Packer.depth
 
     def padded(self, width, heads=None):
         return (heads or 1) * -(-(width // (heads or 1)) // self._VL) * self._VL
@@ -62,7 +63,7 @@ class _Sizes:
     def linear(self, operation, x):
         N = sum(self.padded(part.width, part.heads) for part in operation.parts)
         activation = ACTIVATIONS[operation.activation] if operation.activation else 0
-        return Map(operation.parts[0].weight, N, self.padded(x.width, x.heads) if x.heads else x.width, activation)
+        return Map(operation.parts[0].weight, N, self.depth(x), activation)
 
     def norm(self, weight, bias, eps, width):
         return width
@@ -129,6 +130,5 @@ def listing(config: ModelConfig, rates: Rates) -> Listing:
                               hidden_columns=0, operand_bytes=4, operands_stride=lambda width: width)
     placed = place(program, product, sizes)
     recorder = _Recorder(list(placed.values()))
-    emitter = _Emitter(recorder, sizes, product, placed, set())
-    emitter.emit(fuse(program))
+    _Emitter(recorder, sizes, product, placed).emit(fuse(program))
     return Listing(recorder.code, list(placed.values()))

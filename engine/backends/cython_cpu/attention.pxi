@@ -167,9 +167,9 @@ cdef void attend_keys(const Attention* call, Scratch* s, Block* b) noexcept nogi
         v_store(s.correction + j * VL, v_load(b.maximum + j * VL))
     cdef bint plain = compute_scores(call, s, b, keys)
     if plain:
-        exponentiate(s, b, keys.last - keys.first, True)
+        exponentiate(s, b, keys.last - keys.first, True, False)
     else:
-        exponentiate(s, b, keys.last - keys.first, False)
+        exponentiate(s, b, keys.last - keys.first, False, False)
     if plain or values_are_finite(call, s):
         add_values(call, s, b, keys)
     else:
@@ -245,40 +245,56 @@ cdef inline vf correction(vf before, vf maximum) noexcept nogil:
     return v_select(v_equal(before, maximum), v_set1(1.0), v_exp2(v_sub(before, maximum)))
 
 
-cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const int nv) noexcept nogil:
-    # On entry s.correction holds the maximum before these keys, and b.maximum the maximum that includes them. Only a
-    # hidden key, whose score is -inf, gets the weight 0, because the smallest result of v_exp2 is 2^-126.
+cdef inline vf weight_of(vf score, vf maximum, const bint plain) noexcept nogil:
+    # Return 2^(score - maximum). Only a hidden key, whose score is -inf, gets the weight 0, because the smallest result of
+    # v_exp2 is 2^-126.
+    cdef vf p = v_exp2(v_sub(score, maximum))
+    return p if plain else v_select(v_equal(score, v_set1(-INFINITY)), v_set1(0.0), p)
+
+
+cdef inline void exponentiate_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const bint pairs,
+                                    const int nv) noexcept nogil:
+    # On entry s.correction holds the maximum before these keys, and b.maximum the maximum that includes them. Scores
+    # [keys][W] become weights in place, or with `pairs` bfloat16 weights of two keys [keys/2][W][2], of which zeros
+    # complete the last. The sums are those of the weights before they are rounded.
     cdef vf maximum[NV]
     cdef vf sum[NV]
-    cdef vf p, score
-    cdef Py_ssize_t key
+    cdef vf p, second
+    cdef Py_ssize_t key, i
     cdef int j
     for j in range(nv):
         maximum[j] = v_load(b.maximum + j * VL)
         p = correction(v_load(s.correction + j * VL), maximum[j])
         v_store(s.correction + j * VL, p)
         sum[j] = v_mul(v_load(b.sum + j * VL), p)
-    for key in range(keys):
-        for j in range(nv):
-            score = v_load(s.p + (key * nv + j) * VL)
-            p = v_exp2(v_sub(score, maximum[j]))
-            if not plain:
-                p = v_select(v_equal(score, v_set1(-INFINITY)), v_set1(0.0), p)
-            v_store(s.p + (key * nv + j) * VL, p)
-            sum[j] = v_add(sum[j], p)
+    if pairs:
+        for i in range((keys + 1) // 2):
+            for j in range(nv):
+                p, second = weight_of(v_load(s.p + (2 * i * nv + j) * VL), maximum[j], plain), v_set1(0.0)
+                sum[j] = v_add(sum[j], p)
+                if 2 * i + 1 < keys:
+                    second = weight_of(v_load(s.p + ((2 * i + 1) * nv + j) * VL), maximum[j], plain)
+                    sum[j] = v_add(sum[j], second)
+                p_store_pairs(<unsigned short*>(s.p + (i * nv + j) * VL), p, second)
+    else:
+        for key in range(keys):
+            for j in range(nv):
+                p = weight_of(v_load(s.p + (key * nv + j) * VL), maximum[j], plain)
+                v_store(s.p + (key * nv + j) * VL, p)
+                sum[j] = v_add(sum[j], p)
     for j in range(nv):
         v_store(b.sum + j * VL, sum[j])
 
 
-cdef inline void exponentiate(Scratch* s, Block* b, Py_ssize_t keys, const bint plain) noexcept nogil:
+cdef inline void exponentiate(Scratch* s, Block* b, Py_ssize_t keys, const bint plain, const bint pairs) noexcept nogil:
     if b.nv == NV:
-        exponentiate_lanes(s, b, keys, plain, NV)
+        exponentiate_lanes(s, b, keys, plain, pairs, NV)
     elif b.nv == 1:
-        exponentiate_lanes(s, b, keys, plain, 1)
+        exponentiate_lanes(s, b, keys, plain, pairs, 1)
     elif NV > 2 and b.nv == 2:
-        exponentiate_lanes(s, b, keys, plain, 2)
+        exponentiate_lanes(s, b, keys, plain, pairs, 2)
     elif NV > 3:
-        exponentiate_lanes(s, b, keys, plain, 3)
+        exponentiate_lanes(s, b, keys, plain, pairs, 3)
 
 
 cdef const float* copy_tail(const Attention* call, const Keys* keys, float* tail) noexcept nogil:

@@ -131,12 +131,15 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
         row = next_row
     if not plain:
         revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
-    exponentiate(&s.floats, b, count, plain)
-    if not (plain or values_are_finite(call, &s.floats)):
+    if plain:
+        exponentiate(&s.floats, b, count, True, True)
+    elif values_are_finite(call, &s.floats):
+        exponentiate(&s.floats, b, count, False, True)
+    else:
+        exponentiate(&s.floats, b, count, False, False)
         add_seen_values(call, &s.floats, b, &seen)      # without rounding values and weights
         b.fresh = False
         return
-    pair_rows(s.floats.p, W, count)
     t.depth, t.a_stride, t.b_stride, t.out_stride = (count + 1) // 2 * 2, 2 * W, 2 * e, e
     tiles = (b.n + MR - 1) // MR
     while column < e:
@@ -150,16 +153,3 @@ cdef void attend_pairs(const Attention* call, const Attention* wide, HalfScratch
             row = next_row
         column += NR
     b.fresh = False
-
-
-cdef void pair_rows(float* p, Py_ssize_t W, Py_ssize_t rows) noexcept nogil:
-    # Interleave rows 2k and 2k + 1 of p[rows][W] to row k of pairs, in place. If `rows` is odd, zeros complete the last
-    # pair.
-    cdef Py_ssize_t k, j
-    cdef vf second
-    for k in range((rows + 1) // 2):
-        j = 0
-        while j < W:
-            second = v_load(p + (2 * k + 1) * W + j) if 2 * k + 1 < rows else v_set1(0.0)
-            p_store_pairs(<unsigned short*>(p + k * W + j), v_load(p + 2 * k * W + j), second)
-            j += VL

@@ -45,7 +45,7 @@ cdef Py_ssize_t attend_rows_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
             + TILE_ROWS)
 
 
-cdef inline RowScratch cut_rows(const HalfAttention* call, float* scratch) noexcept nogil:
+cdef inline RowScratch cut_rows(const Attention* call, float* scratch) noexcept nogil:
     cdef RowScratch s
     s.keys = <unsigned short*>scratch
     s.values = s.keys + MOST_KEYS * call.d
@@ -60,7 +60,7 @@ cdef inline RowScratch cut_rows(const HalfAttention* call, float* scratch) noexc
     return s
 
 
-cdef void attend_rows(const HalfAttention* call, float* scratch) noexcept nogil:
+cdef void attend_rows(const Attention* call, float* scratch) noexcept nogil:
     cdef RowScratch s = cut_rows(call, scratch)
     cdef RowBlock b
     cdef Py_ssize_t group, keys, row
@@ -81,17 +81,19 @@ cdef void attend_rows(const HalfAttention* call, float* scratch) noexcept nogil:
                     attend_to_keys(1, call, &s, &b)
 
 
-cdef void prepare_keys(const HalfAttention* call, const RowScratch* s, Py_ssize_t first, Py_ssize_t count) noexcept nogil:
+cdef void prepare_keys(const Attention* call, const RowScratch* s, Py_ssize_t first, Py_ssize_t count) noexcept nogil:
     # Bring keys [first, first + count) and their values into the order of the products, with zeros up to whole steps.
     cdef vf tile[VL]
     cdef Py_ssize_t step, key, i, n
     cdef unsigned short* to = s.keys
+    cdef const unsigned short* k = <const unsigned short*>call.k
+    cdef const unsigned short* v = <const unsigned short*>call.v
     cdef const unsigned short* row
     for n in range(whole_steps(count) // VL):
         key = n * VL
         for step in range(call.d // STEP):
             for i in range(VL):
-                row = call.k + (first + key + i) * call.k_stride + step * STEP
+                row = k + (first + key + i) * call.k_stride + step * STEP
                 tile[i] = v_load(<const float*>row) if key + i < count else v_set1(0.0)
             v_transpose(tile)
             for i in range(VL):
@@ -99,7 +101,7 @@ cdef void prepare_keys(const HalfAttention* call, const RowScratch* s, Py_ssize_
             to += VL * STEP
     for n in range(whole_steps(count) // 2):
         key = 2 * n
-        row = call.v + (first + key) * call.v_stride
+        row = v + (first + key) * call.v_stride
         to = s.values + key * call.e
         if key >= count:
             memset(to, 0, 2 * call.e * sizeof(unsigned short))
@@ -107,7 +109,7 @@ cdef void prepare_keys(const HalfAttention* call, const RowScratch* s, Py_ssize_
             p_zip(row, row + call.v_stride if key + 1 < count else NULL, to, call.e)
 
 
-cdef inline void attend_to_keys(const int rows, const HalfAttention* call, const RowScratch* s,
+cdef inline void attend_to_keys(const int rows, const Attention* call, const RowScratch* s,
                                 const RowBlock* b) noexcept nogil:
     # Process a block of keys for a block of queries; rows: its tiles.
     cdef Py_ssize_t steps = whole_steps(b.count) // STEP, pair, column, i
@@ -125,10 +127,10 @@ cdef inline void attend_to_keys(const int rows, const HalfAttention* call, const
         store_rows_of_context(call, s, b, column)
 
 
-cdef inline void score_keys_of_rows(const int rows, const HalfAttention* call, const RowScratch* s, const RowBlock* b,
+cdef inline void score_keys_of_rows(const int rows, const Attention* call, const RowScratch* s, const RowBlock* b,
                                     Py_ssize_t steps) noexcept nogil:
     # Compute S for steps of 32 keys.
-    cdef const unsigned short* q = call.q + (b.group + b.row) * call.q_stride
+    cdef const unsigned short* q = <const unsigned short*>call.q + (b.group + b.row) * call.q_stride
     cdef Py_ssize_t stride = call.q_stride, tile = call.d * TILE_ROWS, i, k
     cdef const unsigned short* keys = s.keys
     if b.n < rows * TILE_ROWS:
@@ -139,8 +141,8 @@ cdef inline void score_keys_of_rows(const int rows, const HalfAttention* call, c
     for i in range(steps):
         t_clear(rows, 2)
         for k in range(call.d // STEP):
-            t_step(False, rows, 2, <const char*>(q + k * STEP), <const char*>(q + TILE_ROWS * stride + k * STEP), 2 * stride,
-                   <const char*>(keys + k * STEP * TILE_ROWS), 2 * tile, LINE_BYTES)
+            t_step(False, rows, 2, <const char*>(q + k * STEP), <const char*>(q + TILE_ROWS * stride + k * STEP),
+                   2 * stride, <const char*>(keys + k * STEP * TILE_ROWS), 2 * tile, LINE_BYTES)
         t_store_tiles(rows, s.scores + i * SIDE * VL, s.scores + TILE_ROWS * MOST_KEYS + i * SIDE * VL)
         keys += 2 * tile
 
@@ -156,7 +158,7 @@ cdef inline vf lanes_of(vf* rows, const bint largest) noexcept nogil:
     return rows[0]
 
 
-cdef inline void weigh_tile(const HalfAttention* call, const RowScratch* s, float* scores, Py_ssize_t row,
+cdef inline void weigh_tile(const Attention* call, const RowScratch* s, float* scores, Py_ssize_t row,
                             const RowBlock* b) noexcept nogil:
     # Turn scores of 16 queries into weights, and update their maxima and sums; row: the first query in its group.
     cdef vf lanes[VL]
@@ -203,7 +205,7 @@ cdef inline void hide_rest(float* scores, Py_ssize_t count, Py_ssize_t tiles) no
             v_store(scores + (i * VL + r) * VL, v_select(seen, v_load(scores + (i * VL + r) * VL), v_set1(-INFINITY)))
 
 
-cdef inline void store_rows_of_context(const HalfAttention* call, const RowScratch* s, const RowBlock* b,
+cdef inline void store_rows_of_context(const Attention* call, const RowScratch* s, const RowBlock* b,
                                        Py_ssize_t column) noexcept nogil:
     # Add the sums of a block of queries and 32 columns to the context; after the last keys, store the result.
     cdef Py_ssize_t r

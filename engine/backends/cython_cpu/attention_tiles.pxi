@@ -157,14 +157,17 @@ cdef void attend_tiles(const Attention* call, const Attention* wide, HalfScratch
         find_maxima(b, s.floats.p, count)
     else:
         revise_scores(call, &s.floats.terms, b, &seen, s.floats.p, edge)
-    if not (plain or values_are_finite(call, &s.floats)):
-        exponentiate(&s.floats, b, count, False)
+    if plain:
+        exponentiate(&s.floats, b, count, True, True)
+    elif values_are_finite(call, &s.floats):
+        exponentiate(&s.floats, b, count, False, True)
+    else:
+        exponentiate(&s.floats, b, count, False, False)
         if not b.fresh:
             correct_context(b, s.floats.correction, e)
         add_seen_transposed(call, &s.floats, b, &seen)      # without rounding values and weights
         b.fresh = False
         return
-    exponentiate_to_pairs(&s.floats, b, count, plain)
     if not b.fresh:
         correct_context(b, s.floats.correction, e)
     memset(s.floats.p + (count + 1) // 2 * W, 0, (whole // 2 - (count + 1) // 2) * W * sizeof(float))
@@ -196,53 +199,6 @@ cdef inline void find_maxima(Block* b, const float* p, Py_ssize_t keys) noexcept
         find_maxima_lanes(b.maximum, p, keys, NV)
     else:
         find_maxima_lanes(b.maximum, p, keys, b.nv)
-
-
-cdef inline void exponentiate_to_pairs_lanes(Scratch* s, Block* b, Py_ssize_t keys, const bint plain,
-                                             const int nv) noexcept nogil:
-    # Do the work of exponentiate_lanes and pair_rows in one pass: scores [keys][W] become pairs of weights [keys/2][W][2],
-    # in place. The sums are those of the weights before they are rounded.
-    cdef vf maximum[NV]
-    cdef vf sum[NV]
-    cdef vf first, second
-    cdef Py_ssize_t key
-    cdef float* p = s.p
-    cdef int j
-    for j in range(nv):
-        maximum[j] = v_load(b.maximum + j * VL)
-        first = correction(v_load(s.correction + j * VL), maximum[j])
-        v_store(s.correction + j * VL, first)
-        sum[j] = v_mul(v_load(b.sum + j * VL), first)
-    for key in range(0, keys, 2):
-        for j in range(nv):
-            first = weight_of(v_load(p + (key * nv + j) * VL), maximum[j], plain)
-            sum[j] = v_add(sum[j], first)
-            second = v_set1(0.0)
-            if key + 1 < keys:
-                second = weight_of(v_load(p + ((key + 1) * nv + j) * VL), maximum[j], plain)
-                sum[j] = v_add(sum[j], second)
-            p_store_pairs(<unsigned short*>(p + (key // 2 * nv + j) * VL), first, second)
-    for j in range(nv):
-        v_store(b.sum + j * VL, sum[j])
-
-
-cdef inline vf weight_of(vf score, vf maximum, const bint plain) noexcept nogil:
-    # Return 2^(score - maximum); 0 for a hidden key, whose score is -inf.
-    cdef vf p = v_exp2(v_sub(score, maximum))
-    return p if plain else v_select(v_equal(score, v_set1(-INFINITY)), v_set1(0.0), p)
-
-
-cdef inline void exponentiate_to_pairs(Scratch* s, Block* b, Py_ssize_t keys, const bint plain) noexcept nogil:
-    if b.nv == NV and plain:
-        exponentiate_to_pairs_lanes(s, b, keys, True, NV)
-    elif b.nv == NV:
-        exponentiate_to_pairs_lanes(s, b, keys, False, NV)
-    elif b.nv == 1:
-        exponentiate_to_pairs_lanes(s, b, keys, plain, 1)
-    elif b.nv == 2:
-        exponentiate_to_pairs_lanes(s, b, keys, plain, 2)
-    else:
-        exponentiate_to_pairs_lanes(s, b, keys, plain, 3)
 
 
 cdef inline void correct_context(Block* b, const float* correction, Py_ssize_t e) noexcept nogil:

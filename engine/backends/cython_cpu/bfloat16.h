@@ -147,5 +147,6 @@ INLINE void p_zip(const uint16_t *first, const uint16_t *second, uint16_t *to, p
 
 /* p_weights: load VL pairs; if HALVES is 2, the first or the second number of each pair. p_operand: load the operand at
  * p, or the pair of operands if HALVES is 1, as p_dot multiplies whole vectors by it. p_lanes: use the lanes of x as
- * weights. p_store: round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_line: the same
- * for the two vectors of a line. p_store_pairs: round and store VL pairs of weights; only for HALVES = 1. */
+ * weights. p_store: round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_line:
+ * the same for two vectors, one after the other. p_store_pairs: round and store VL pairs of weights; only for
+ * HALVES = 1. */

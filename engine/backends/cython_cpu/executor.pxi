@@ -111,8 +111,8 @@ cdef class Executor:
         """
         cdef Instruction* op = self.append(MULTIPLY, meets, x, out, map)
         op.linear, op.residual, op.operands, op.rough, op.gated = map.y, residual, operands, rough, gated
-        op.first_hidden, op.last_hidden, op.makes_hidden = first_hidden, last_hidden, operands >= 0
-        if last_hidden and not op.makes_hidden:
+        op.first_hidden, op.last_hidden = first_hidden, last_hidden
+        if last_hidden and operands < 0:        # the second product of the pair
             self.machine.sums_columns = max(self.machine.sums_columns, (map.y.N + 31) // 32 * 32)
         if gated:
             self.machine.gated = True

@@ -188,9 +188,11 @@ cdef class Product:
     def attend_rows(self, const unsigned short[:, :] q, const unsigned short[:, :] k, const unsigned short[:, :] v,
                     float[:, :] out, float scale):
         """One head: out [T,e] from bfloat16 rows q [T,d], k [S,d], v [S,e]; d and e are multiples of 32."""
-        cdef HalfAttention call
+        cdef Attention call
         cdef float[::1] scratch = np.empty(self.row.attend_rows_scratch(q.shape[1], v.shape[1]), np.float32)
-        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+        memset(&call, 0, sizeof(call))
+        call.q, call.k, call.v = <const float*>&q[0, 0], <const float*>&k[0, 0], <const float*>&v[0, 0]
+        call.out = &out[0, 0]
         call.q_stride, call.k_stride = q.strides[0] // 2, k.strides[0] // 2
         call.v_stride, call.out_stride = v.strides[0] // 2, out.strides[0] // 4
         call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale

@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
     BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, PRECISIONS, RELU, SILU, Attention, Best, CachedAttention, Embedding,
-    EmbeddingTable, HalfAttention, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
+    EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
 include "simd.pxi"

@@ -13,7 +13,7 @@ from ...program import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operati
 from ..execute import band
 from .native import Executor, Product
 from .panels import Packer, allocate
-from .placing import Placed, operands_of, operands_only, place
+from .placing import Placed, operands_of, place
 
 
 def lower(program: Program, product: Product, packer: Packer, threads: int) -> Executor:
@@ -26,8 +26,7 @@ def lower(program: Program, product: Product, packer: Packer, threads: int) -> E
         2 * len(steps) * most_parts(steps, product),
         token_floats=sum(p.floats for p in in_pass), block_floats=sum(p.floats for p in in_block), threads=threads,
         allocate=allocate)
-    emitter = _Emitter(executor, packer, product, placed, operands_only(program) if product.converts else set())
-    emitter.emit(steps)
+    _Emitter(executor, packer, product, placed).emit(steps)
     executor.start()
     return executor
 
@@ -97,22 +96,21 @@ def _taps(operation: Attend) -> np.ndarray:
 
 
 class _Emitter:
-    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed],
-                 operands_only: set[str]):
+    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed]):
         self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
         self._meetings = _Meetings()
-        self._operands_only = operands_only
         self._converted: set[str] = set()
         """The buffers whose operands the instructions so far have written, since the last Attend."""
 
     def emit(self, steps: list[Step]) -> None:
         """Append the instructions of all steps."""
         at = {name: placed.index for name, placed in self._placed.items()}
+        operations = [step[0] for step in steps]
         done = 0
         for i, (operation, shapes, stored) in enumerate(steps):
-            following = [step[0] for step in steps[i + 1 :]]
             if i < done:
                 continue
+            following = operations[i + 1 :]
             if parts := self._parts(operation, shapes, following):
                 self._pair_in_parts(steps[i : i + 2], at, parts)
                 done = i + 2
@@ -217,22 +215,23 @@ class _Emitter:
         if self._product.converts:
             source = operands_of(source)
             if operation.x not in self._converted:
-                width = self._packer.padded(x.width, x.heads) if x.heads else x.width
                 meets = self._meetings.before({operation.x: "rows"}, {source: "rows"})
-                self._executor.convert(at[operation.x], at[source], width, meets=meets)
+                self._executor.convert(at[operation.x], at[source], self._packer.depth(x), meets=meets)
                 self._converted.add(operation.x)
         read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})
         self._converted -= set(writes(operation))
+        rough = False
         if first in self._placed:
             self._check_adjacent(operation)
             out, operands, written = at[first], -1, dict.fromkeys(writes(operation), "panels")
+            rough = self._product.approximates and self._placed[first].only_converted
         else:
             out, operands, written = -1, at[operands_of(first)], {operands_of(first): "panels"}
             self._converted.add(first)
         return {
             "x": at[source], "out": out, "map": packed,
             "residual": -1 if operation.residual is None else at[operation.residual], "operands": operands,
-            "rough": self._product.approximates and first in self._operands_only, "gated": operation.gate,
+            "rough": rough, "gated": operation.gate,
             "meets": self._meetings.before(read, written),
         }
 

@@ -23,8 +23,8 @@ cdef struct Buffer:
     Py_ssize_t stride           # numbers from one row to the next
     Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
     bint halves                 # whether the numbers are bfloat16, which only heads can be
-    Py_ssize_t operands         # 0 for floats; otherwise these are rows of operands (operands.pxi), so many numbers each,
-                                # followed by the RowRange of every row
+    Py_ssize_t operands         # numbers from one row of operands to the next (operands.pxi); 0 for a buffer of floats.
+                                # The RowRange of every row follows the rows
 
 cdef struct Tap:
     # A head whose attention weights, or the entropy of them, go to the caller's array of this number; -1 for neither.
@@ -51,7 +51,6 @@ cdef struct Instruction:
     # pair of the first part computes all of them, and the others do nothing.
     Py_ssize_t first_hidden
     Py_ssize_t last_hidden
-    bint makes_hidden           # whether this is the first product of the pair
     bint rough                  # MULTIPLY: only CONVERT reads the result; see Output
     bint gated                  # each panel holds columns of the gate, then the same columns of the other part
     int activation              # of the gate

@@ -6,8 +6,8 @@ from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    DISTANCES, FLOAT32, IDENTITY, INT8, Attention, Best, CachedAttention, Embedding, EmbeddingTable, HalfAttention, KernelTable,
-    Linear, Norm, Output, Relative, Rotary, RowRange, ScoreMod,
+    DISTANCES, FLOAT32, IDENTITY, INT8, Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm,
+    Output, Relative, Rotary, RowRange, ScoreMod,
 )
 from engine.backends.cython_cpu.table cimport Product as ProductRow
 

@@ -85,6 +85,10 @@ class Packer:
         each, VL = width // (heads or 1), self._product.kernels.VL
         return (heads or 1) * -(-each // VL) * VL
 
+    def depth(self, x: Buffer) -> int:
+        """Return K of the products whose input is laid out as the buffer x."""
+        return self.padded(x.width, x.heads) if x.heads else x.width
+
     def norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
         """Return weight, bias and epsilon of a norm; an absent bias is zeros."""
         return self._once((weight, bias, eps, width), lambda: self._norm(weight, bias, eps, width))
@@ -174,7 +178,7 @@ class Packer:
     def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
         product, step = self._product, self._product.depth_step
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
-        N, K = sum(widths), self.padded(x.width, x.heads) if x.heads else x.width
+        N, K = sum(widths), self.depth(x)
         size = N * -(-K // step) * step * product.weight_bytes
         activation = ACTIVATIONS[operation.activation] if operation.activation else 0
         runs = list(_runs(operation, widths, product.kernels.NR))

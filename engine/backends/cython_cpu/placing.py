@@ -27,6 +27,8 @@ class Placed:
     """Whether its numbers are bfloat16."""
     operands: int = 0
     """The numbers from one row to the next if it holds operands; otherwise 0."""
+    only_converted: bool = False
+    """Whether its floats are only read to be converted to operands."""
 
     @property
     def floats(self) -> int:
@@ -48,17 +50,18 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         for name in writes(operation):
             shapes.setdefault(name, []).append(after[name])
     inputs = widths_of_inputs(program, packer) if product.converts else {}
-    only = operands_only(program) if product.writes_operands else set()
+    only = operands_only(program) if product.converts else set()
     halves = half_heads(program, packer) if product.attends_rows else set()
     for name, uses in shapes.items():
         width = max(packer.padded(use.width, use.heads) for use in uses)
-        if name in only:
+        if name in only and product.writes_operands:
             continue
         heads = (uses[0].heads or 0) if name in by_head else 0
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
             raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
         stride = width // heads if heads else padded_stride(width)
-        placed[name] = Placed(len(placed), name in kept, stride, heads, ends[name in kept], name in halves)
+        placed[name] = Placed(len(placed), name in kept, stride, heads, ends[name in kept], name in halves,
+                              only_converted=name in only)
         ends[name in kept] += placed[name].floats
     for name, width in inputs.items():
         operands = product.operands_stride(width)
@@ -78,8 +81,7 @@ def widths_of_inputs(program: Program, packer: Packer) -> dict[str, int]:
     found: dict[str, int] = {}
     for operation, shapes in program.steps():
         if isinstance(operation, Linear):
-            x = shapes[operation.x]
-            found[operation.x] = max(found.get(operation.x, 0), packer.padded(x.width, x.heads) if x.heads else x.width)
+            found[operation.x] = max(found.get(operation.x, 0), packer.depth(shapes[operation.x]))
     return found
 
 

@@ -46,13 +46,16 @@ cdef inline void meet(const Team* team) noexcept nogil:
         pool_barrier_wait(team.barrier, team.size)
 
 
+cdef inline float* head_row(const Group* g, const Buffer* b, Py_ssize_t h, Py_ssize_t row) noexcept nogil:
+    # Return the address of a row of head h, in a buffer that is kept for all tokens of the group.
+    return g.rows + b.offset * g.N + (h * g.N + row) * b.stride // (2 if b.halves else 1)
+
+
 cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssize_t row) noexcept nogil:
     # Return the address of a row of a buffer, or of the row of its first head if it has heads.
     cdef const Buffer* b = &m.buffers[buffer]
-    if b.halves:
-        return at.group.rows + b.offset * at.group.N + row * b.stride // 2
     if b.in_pass:
-        return at.group.rows + b.offset * at.group.N + row * b.stride
+        return head_row(at.group, b, 0, row)
     return at.block.rows + b.offset * m.product.block + (row - at.origin) * b.stride
 
 
@@ -162,7 +165,8 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
     cdef const ProductRow* product = m.product
     cdef Py_ssize_t NR = m.kernels.NR, panels = (op.linear.N + NR - 1) // NR, M = last - first, width, panel
     cdef const float* residual = row_at(m, at, op.residual, first) if op.residual >= 0 else NULL
-    cdef Py_ssize_t begin = panels * rank // size, end = panels * (rank + 1) // size, of_a_panel = NR // 2 if op.gated else NR
+    cdef Py_ssize_t begin = panels * rank // size, end = panels * (rank + 1) // size
+    cdef Py_ssize_t of_a_panel = NR // 2 if op.gated else NR        # columns of the result
     cdef const Buffer* target
     cdef float* scratch = own.panel
     cdef Operands a, to
@@ -187,8 +191,8 @@ cdef void multiply_panels(const Machine* m, const Instruction* op, const Place* 
         if target.heads:
             out.width, out.block, out.halves = target.stride, at.group.N * target.stride, target.halves
         if op.last_hidden and size == 1:
-            out.first_line, out.last_line = op.first_hidden // LINE_OF_HALVES, (op.last_hidden + LINE_OF_HALVES - 1) // LINE_OF_HALVES
-            out.sums = own.sums
+            out.sums, out.first_line = own.sums, op.first_hidden // LINE_OF_HALVES
+            out.last_line = (op.last_hidden + LINE_OF_HALVES - 1) // LINE_OF_HALVES
     if not op.gated:
         product.multiply(&op.linear, a.rows, a.stride, a.ranges, M, residual, &out, begin, end)
         return
@@ -264,36 +268,24 @@ cdef void tap(const Job* job, const Instruction* op, const Attention* call, cons
                 sequence.T, job.arrays[asked.entropy] + sequence.source + first if asked.entropy >= 0 else NULL, scratch)
 
 
-cdef inline const unsigned short* half_row(const Group* g, const Buffer* b, Py_ssize_t h, Py_ssize_t row) noexcept nogil:
-    return <const unsigned short*>(g.rows + b.offset * g.N) + (h * g.N + row) * b.stride
-
-
-cdef void widen_rows(const unsigned short* x, Py_ssize_t n, float* out) noexcept nogil:
+cdef void widen_rows(const float* x, Py_ssize_t n, float* out) noexcept nogil:
     # Convert n bfloat16 numbers to floats.
-    cdef Py_ssize_t i
+    cdef const unsigned short* halves = <const unsigned short*>x
     cdef unsigned int* bits = <unsigned int*>out
+    cdef Py_ssize_t i
     for i in range(n):
-        bits[i] = <unsigned int>x[i] << 16
+        bits[i] = <unsigned int>halves[i] << 16
 
 
-cdef void attend_halves(const Machine* m, const Instruction* op, Attention* call, const Group* g, const Sequence* sequence,
-                        Py_ssize_t h, Py_ssize_t first, float* scratch) noexcept nogil:
-    # Compute attention of head h over bfloat16 rows, for the queries of `call` from `first` on. If attention weights are
-    # asked for, widen queries and keys for them.
-    cdef const Buffer* q = &m.buffers[op.x]
-    cdef const Buffer* k = &m.buffers[op.k]
-    cdef Py_ssize_t key_head = h // (q.heads // k.heads)
-    cdef HalfAttention half
-    half.q, half.q_stride = half_row(g, q, h, sequence.row + first), q.stride
-    half.k, half.k_stride = half_row(g, k, key_head, sequence.row), k.stride
-    half.v, half.v_stride = half_row(g, &m.buffers[op.v], key_head, sequence.row), call.v_stride
-    half.out, half.out_stride, half.scale = call.out, call.out_stride, call.scale
-    half.T, half.S, half.d, half.e = call.T, call.S, call.d, call.e
-    m.product.attend_rows(&half, scratch)
-    if op.tap_count:
-        call.q, call.k = scratch + op.wide_scratch, scratch + op.wide_scratch + call.T * call.d
-        widen_rows(half.q, call.T * call.d, <float*>call.q)
-        widen_rows(half.k, call.S * call.d, <float*>call.k)
+cdef void tap_halves(const Job* job, const Instruction* op, const Attention* call, const Sequence* sequence, Py_ssize_t h,
+                     Py_ssize_t first, float* scratch) noexcept nogil:
+    # Do the work of `tap` for queries and keys in bfloat16, whose rows lie one after another.
+    cdef Attention wide = call[0]
+    cdef float* rows = scratch + op.wide_scratch
+    wide.q, wide.k = rows, rows + call.T * call.d
+    widen_rows(call.q, call.T * call.d, rows)
+    widen_rows(call.k, call.S * call.d, rows + call.T * call.d)
+    tap(job, op, &wide, sequence, h, first, scratch)
 
 
 cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Private* own, Py_ssize_t piece,
@@ -326,8 +318,8 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
             end = min(blocks, (high - cost + each - 1) // each) if high > cost else 0
             cost += blocks * each
             call.S = sequence.T
-            call.k = g.rows + k.offset * g.N + (h // shared * g.N + sequence.row) * k.stride
-            call.v = g.rows + v.offset * g.N + (h // shared * g.N + sequence.row) * v.stride
+            call.k = head_row(g, k, h // shared, sequence.row)
+            call.v = head_row(g, v, h // shared, sequence.row)
             if relative.keys != NULL:
                 relative.keys = op.relative.keys + h // shared * op.relative_head
             if relative.queries != NULL:
@@ -340,12 +332,15 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
                 call.query, call.low, call.high = first, first + op.low, first + op.high
                 if op.bias != NULL:
                     call.bias = op.bias + h * op.bias_stride + first
-                call.q = g.rows + q.offset * g.N + (h * g.N + sequence.row + first) * q.stride
+                call.q = head_row(g, q, h, sequence.row + first)
                 call.out = g.rows + out.offset * g.N + (sequence.row + first) * out.stride + h * v.stride
                 if q.halves:
-                    attend_halves(m, op, &call, g, sequence, h, first, own.scratch)
+                    m.product.attend_rows(&call, own.scratch)
                 else:
                     m.product.attention(&call, own.scratch)
                 if op.tap_count:
-                    tap(job, op, &call, sequence, h, first, own.scratch)
+                    if q.halves:
+                        tap_halves(job, op, &call, sequence, h, first, own.scratch)
+                    else:
+                        tap(job, op, &call, sequence, h, first, own.scratch)
                 first += call.T

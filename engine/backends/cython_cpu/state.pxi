@@ -26,8 +26,8 @@ cdef void keep_rows(const Job* job, const Instruction* op, const Group* g, const
     # Copy the keys and values of a sequence's new tokens, of one key head, to the cache.
     cdef const Buffer* k = &job.machine.buffers[op.k]
     cdef const Buffer* v = &job.machine.buffers[op.v]
-    cdef const float* key = g.rows + k.offset * g.N + (h * g.N + sequence.row) * k.stride
-    cdef const float* value = g.rows + v.offset * g.N + (h * g.N + sequence.row) * v.stride
+    cdef const float* key = head_row(g, k, h, sequence.row)
+    cdef const float* value = head_row(g, v, h, sequence.row)
     cdef Py_ssize_t t
     cdef int row
     for t in range(sequence.T):
@@ -51,8 +51,8 @@ cdef void gather_rows(const Job* job, const Instruction* op, const Group* g, con
     for t in range(max(0, past + op.low), past):
         memcpy(own.rows + t * e, cache_row(job, op, 0, k.heads, h, e, sequence.rows[t]), size)
         memcpy(own.rows + (S + t) * e, cache_row(job, op, 1, k.heads, h, e, sequence.rows[t]), size)
-    memcpy(own.rows + past * e, g.rows + k.offset * g.N + (h * g.N + sequence.row) * e, sequence.T * size)
-    memcpy(own.rows + (S + past) * e, g.rows + v.offset * g.N + (h * g.N + sequence.row) * e, sequence.T * size)
+    memcpy(own.rows + past * e, head_row(g, k, h, sequence.row), sequence.T * size)
+    memcpy(own.rows + (S + past) * e, head_row(g, v, h, sequence.row), sequence.T * size)
 
 
 cdef void attend_many(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
@@ -65,7 +65,7 @@ cdef void attend_many(const Job* job, const Instruction* op, const Group* g, con
     cdef Py_ssize_t past = sequence.past if op.source == FROM_CACHE else 0
     cdef Attention call
     memset(&call, 0, sizeof(call))
-    call.q = g.rows + q.offset * g.N + (head * g.N + sequence.row) * e
+    call.q = head_row(g, q, head, sequence.row)
     call.out = g.rows + out.offset * g.N + sequence.row * out.stride + head * e
     call.q_stride, call.k_stride, call.v_stride, call.out_stride = e, e, e, out.stride
     call.T, call.S, call.d, call.e, call.scale = T, keys_of(op, sequence, T), op.d, e, op.scale
@@ -74,8 +74,8 @@ cdef void attend_many(const Job* job, const Instruction* op, const Group* g, con
         gather_rows(job, op, g, sequence, h, &own.gathered)
         call.k, call.v = own.gathered.rows, own.gathered.rows + call.S * e
     elif op.source == FROM_CACHE:
-        call.k = g.rows + m.buffers[op.k].offset * g.N + (h * g.N + sequence.row) * e
-        call.v = g.rows + m.buffers[op.v].offset * g.N + (h * g.N + sequence.row) * e
+        call.k = head_row(g, &m.buffers[op.k], h, sequence.row)
+        call.v = head_row(g, &m.buffers[op.v], h, sequence.row)
     else:
         call.k = sequence.memory + (2 * op.layer * op.key_heads + h) * call.S * e
         call.v = call.k + op.key_heads * call.S * e
@@ -94,7 +94,7 @@ cdef void attend_few(const Job* job, const Instruction* op, const Group* g, cons
     cdef Py_ssize_t past = sequence.past if op.source == FROM_CACHE else 0
     cdef CachedAttention few
     memset(&few, 0, sizeof(few))
-    few.q = g.rows + q.offset * g.N + (h * shared * g.N + sequence.row) * e
+    few.q = head_row(g, q, h * shared, sequence.row)
     few.out = g.rows + out.offset * g.N + sequence.row * out.stride + h * shared * e
     few.q_stride, few.q_head, few.heads, few.out_stride, few.out_head = e, g.N * e, shared, out.stride, e
     few.T, few.S, few.d, few.e, few.scale = T, S, op.d, e, op.scale

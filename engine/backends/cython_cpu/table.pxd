@@ -98,22 +98,6 @@ cdef struct Attention:
     float scale
     float softcap               # c tanh(s / c); 0: none
 
-cdef struct HalfAttention:
-    # out[T,e] = softmax(scale q[T,d] k[S,d]^T) v[S,e], one head of one sequence; d and e are multiples of 32, scale > 0.
-    const unsigned short* q     # bfloat16
-    const unsigned short* k
-    const unsigned short* v
-    float* out
-    Py_ssize_t q_stride         # numbers from one row to the next; the same for k, v and out
-    Py_ssize_t k_stride
-    Py_ssize_t v_stride
-    Py_ssize_t out_stride
-    Py_ssize_t T
-    Py_ssize_t S
-    Py_ssize_t d
-    Py_ssize_t e
-    float scale
-
 cdef struct CachedAttention:
     # out = softmax(scores) v for T * heads queries that read one key head of one cache: T successive rows, or the rows of
     # several beams, times the query heads that share the key head. Options and letters are those of Attention, and the
@@ -225,10 +209,10 @@ cdef struct Product:
     # columns: those of Relative, or 0.
     Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
-    # The same for attention without options, of rows that `multiply` has written as bfloat16 (Output.halves). NULL if these
-    # kernels lack it.
+    # The same for attention without options, where q, k and v are rows of bfloat16 numbers, which `multiply` has written
+    # (Output.halves); d and e are multiples of 32, and scale > 0. NULL if these kernels lack it.
     Py_ssize_t (*attend_rows_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
-    void (*attend_rows)(const HalfAttention* call, float* scratch) noexcept nogil
+    void (*attend_rows)(const Attention* call, float* scratch) noexcept nogil
     # Roofline: run n rounds of independent products, and return their number of operations.
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 

@@ -49,7 +49,7 @@ cdef struct TileWork:
     const char* a           # the upper tiles of operands
     const char* lower       # the lower ones
     const char* b
-    float* waiting          # where the sums of the block wait between parts of the depth; NULL if there is one part
+    float* waiting          # where the sums of the block wait between parts of the depth
     bint resume             # whether they begin there
     bint pause              # whether they end there
     const char* ahead       # the part of the next columns' weights that this block prefetches
@@ -72,16 +72,15 @@ cdef inline void write_operands(const int activation, const TileWork* w, const t
     cdef Py_ssize_t i
     cdef const float* sums
     cdef operand* line
-    cdef vf low = v_load(w.y.bias + block.column), high = v_set1(0.0)
+    cdef vf first_half, second_half, low = v_load(w.y.bias + block.column), high = v_set1(0.0)
     if block.columns == 2:
         high = v_load(w.y.bias + block.column + VL)
     for i in range(first, last):
         sums, line = block.sums + i * SIDE, line_of_operands(w, block, i)
-        p_store(line, activate_rough(activation, v_add(v_load(sums), low)))
+        first_half, second_half = activate_rough(activation, v_add(v_load(sums), low)), v_set1(0.0)
         if block.columns == 2:
-            p_store(line + VL, activate_rough(activation, v_add(v_load(sums + VL), high)))
-        else:
-            p_store(line + VL, high)
+            second_half = activate_rough(activation, v_add(v_load(sums + VL), high))
+        p_store_line(line, first_half, second_half)
 
 
 cdef inline void write_floats(const bint codes, const int activation, const bint rough, const TileWork* w,
@@ -244,7 +243,8 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
                 block.place[0] = row * out.operands_stride + column * TILE_ROWS
             w.a = a + row // TILE_ROWS * strip
             w.lower = w.a + strip
-            w.waiting = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
+            if w.resume or w.pause:
+                w.waiting = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
             w.ahead = w.b + lines * width * LINE_BYTES + size // blocks * i
             if block.columns == 2:
                 multiply_any_block(codes, 2, &w, block, &buffers[1 - (number & 1)])

@@ -20,6 +20,7 @@ ROWS: dict[str, dict[str, Any]] = {
 texts, which must not be released."""
 
 if TILES:
+    # Fewer rows than those of the compiled kernels: results between products are float32 here.
     _STRIPS = {"strip": TILE_ROWS, "block": 128, "bundle": 512}
     ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
     ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
