@@ -117,7 +117,7 @@ def test_constants_are_those_of_the_schedule():
     assert int(constants["PIECES"]) == PIECES
     for precision in COMPUTED:
         product = isa.load("portable").product(precision)
-        assert (product.block, product.bundle) == (Rule().block, Rule().bundle)
+        assert (product.block, product.shared, product.bundle) == (Rule().block, Rule().block, Rule().bundle)
 
 
 @settings(max_examples=40, deadline=None)

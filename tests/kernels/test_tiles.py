@@ -235,11 +235,32 @@ def test_gelu_of_operands_is_within_its_bound(kernels):
     assert np.isnan(found[-1])
 
 
+@pytest.mark.parametrize("M", [32, 33, 65, 512, 513])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_slices_of_the_depth_change_no_bit(kernels, precision, M):
+    """A slice has 12 lines of 64 bytes; up to 512 rows are computed in slices, if they are more than one block."""
+    product, line, N = kernels.product(precision), 32 if precision == "bfloat16" else 64, 48
+    for K in (12 * line, 12 * line + 1, 25 * line - 3, 37 * line):
+        rng = np.random.default_rng(M * K)
+        x, w = rounded(rng, M, K), rounded(rng, N, K)
+        if precision == "bfloat16":
+            out, expected = multiply_bfloat16(kernels, x, w, np.zeros(N, np.float32)), added_in_tiles(x, w)
+        else:
+            w, out, ranges = rng.integers(-127, 128, (N, K)).astype(np.int8), guarded(M, N), np.empty((M, 2), np.float32)
+            packed = pack(kernels, w, np.zeros(N, np.float32), 0, precision, np.ones(N, np.float32))
+            operands = convert(product, x, ranges)
+            ranges[:] = 0, 1        # the sums of the codes themselves
+            product.multiply(packed, operands, out, None, ranges)
+            assert_guards(out)
+            expected = rows_of(product, operands)[:M, :K].astype(np.int64) @ w.T.astype(np.int64)
+        assert np.array_equal(out, expected), K
+
+
 @pytest.mark.parametrize("M", [1, 17, 32, 65])
 def test_parts_of_the_depth_change_no_bit(kernels, M):
     product = product_that_writes_operands(kernels)
     rng = np.random.default_rng(M)
-    for N, K in ((16, 70), (80, 96), (64, 330)):
+    for N, K in ((16, 70), (80, 96), (64, 330), (48, 1000)):
         x, w, bias, residual = (rounded(rng, *shape) for shape in ((M, K), (N, K), (N,), (M, N)))
         packed = pack(kernels, w, bias, 0, "bfloat16")
         operands, whole, out = convert(product, x), np.empty((M, N), np.float32), guarded(M, N)

@@ -236,6 +236,11 @@ cdef class Product:
         return self.row.code_zero
 
     @property
+    def shared(self):
+        """Tokens of a group up to which all threads share the columns of each product."""
+        return self.row.shared
+
+    @property
     def bundle(self):
         """About how many tokens one thread takes at a time."""
         return self.row.bundle

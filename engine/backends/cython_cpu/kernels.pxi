@@ -58,6 +58,7 @@ for storage in range(PRECISIONS):
     product = &TABLE.products[storage]
     product.strip = 1
     product.block = 64
+    product.shared = 64
     product.bundle = 192
 
 product = &TABLE.products[<int>FLOAT32]

@@ -72,6 +72,7 @@ class Product:
     instruction: str
     strip: int
     block: int
+    shared: int
     bundle: int
     code_zero: int
     converts: bool

@@ -5,8 +5,8 @@
 #   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
 #                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a
 #                shared machine are seldom equally fast.
-#   by columns   Few tokens, at most a block of rows. All threads form one team and split the panels of every product, so that one core alone
-#                reads each weight. Instructions state where the team has to meet.
+#   by columns   Few tokens (`shared` of the kernel table). All threads form one team and split the panels of every
+#                product, so that one core alone reads each weight. Instructions state where the team has to meet.
 #
 # No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
 
@@ -121,7 +121,7 @@ cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
     for i in range(job.count):
         group = job.groups[i]
         group.rows = job.tokens
-        if group.N <= job.machine.product.block:
+        if group.N <= job.machine.product.shared:
             run_by_columns(job, &group, &job.privates[rank], &team)
         else:
             run_by_rows(job, &group, &job.privates[rank], &team)

@@ -186,6 +186,7 @@ cdef struct Product:
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
     int hidden_columns          # columns of a buffer between two products that go from one to the other at a time, so that
                                 # they stay in the L2 cache; 0: all of them
+    int shared                  # tokens of a group up to which all threads share the columns of each product; see schedule.pxi
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
     bint writes_operands        # whether `multiply` can write operands of another product
     bint approximates           # whether `multiply` uses approximate activations where Output.rough permits it

@@ -46,7 +46,9 @@ static void t_begin(void) {
 }
 static void t_end(void) { _tile_release(); }
 #define t_zero(tile) _tile_zero(tile)
+/* t_stream: a load that leaves no copy in the L1 cache, for what no load reads again soon. */
 #define t_load(tile, p, stride) _tile_loadd(tile, p, stride)
+#define t_stream(tile, p, stride) _tile_stream_loadd(tile, p, stride)
 #define t_store(tile, p, stride) _tile_stored(tile, p, stride)
 #define t_add_pairs(sum, a, b) _tile_dpbf16ps(sum, a, b)
 #define t_add_codes(sum, a, b) _tile_dpbusd(sum, a, b)
@@ -74,6 +76,7 @@ static void t_load(int tile, const void *p, ptrdiff_t stride) {
     t_demand();
     for (int i = 0; i < TILE_ROWS; i++) memcpy(t_state.tile[tile][i], (const char *)p + i * stride, 64);
 }
+#define t_stream t_load
 static void t_store(int tile, void *p, ptrdiff_t stride) {
     t_demand();
     for (int i = 0; i < TILE_ROWS; i++) memcpy((char *)p + i * stride, t_state.tile[tile][i], 64);
@@ -151,10 +154,10 @@ INLINE void t_clear(const int rows, const int columns) {
 INLINE void t_load_sums(const int rows, const int columns, const float *sums, ptrdiff_t stride) {
     const char *p = (const char *)sums;
     T_BARRIER();
-    t_load(0, p, stride);
-    if (columns == 2) { t_load(1, p + 64, stride); }
-    if (rows == 2) { t_load(2, p + TILE_ROWS * stride, stride); }
-    if (rows == 2 && columns == 2) { t_load(3, p + TILE_ROWS * stride + 64, stride); }
+    t_stream(0, p, stride);
+    if (columns == 2) { t_stream(1, p + 64, stride); }
+    if (rows == 2) { t_stream(2, p + TILE_ROWS * stride, stride); }
+    if (rows == 2 && columns == 2) { t_stream(3, p + TILE_ROWS * stride + 64, stride); }
 }
 
 /* Add the products of 64 bytes of depth: of a whole tile of operands at a, and of one at `lower` if rows is 2, with the
@@ -162,7 +165,7 @@ INLINE void t_load_sums(const int rows, const int columns, const float *sums, pt
  * the next; a_stride: from one row of operands to the next. codes: whether they are codes and int8 weights. */
 INLINE void t_step(const int codes, const int rows, const int columns, const char *a, const char *lower,
                    ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
-    t_load(4, a, a_stride);
+    t_stream(4, a, a_stride);
     t_load(6, b, stride);
     T_ADD(0, 4, 6)
     if (columns == 2) {
@@ -170,7 +173,7 @@ INLINE void t_step(const int codes, const int rows, const int columns, const cha
         T_ADD(1, 4, 7)
     }
     if (rows == 2) {
-        t_load(5, lower, a_stride);
+        t_stream(5, lower, a_stride);
         T_ADD(2, 5, 6)
         if (columns == 2) { T_ADD(3, 5, 7) }
     }

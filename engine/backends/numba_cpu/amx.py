@@ -25,6 +25,9 @@ TILE_BYTES, SIDE = TILE_ROWS * LINE_BYTES, 2 * TILE_ROWS
 _SHAPES = struct.pack("<BB14x16H16B", 1, 0, *[LINE_BYTES] * 8, *[0] * 8, *[TILE_ROWS] * 8, *[0] * 8)
 """The configuration of a thread: palette 1, and all eight tiles of the full size."""
 
+_STREAM = "tileloaddt164"
+"""The load that leaves no copy in the L1 cache: operands and weights of a whole depth fill it, and drive the sums out."""
+
 
 def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
     """Emit a tile instruction; an int is the number of a tile."""
@@ -92,14 +95,14 @@ def add_step(codes: bool, rows: int, columns: int) -> Any:
         def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
             upper, lower, weights = args
             line = SIZE(LINE_BYTES)
-            _run(b, "tileloadd64", 4, upper, line)
-            _run(b, "tileloadd64", 6, weights, line)
+            _run(b, _STREAM, 4, upper, line)
+            _run(b, _STREAM, 6, weights, line)
             _add_products(b, codes, 0, 0)
             if columns == 2:
-                _run(b, "tileloadd64", 7, b.gep(weights, [SIZE(TILE_BYTES)], source_etype=BYTE), line)
+                _run(b, _STREAM, 7, b.gep(weights, [SIZE(TILE_BYTES)], source_etype=BYTE), line)
                 _add_products(b, codes, 0, 1)
             if rows == 2:
-                _run(b, "tileloadd64", 5, lower, line)
+                _run(b, _STREAM, 5, lower, line)
                 for column in range(columns):
                     _add_products(b, codes, 1, column)
             return context.get_dummy_value()

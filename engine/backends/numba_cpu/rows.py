@@ -7,7 +7,7 @@ from typing import Any
 from .target import DOT, FUSED, HALVES, INTEGERS, LINE_BYTES, OPERAND_BYTES, TILE_ROWS, TILES
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
-_VECTORS = {"strip": 1, "block": 64, "bundle": 192}
+_VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}
 _PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
 _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
 
@@ -21,6 +21,6 @@ texts, which must not be released."""
 
 if TILES:
     # Fewer rows than those of the compiled kernels: results between products are float32 here.
-    _STRIPS = {"strip": TILE_ROWS, "block": 128, "bundle": 512}
+    _STRIPS = {"strip": TILE_ROWS, "block": 128, "shared": 128, "bundle": 512}
     ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
     ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}

@@ -300,6 +300,7 @@ class Product:
     strip: Int
     block: Int
     hidden_columns: Int
+    shared: Int
     bundle: Int
     writes_operands: Int
     approximates: Int
