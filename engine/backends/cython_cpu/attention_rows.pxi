@@ -196,7 +196,7 @@ cdef inline void weigh_tile(const Attention* call, const RowScratch* s, float* s
 
 
 cdef inline void hide_rest(float* scores, Py_ssize_t count, Py_ssize_t tiles) noexcept nogil:
-    # Set the scores behind the last of `count` keys to -inf. Their weights, 2^-126, change no sum, and their values are 0.
+    # Set the scores behind the last of `count` keys to -inf. Their weights, 2^-125, change no sum, and their values are 0.
     cdef Py_ssize_t i, r
     cdef vf seen
     for i in range(count // VL, tiles):
