@@ -49,9 +49,9 @@ def test_loops_have_the_tile_instructions_and_nothing_else(kernel, product):
         steps = re.findall(r"\s(tileload\w*|tdp\w+)\t(.*)", code)
         tiles = [(name, *(int(tile) for tile in re.findall(r"%tmm(\d)", rest))) for name, rest in steps]
         rows, columns = 1 + any(tile[1:] == (5,) for tile in tiles), 1 + any(tile[1:] == (7,) for tile in tiles)
-        step = [("tileloadd", 4), ("tileloadd", 6), (product, 6, 4, 0)]
-        step += [("tileloadd", 7), (product, 7, 4, 1)] if columns == 2 else []
-        step += [("tileloadd", 5), (product, 6, 5, 2)] if rows == 2 else []
+        step = [("tileloaddt1", 4), ("tileloaddt1", 6), (product, 6, 4, 0)]
+        step += [("tileloaddt1", 7), (product, 7, 4, 1)] if columns == 2 else []
+        step += [("tileloaddt1", 5), (product, 6, 5, 2)] if rows == 2 else []
         step += [(product, 7, 5, 3)] if rows == columns == 2 else []
         assert tiles == step * (len(tiles) // len(step))
         assert "zmm" not in code

@@ -11,6 +11,8 @@
 #         O = c O + P V, with c = 2^(scale log2 e (m - m'))
 #     out = O / l, where l sums the weights before they are rounded
 #
+# Keys and values pass by the L1 cache, which holds the queries and the scores at hand.
+#
 # Maxima and sums are kept in 16 lanes for each query; 16 queries are reduced together by a transposition. Blocks of keys
 # begin at multiples of MOST_KEYS from the sequence's first key, so the bits of a row depend on its sequence alone.
 
@@ -120,7 +122,7 @@ cdef inline void attend_to_keys(const int rows, const Attention* call, const Row
         column = pair * SIDE
         t_clear(rows, 2)
         for i in range(steps):
-            t_step(False, rows, 2, <const char*>(s.scores + i * SIDE * VL),
+            t_step(False, KEEP_OPERANDS, rows, 2, <const char*>(s.scores + i * SIDE * VL),
                    <const char*>(s.scores + TILE_ROWS * MOST_KEYS + i * SIDE * VL), LINE_BYTES,
                    <const char*>(s.values + i * STEP * call.e + 2 * column), LINE_BYTES, 4 * call.e)
         t_store_sums(rows, 2, s.sums, SIDE * sizeof(float))
@@ -141,8 +143,9 @@ cdef inline void score_keys_of_rows(const int rows, const Attention* call, const
     for i in range(steps):
         t_clear(rows, 2)
         for k in range(call.d // STEP):
-            t_step(False, rows, 2, <const char*>(q + k * STEP), <const char*>(q + TILE_ROWS * stride + k * STEP),
-                   2 * stride, <const char*>(keys + k * STEP * TILE_ROWS), 2 * tile, LINE_BYTES)
+            t_step(False, KEEP_OPERANDS, rows, 2, <const char*>(q + k * STEP),
+                   <const char*>(q + TILE_ROWS * stride + k * STEP), 2 * stride,
+                   <const char*>(keys + k * STEP * TILE_ROWS), 2 * tile, LINE_BYTES)
         t_store_tiles(rows, s.scores + i * SIDE * VL, s.scores + TILE_ROWS * MOST_KEYS + i * SIDE * VL)
         keys += 2 * tile
 

@@ -52,7 +52,7 @@ cdef inline void add_transposed(const bint add, const int rows, const int column
     else:
         t_clear(rows, columns)
     for k in range(steps):
-        t_step(False, rows, columns, a, a + strip, LINE_BYTES, b, LINE_BYTES, stride)
+        t_step(False, KEEP_OPERANDS + KEEP_WEIGHTS, rows, columns, a, a + strip, LINE_BYTES, b, LINE_BYTES, stride)
         a += TILE_BYTES
         b += TILE_ROWS * stride
     t_store_sums(rows, columns, out, stride)

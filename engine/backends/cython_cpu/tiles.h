@@ -18,6 +18,9 @@
 
 enum { TILE_ROWS = 16, TILE_BYTES = 1024, SIDE = 2 * TILE_ROWS };
 
+/* What a loop over t_step reads again soon, so that it has to stay in the L1 cache. */
+enum { KEEP_OPERANDS = 1, KEEP_WEIGHTS = 2 };
+
 /* The sums of a block, where their results go, and the row that the epilogue comes to next. */
 typedef struct {
     float sums[SIDE * SIDE] __attribute__((aligned(64))); /* [SIDE][SIDE]; of int8, the bits of int32 */
@@ -139,6 +142,7 @@ static __attribute__((noinline)) void t_add_codes(int sum, int a, int b) {
 
 #endif
 
+#define T_LOAD(keep, tile, p, stride) if (keep) { t_load(tile, p, stride); } else { t_stream(tile, p, stride); }
 #define T_ADD(sum, a, b) if (codes) { t_add_codes(sum, a, b); } else { t_add_pairs(sum, a, b); }
 
 /* Set the sums of a block to zero. rows and columns, 1 or 2, count tiles; they and `codes` have to be constants. */
@@ -162,18 +166,19 @@ INLINE void t_load_sums(const int rows, const int columns, const float *sums, pt
 
 /* Add the products of 64 bytes of depth: of a whole tile of operands at a, and of one at `lower` if rows is 2, with the
  * tile of weights at b, and with the one `next` bytes later if columns is 2. stride: bytes from one row of weights to
- * the next; a_stride: from one row of operands to the next. codes: whether they are codes and int8 weights. */
-INLINE void t_step(const int codes, const int rows, const int columns, const char *a, const char *lower,
+ * the next; a_stride: from one row of operands to the next. codes: whether they are codes and int8 weights. keep: a sum of
+ * KEEP_OPERANDS and KEEP_WEIGHTS. */
+INLINE void t_step(const int codes, const int keep, const int rows, const int columns, const char *a, const char *lower,
                    ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
-    t_stream(4, a, a_stride);
-    t_load(6, b, stride);
+    T_LOAD(keep & KEEP_OPERANDS, 4, a, a_stride)
+    T_LOAD(keep & KEEP_WEIGHTS, 6, b, stride)
     T_ADD(0, 4, 6)
     if (columns == 2) {
-        t_load(7, b + next, stride);
+        T_LOAD(keep & KEEP_WEIGHTS, 7, b + next, stride)
         T_ADD(1, 4, 7)
     }
     if (rows == 2) {
-        t_stream(5, lower, a_stride);
+        T_LOAD(keep & KEEP_OPERANDS, 5, lower, a_stride)
         T_ADD(2, 5, 6)
         if (columns == 2) { T_ADD(3, 5, 7) }
     }

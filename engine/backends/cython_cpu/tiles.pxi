@@ -19,6 +19,8 @@ cdef extern from "tiles.h" nogil:
         TILE_ROWS
         TILE_BYTES
         SIDE
+        KEEP_OPERANDS
+        KEEP_WEIGHTS
     ctypedef struct tile_sums:
         float* sums
         Py_ssize_t row
@@ -32,7 +34,7 @@ cdef extern from "tiles.h" nogil:
     void t_clear(const int rows, const int columns)
     void t_clear_all()
     void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
-    void t_step(const int codes, const int rows, const int columns, const char* a, const char* lower,
+    void t_step(const int codes, const int keep, const int rows, const int columns, const char* a, const char* lower,
                 Py_ssize_t a_stride, const char* b, Py_ssize_t next, Py_ssize_t stride)
     void t_round(const int codes)
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
@@ -189,7 +191,7 @@ cdef inline void multiply_block(const bint codes, const int rows, const int colu
     for k in range(steps):
         fetch_lines(ahead, ahead_step)
         ahead += ahead_step
-        t_step(codes, rows, columns, a, lower, LINE_BYTES, b, TILE_BYTES, LINE_BYTES)
+        t_step(codes, KEEP_WEIGHTS, rows, columns, a, lower, LINE_BYTES, b, TILE_BYTES, LINE_BYTES)
         a += TILE_BYTES
         lower += TILE_BYTES
         b += columns * TILE_BYTES
