@@ -246,7 +246,8 @@ def test_slices_of_the_depth_change_no_bit(kernels, precision, M):
         if precision == "bfloat16":
             out, expected = multiply_bfloat16(kernels, x, w, np.zeros(N, np.float32)), added_in_tiles(x, w)
         else:
-            w, out, ranges = rng.integers(-127, 128, (N, K)).astype(np.int8), guarded(M, N), np.empty((M, 2), np.float32)
+            w = rng.integers(-127, 128, (N, K)).astype(np.int8)
+            out, ranges = guarded(M, N), np.empty((M, 2), np.float32)
             packed = pack(kernels, w, np.zeros(N, np.float32), 0, precision, np.ones(N, np.float32))
             operands = convert(product, x, ranges)
             ranges[:] = 0, 1        # the sums of the codes themselves

@@ -26,7 +26,7 @@ _SHAPES = struct.pack("<BB14x16H16B", 1, 0, *[LINE_BYTES] * 8, *[0] * 8, *[TILE_
 """The configuration of a thread: palette 1, and all eight tiles of the full size."""
 
 _STREAM = "tileloaddt164"
-"""The load that leaves no copy in the L1 cache: operands and weights of a whole depth fill it, and drive the sums out."""
+"""The load that leaves no copy in the L1 cache: operands and weights of a whole depth would drive sums out of it."""
 
 
 def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
