@@ -34,8 +34,8 @@ cdef inline const int* first_id(const int[::1] ids) noexcept:
 cdef class Executor:
     """Instructions over buffers, and the memory to run them on `threads` threads.
 
-    buffers: for each, (in_pass, offset, stride, heads, halves, operands) as in `Buffer` of machine.pxi. token_floats and block_floats are
-    those of all buffers together. count: how many instructions there will be. Each method named after a kind of
+    buffers: for each, (in_pass, offset, stride, heads, halves, operands) as in `Buffer` of machine.pxi. token_floats and
+    block_floats are those of all buffers together. count: how many instructions there will be. Each method named after a kind of
     instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
     to this object, so the caller lets in one at a time.
     """

@@ -239,13 +239,13 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
     cdef Py_ssize_t lines = (y.K * (1 if codes else 2) + LINE_BYTES - 1) // LINE_BYTES
     cdef Py_ssize_t steps = (out.last_line if out.last_line else lines) - out.first_line
     cdef bint resumes = out.first_line > 0, pauses = 0 < out.last_line < lines
-    cdef Py_ssize_t column = panel * NR, width, part, first, end, i
+    cdef Py_ssize_t column = panel * NR, width, turn, first, end, i
     cdef tile_sums buffers[2]
-    cdef tile_sums between[SLICED_BLOCKS]       # sums that wait between slices
+    cdef tile_sums between[SLICED_BLOCKS]       # of each block, between slices
     cdef tile_sums* block
     cdef tile_sums* before
     cdef const char* b
-    cdef float* sums = NULL                     # those that wait between parts of the depth
+    cdef float* sums = NULL                     # of the block at hand, between parts of the depth
     cdef TileWork w
     w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
     if 1 < blocks <= SLICED_BLOCKS:             # a single block uses its weights once
@@ -255,8 +255,8 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
         width = min(y.N - column, <Py_ssize_t>SIDE)
         b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
         w.ahead_step = (width * LINE_BYTES + blocks - 1) // blocks
-        for part in range(slices):
-            first, end = steps * part // slices, steps * (part + 1) // slices
+        for turn in range(slices):
+            first, end = steps * turn // slices, steps * (turn + 1) // slices
             w.steps, w.b = end - first, b + first * width * LINE_BYTES
             for i in range(blocks):
                 block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
@@ -266,10 +266,10 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
                 w.ahead = b + lines * width * LINE_BYTES + (first * blocks + w.steps * i) * w.ahead_step
                 if resumes or pauses:
                     sums = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
-                w.sums = between[i].sums if part > 0 else sums if resumes else NULL
+                w.sums = between[i].sums if turn > 0 else sums if resumes else NULL
                 w.waiting = between[i].sums if end < steps else sums if pauses else NULL
                 w.sums_ahead = NULL
-                if resumes and part == (0 if i + 1 < blocks else slices - 1):
+                if resumes and turn == (0 if i + 1 < blocks else slices - 1):
                     w.sums_ahead = sums + SIDE * SIDE
                 if block.columns == 2:
                     multiply_any_block(codes, 2, &w, block, before)
