@@ -22,15 +22,6 @@ WITH_SOURCE = [name for name in NAMES if Expected(name).cross]
 SOURCES = [[5, 9, 12, 2], [7, 8, 9, 10, 11, 30, 2], [40, 2], [13, 14, 15, 16, 17, 18, 19, 20, 21, 2]]
 
 
-@pytest.fixture(params=["reference", "cython", "numba"])
-def backend(request):
-    try:
-        get_backend(request.param)
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
-    return request.param
-
-
 def heads_of(config):
     return list(product(range(config.num_layers), range(config.num_heads)))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import BackendUnavailable, Engine, Generator, InputError, TimedOut, UnsupportedError, WeightsError
+from engine import Engine, Generator, InputError, TimedOut, UnsupportedError, WeightsError
 from engine.backends import get_backend
 from engine.config import ModelConfig
 from engine.generation.settings import GenerationConfig
@@ -41,15 +41,6 @@ def translator(text=None, tied=False):
 def language_model(text=None):
     config = DECODERS["Llama"]
     return SequenceModel(Model(config, make_weights(config), text), None, replace(SETTINGS, eos_token_id=()))
-
-
-@pytest.fixture(params=["reference", "cython", "numba"])
-def backend(request):
-    try:
-        get_backend(request.param)
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
-    return request.param
 
 
 def ids_of(results):
