@@ -45,7 +45,7 @@ if ARM:
     INSTRUCTION_SETS |= {
         "neon": NEON,
         "neondot": [*NEON, "-march=armv8.2-a+lse+dotprod"],
-        "neonbf16": [*NEON, "-march=armv8.2-a+lse+dotprod+bf16"],
+        "neonbf16": [*NEON, "-march=armv8.2-a+lse+dotprod+bf16+i8mm"],
     }
 if MACHINE in ("x86_64", "amd64"):
     INSTRUCTION_SETS |= {

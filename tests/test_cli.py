@@ -111,7 +111,7 @@ def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
     ("avx512vnni", "bfloat16 by vfmadd231ps of widened weights, int8 by vpdpbusd"),
     ("avx2", "int8 by vpmaddubsw"),
     ("amxemulated", "bfloat16 by tdpbf16ps, int8 by tdpbusd"),
-    ("neonbf16", "float32 by fmla, bfloat16 by bfdot, int8 by sdot"),
+    ("neonbf16", "float32 by fmla, bfloat16 by bfmmla, int8 by smmla"),
     ("neon", "bfloat16 by fmla of widened weights, int8 by smlal"),
 ])
 def test_info_tells_what_multiplies(monkeypatch, capsys, name, told):

@@ -39,9 +39,10 @@ def build_for_arm(request):
     ({"fp", "asimd"}, ["portable", "neon"]),
     ({"fp", "asimd", "atomics"}, ["portable", "neon"]),
     ({"fp", "asimd", "atomics", "asimddp", "i8mm"}, ["portable", "neon", "neondot"]),
-    ({"fp", "asimd", "atomics", "asimddp", "bf16"}, ["portable", "neon", "neondot", "neonbf16"]),
-    ({"fp", "asimd", "asimddp", "bf16"}, ["portable", "neon"]),
-], ids=["v8.0", "v8.1", "v8.2", "v8.6", "without atomics"])
+    ({"fp", "asimd", "atomics", "asimddp", "bf16"}, ["portable", "neon", "neondot"]),
+    ({"fp", "asimd", "atomics", "asimddp", "bf16", "i8mm"}, ["portable", "neon", "neondot", "neonbf16"]),
+    ({"fp", "asimd", "asimddp", "bf16", "i8mm"}, ["portable", "neon"]),
+], ids=["v8.0", "v8.1", "v8.2", "without i8mm", "v8.6", "without atomics"])
 def test_native_is_what_an_arm_cpu_can_run(build_for_arm, features, names):
     assert build_for_arm["instruction_sets"]("native", features) == names
     assert build_for_arm["instruction_sets"]("best", features) == names[-1:]

@@ -34,7 +34,7 @@ SETS = "portable,neon,neondot,neonbf16"
 
 PRODUCTS: dict[str, set[str]] = {
     "native": set(), "kernels_portable": set(), "kernels_neon": set(), "kernels_neondot": {"sdot"},
-    "kernels_neonbf16": {"sdot", "bfdot"},
+    "kernels_neonbf16": {"smmla", "bfdot", "bfmmla"},
 }  # fmt: skip
 """The instructions beyond ARMv8.0 that each module may use for products; it has to use them, too."""
 

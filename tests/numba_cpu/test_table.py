@@ -100,7 +100,7 @@ def test_shapes_agree(both):
 @pytest.mark.parametrize(("precision", "peer"), [("float32", PEER), ("bfloat16", BFLOAT16_PEER), ("int8", INT8_PEER)])
 def test_rows_agree(precision, peer):
     ours, theirs = (kernels.product(precision) for kernels in beside(peer))
-    for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "code_zero"):
+    for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "code_zero", "needs_bound"):
         assert getattr(ours, field) == getattr(theirs, field), field
     if ours.strip > 1:      # compiled kernels on vectors have other names for the instruction
         assert ours.instruction == theirs.instruction

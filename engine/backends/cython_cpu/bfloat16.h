@@ -3,7 +3,7 @@
  *
  *   section       type of an operand  operations for a pair
  *   AVX512-BF16   bfloat16            one instruction, vdpbf16ps
- *   NEON-BF16     bfloat16            one instruction, bfdot
+ *   NEON-BF16     bfloat16            one instruction, bfdot; GEMMs: bfmmla, see below
  *   wide          bfloat16            an emulation of it, so that its layout is tested on any machine
  *   others        float               two FMAs, with weights widened by a shift and a mask
  *
@@ -61,6 +61,27 @@ INLINE void p_store(operand *p, vf x) { vst1_u16(p, p_round(x)); }
 INLINE void p_store_pairs(uint16_t *p, vf first, vf second) {
     uint16x4x2_t halves = {{p_round(first), p_round(second)}};
     vst2_u16(p, halves);
+}
+
+/* bfmmla multiplies two rows by two columns, four steps of depth at a time, with the bits of two bfdot. */
+#define QUAD_INSTRUCTION "bfmmla"
+enum { QUADS = 1 };
+typedef struct {
+    vf low, high; /* columns 0 and 1 of the first row, then of the second; and columns 2 and 3 */
+} vq;
+typedef uint16x8_t vquad;
+typedef uint16x8x2_t vquads;
+INLINE vq q_zero(void) { return (vq){vdupq_n_f32(0), vdupq_n_f32(0)}; }
+INLINE vquad q_operands(const operand *p, const operand *next) { return vcombine_u16(vld1_u16(p), vld1_u16(next)); }
+INLINE vquads q_weights(const uint16_t *p) { return (vquads){{vld1q_u16(p), vld1q_u16(p + 8)}}; }
+INLINE vq q_dot(vq sum, vquad x, vquads weights) {
+    __asm__("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(sum.low) : "w"(x), "w"(weights.val[0]));
+    __asm__("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(sum.high) : "w"(x), "w"(weights.val[1]));
+    return sum;
+}
+INLINE vf q_row(vq sum, int row) {
+    float64x2_t low = vreinterpretq_f64_f32(sum.low), high = vreinterpretq_f64_f32(sum.high);
+    return vreinterpretq_f32_f64(row ? vzip2q_f64(low, high) : vzip1q_f64(low, high));
 }
 
 #elif defined(ENGINE_EMULATE_WIDE)
@@ -133,6 +154,22 @@ INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)fir
 
 #endif
 
+#ifndef QUAD_INSTRUCTION
+#define QUAD_INSTRUCTION PAIR_INSTRUCTION
+enum { QUADS = 0 }; /* the functions are never called */
+typedef vf vq;
+typedef vf vquad;
+typedef vf vquads;
+INLINE vq q_zero(void) { return v_set1(0); }
+INLINE vquad q_operands(const operand *p, const operand *next) { return (void)p, (void)next, v_set1(0); }
+INLINE vquads q_weights(const uint16_t *p) { return (void)p, v_set1(0); }
+INLINE vq q_dot(vq sum, vquad x, vquads weights) { return (void)x, (void)weights, sum; }
+INLINE vf q_row(vq sum, int row) { return (void)row, sum; }
+#endif
+
+/* How many successive weights of a column of a GEMM lie together. */
+enum { WEIGHTS_TOGETHER = QUADS ? 4 : 2 };
+
 #if !defined(ENGINE_STORE_OPERANDS)
 INLINE void p_store_line(operand *p, vf first, vf second) { p_store(p, first), p_store(p + VL, second); }
 #endif
@@ -149,4 +186,8 @@ INLINE void p_zip(const uint16_t *first, const uint16_t *second, uint16_t *to, p
  * p, or the pair of operands if HALVES is 1, as p_dot multiplies whole vectors by it. p_lanes: use the lanes of x as
  * weights. p_store: round VL floats half to even, if operands are bfloat16, and store them as operands. p_store_line:
  * the same for two vectors, one after the other. p_store_pairs: round and store VL pairs of weights; only for
- * HALVES = 1. */
+ * HALVES = 1.
+ *
+ * If QUADS is 1, GEMMs take four steps of depth of two rows at a time. q_zero: empty sums of two rows and VL columns.
+ * q_operands: load four operands of a row and of the next. q_weights: load [VL][4] weights. q_dot: return sum + the
+ * products. q_row: the sums of the first row, 0, or of the second, 1. */

@@ -7,9 +7,17 @@ cdef extern from "bfloat16.h" nogil:
     ctypedef struct vpair:
         pass
     ctypedef int operand
+    ctypedef struct vq:
+        pass
+    ctypedef struct vquad:
+        pass
+    ctypedef struct vquads:
+        pass
     enum:
         HALVES
-    const char* PAIR_INSTRUCTION
+        QUADS
+        WEIGHTS_TOGETHER
+    const char* QUAD_INSTRUCTION
     vp p_weights(const unsigned short* p, int half)
     vpair p_operand(const operand* p)
     vf p_dot(vf sum, vpair x, vp weights)
@@ -18,6 +26,11 @@ cdef extern from "bfloat16.h" nogil:
     void p_store_pairs(unsigned short* p, vf first, vf second)
     void p_store_line(operand* p, vf first, vf second)
     void p_zip(const unsigned short* first, const unsigned short* second, unsigned short* to, Py_ssize_t n)
+    vq q_zero()
+    vquad q_operands(const operand* p, const operand* next)
+    vquads q_weights(const unsigned short* p)
+    vq q_dot(vq sum, vquad x, vquads weights)
+    vf q_row(vq sum, int row)
 
 
 cdef inline void add_half(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
@@ -33,6 +46,49 @@ cdef inline void add_half(const int mr, const int nv, const char* low, const cha
         x = p_operand(<const operand*>row_of(i, low, high, a_stride) + half)
         for j in range(nv):
             acc[i * NV + j] = p_dot(acc[i * NV + j], x, w[j])
+
+
+cdef inline void add_quads(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
+                           const char* b, vq* sums) noexcept nogil:
+    # Add the products of four steps of depth. sums: [rows/2][NV]; an odd last row is computed twice.
+    cdef vquad x[MR]
+    cdef vquads w
+    cdef int i, j
+    for i in range((mr + 1) // 2):
+        x[i] = q_operands(<const operand*>row_of(2 * i, low, high, a_stride),
+                          <const operand*>row_of(min(2 * i + 1, mr - 1), low, high, a_stride))
+    for j in range(nv):
+        w = q_weights(<const unsigned short*>b + j * VL * 4)
+        for i in range((mr + 1) // 2):
+            sums[i * NV + j] = q_dot(sums[i * NV + j], x[i], w)
+
+
+cdef inline void multiply_quads(const int mr, const int nv, Py_ssize_t steps, const char* a, Py_ssize_t a_stride,
+                                const char* b, const char* ahead, Py_ssize_t ahead_step, vf* acc) noexcept nogil:
+    # The same as `multiply` in depth.pxi for steps of four; operands and weights are padded to whole steps.
+    cdef vq sums[MR * NV]
+    cdef const char* high = a + 3 * a_stride
+    cdef Py_ssize_t a_step = 4 * sizeof(operand), b_step = nv * VL * 4 * sizeof(operand), k
+    cdef int i, j, step
+    for i in range((mr + 1) // 2):
+        for j in range(nv):
+            sums[i * NV + j] = q_zero()
+    for k in range(steps // 2):
+        fetch_lines(ahead, 2 * ahead_step)
+        ahead += 2 * ahead_step
+        for step in range(2):
+            a_stride = opaque(a_stride)
+            add_quads(mr, nv, a + step * a_step, high + step * a_step, a_stride, b + step * b_step, sums)
+        a += 2 * a_step
+        high += 2 * a_step
+        b += 2 * b_step
+    if steps % 2:
+        add_quads(mr, nv, a, high, a_stride, b, sums)
+    for i in range((mr + 1) // 2):      # over pairs of rows: gcc unrolls this loop, and the sums stay in registers
+        for j in range(nv):
+            acc[2 * i * NV + j] = q_row(sums[i * NV + j], 0)
+            if 2 * i + 1 < mr:
+                acc[(2 * i + 1) * NV + j] = q_row(sums[i * NV + j], 1)
 
 
 cdef inline void round_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K,
@@ -62,15 +118,38 @@ cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssiz
 cdef void pack_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                         Py_ssize_t n) noexcept nogil:
     cdef const unsigned short* w = <const unsigned short*>weight
-    cdef Py_ssize_t K = (y.K + 1) // 2 * 2, i, k, c, first, width
+    cdef Py_ssize_t step = WEIGHTS_TOGETHER, K = (y.K + step - 1) // step * step, i, k, c, first, width
     cdef unsigned short* panel
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
-        panel = <unsigned short*>panels + first * K + (c - first) * 2
+        panel = <unsigned short*>panels + first * K + (c - first) * step
         for k in range(y.K):
-            panel[k // 2 * width * 2 + k % 2] = w[i * y.K + k]
+            panel[k // step * width * step + k % step] = w[i * y.K + k]
+
+
+cdef double quad_rounds(Py_ssize_t n, float* sink) noexcept nogil:
+    # Run n rounds as pair_rounds does, with products of two rows by two columns.
+    cdef vq sums[MR * NV]
+    cdef operand rows[MR * 4]
+    cdef unsigned short weights[VL * 4]
+    cdef vquads w
+    cdef int i, j
+    cdef Py_ssize_t k
+    memset(rows, 0, sizeof(rows))
+    memset(weights, 0, sizeof(weights))
+    w = q_weights(weights)
+    for i in range(MR // 2 * NV):
+        sums[i] = q_zero()
+    for k in range(n):
+        for i in range(MR // 2):
+            for j in range(NV):
+                sums[i * NV + j] = q_dot(sums[i * NV + j], q_operands(rows + 4 * i + (k & 3), rows), w)
+    sink[0] = 0
+    for i in range(MR // 2 * NV):
+        sink[0] += v_sum(q_row(sums[i], 0))
+    return 8.0 * VL * MR * NV * n
 
 
 cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
@@ -84,6 +163,8 @@ cdef double pair_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     cdef Py_ssize_t k
     if HALVES == 2:
         return fma_rounds(n, sink)
+    if QUADS:
+        return quad_rounds(n, sink)
     memset(ones, 0, sizeof(ones))
     x = p_operand(ones)
     for i in range(MR * NV):

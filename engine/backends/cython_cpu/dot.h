@@ -10,21 +10,24 @@
  *   AVX-512       8    2 vpmaddubsw, vpaddw, vpmaddwd, vpaddd
  *   AVX-VNNI      4    vpdpbusd
  *   AVX2          8    the same as AVX-512
+ *   NEON-i8mm     8    smmla: two rows by two columns
  *   NEON-dot      4    sdot
  *   NEON          16   4 smull or smlal of 8 products each, 2 sadalp; twice
  *   portable      4    plain C: slow, but with AVX512-VNNI's layout, so that `wide` tests that layout
  *
- * Where DOT is 8, four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16. The sums cannot overflow,
- * because the weights are rounded so (quantize_bounded) that the sum of same-sign weights of such an int8 group is at
- * most 128, and 255 * 128 < 2^15.
+ * With vpmaddubsw, four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16 (DOT_BOUND). The sums cannot
+ * overflow, because the weights are rounded so (quantize_bounded) that the sum of same-sign weights of such an int8 group
+ * is at most 128, and 255 * 128 < 2^15.
  *
  * A tile's loop (depth.pxi) is unrolled DOT_STEPS times, each time for DOT steps of depth. With five instructions for a
  * product, one step is long enough.
  *
  * Where DOT is 16, two products of -128 to 127 and -127 to 127, at most 32,512, are added in int16.
  *
+ * A `vd` holds the sums of DOT_ROWS rows and VL columns. DOT_GROUP successive weights of a column lie together.
+ *
  * d_dot is assembly, because with intrinsics gcc computes all products of a step before adding them and runs out of
- * registers. To save registers where DOT is 8, weights are read from memory, and tiles have DOT_MR rows: 10 sums, 2
+ * registers. To save registers with vpmaddubsw, weights are read from memory, and tiles have DOT_MR rows: 10 sums, 2
  * vectors of codes, 2 of products and one of ones are 15 of AVX2's 16 registers; 24 + 2 + 2 + 1 are 29 of AVX-512's 32.
  */
 #pragma once
@@ -34,7 +37,7 @@
 
 typedef __m512i vd; /* VL int32 sums */
 INLINE vd d_start(const float *sums) { return (void)sums, _mm512_setzero_si512(); }
-INLINE vf d_float(vd x) { return _mm512_cvtepi32_ps(x); }
+INLINE vf d_float(vd x, int row) { return (void)row, _mm512_cvtepi32_ps(x); }
 INLINE void d_store(uint8_t *p, vf x) {
     __m512i whole = _mm512_max_epi32(_mm512_cvtps_epi32(x), _mm512_setzero_si512());
     _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(whole));
@@ -57,7 +60,7 @@ enum { DOT_MR = MR };
 
 typedef __m256i vd;
 INLINE vd d_start(const float *sums) { return (void)sums, _mm256_setzero_si256(); }
-INLINE vf d_float(vd x) { return _mm256_cvtepi32_ps(x); }
+INLINE vf d_float(vd x, int row) { return (void)row, _mm256_cvtepi32_ps(x); }
 INLINE void d_store(uint8_t *p, vf x) {
     __m256i whole = _mm256_cvtps_epi32(x);
     __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
@@ -82,11 +85,24 @@ INLINE void d_store(uint8_t *p, vf x) {
 }
 /* Return 128 times the sums of VL columns; they are integers. */
 INLINE int32x4_t d_offset(const float *sums) { return vshlq_n_s32(vcvtq_s32_f32(v_load(sums)), 7); }
-#ifdef __ARM_FEATURE_DOTPROD
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+enum { DOT_MR = MR };
+typedef struct {
+    int32x4_t low, high; /* columns 0 and 1 of the first row, then of the second; and columns 2 and 3 */
+} vd;
+INLINE vd d_start(const float *sums) {
+    int64x2_t offset = vreinterpretq_s64_s32(d_offset(sums));
+    return (vd){vreinterpretq_s32_s64(vdupq_laneq_s64(offset, 0)), vreinterpretq_s32_s64(vdupq_laneq_s64(offset, 1))};
+}
+INLINE vf d_float(vd x, int row) {
+    int64x2_t low = vreinterpretq_s64_s32(x.low), high = vreinterpretq_s64_s32(x.high);
+    return vcvtq_f32_s32(vreinterpretq_s32_s64(row ? vzip2q_s64(low, high) : vzip1q_s64(low, high)));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
 enum { DOT_MR = MR };
 typedef int32x4_t vd;
 INLINE vd d_start(const float *sums) { return d_offset(sums); }
-INLINE vf d_float(vd x) { return vcvtq_f32_s32(x); }
+INLINE vf d_float(vd x, int row) { return (void)row, vcvtq_f32_s32(x); }
 #else
 enum { DOT_MR = 2 }; /* 16 sums, 4 vectors of codes, 2 of weights and 2 of products are 24 of 32 registers */
 typedef struct {
@@ -96,7 +112,7 @@ INLINE vd d_start(const float *sums) {
     int32x4_t offset = d_offset(sums), zero = vdupq_n_s32(0);
     return (vd){vzip1q_s32(offset, zero), vzip2q_s32(offset, zero)};
 }
-INLINE vf d_float(vd x) { return vcvtq_f32_s32(vpaddq_s32(x.low, x.high)); }
+INLINE vf d_float(vd x, int row) { return (void)row, vcvtq_f32_s32(vpaddq_s32(x.low, x.high)); }
 #endif
 
 #else
@@ -108,7 +124,7 @@ typedef struct {
     uint8_t codes[4 * VL];
 } vd;
 INLINE vd d_start(const float *sums) { return (void)sums, (vd){0}; }
-INLINE vf d_float(vd x) { return __builtin_convertvector(x.sums, vf); }
+INLINE vf d_float(vd x, int row) { return (void)row, __builtin_convertvector(x.sums, vf); }
 INLINE void d_store(uint8_t *p, vf x) {
     for (int lane = 0; lane < VL; lane++) {
         float rounded = rintf(x[lane]);
@@ -135,10 +151,11 @@ INLINE vd d_all(const uint8_t *p) {
 }
 #endif
 
-/* d_start: sums before the first product; `sums` are those of the weights of VL columns. d_float: sums as floats.
- * d_store: round VL floats to the nearest codes from 0 to 255 and store them; NaN gives an unspecified code.
- * d_store_line: store the codes of 4*VL floats. d_codes: load DOT codes of a row, as d_dot multiplies whole vectors by
- * them. d_weights: VL*DOT weights, [DOT/4][VL][4]. d_dot: return sum + the dot products of codes and weights. */
+/* d_start: sums before the first product; `sums` are those of the weights of VL columns. d_float: sums of a row, 0 or
+ * more, as floats. d_store: round VL floats to the nearest codes from 0 to 255 and store them; NaN gives an unspecified
+ * code. d_store_line: store the codes of 4*VL floats. d_codes: load DOT codes of a row, as d_dot multiplies whole vectors
+ * by them, and of the next row if DOT_ROWS is 2. d_weights: VL*DOT weights, [DOT/DOT_GROUP][VL][DOT_GROUP]. d_dot: return
+ * sum + the dot products of codes and weights. */
 #if !defined(ENGINE_STORE_LINE)
 INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
     d_store(p, a), d_store(p + VL, b), d_store(p + 2 * VL, c), d_store(p + 3 * VL, d);
@@ -149,7 +166,7 @@ INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
 #define DOT_INSTRUCTION "vpdpbusd"
 enum { DOT = 4, DOT_STEPS = 4 };
 typedef vd vcodes, vweights;
-INLINE vcodes d_codes(const uint8_t *p) { return d_all(p); }
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) { return (void)next, d_all(p); }
 INLINE vweights d_weights(const int8_t *p) {
     vweights weights;
     memcpy(&weights, p, sizeof weights);
@@ -160,16 +177,34 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     return sum;
 }
 
+#elif defined(ENGINE_SIGNED_CODES) && defined(__ARM_FEATURE_MATMUL_INT8)
+
+#define DOT_INSTRUCTION "smmla"
+#define ENGINE_DOT_ROWS 2
+#define ENGINE_DOT_GROUP 8
+enum { DOT = 8, DOT_STEPS = 2 };
+typedef int8x16_t vcodes;
+typedef int8x16x2_t vweights;
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
+    return vreinterpretq_s8_u8(vcombine_u8(vld1_u8(p), vld1_u8(next)));
+}
+INLINE vweights d_weights(const int8_t *p) { return (vweights){{vld1q_s8(p), vld1q_s8(p + 16)}}; }
+INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
+    __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum.low) : "w"(codes), "w"(weights.val[0]));
+    __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum.high) : "w"(codes), "w"(weights.val[1]));
+    return sum;
+}
+
 #elif defined(ENGINE_SIGNED_CODES) && defined(__ARM_FEATURE_DOTPROD)
 
 #define DOT_INSTRUCTION "sdot"
 enum { DOT = 4, DOT_STEPS = 4 };
 typedef float vcodes; /* four codes, not a number; they stay in the first lane, as v_factor's number */
 typedef int8x16_t vweights;
-INLINE vcodes d_codes(const uint8_t *p) {
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
     vcodes codes;
     memcpy(&codes, p, sizeof codes);
-    return codes;
+    return (void)next, codes;
 }
 INLINE vweights d_weights(const int8_t *p) { return vld1q_s8(p); }
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
@@ -185,7 +220,8 @@ typedef struct {
     int8x16_t four[4]; /* each has four codes in every lane */
 } vcodes;
 typedef const int8_t *vweights;
-INLINE vcodes d_codes(const uint8_t *p) {
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
+    (void)next;
     int32x4_t codes = vreinterpretq_s32_u8(vld1q_u8(p));
     return (vcodes){{
         vreinterpretq_s8_s32(vdupq_laneq_s32(codes, 0)), vreinterpretq_s8_s32(vdupq_laneq_s32(codes, 1)),
@@ -216,7 +252,7 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 enum { DOT = 4, DOT_STEPS = 4 };
 typedef vd vcodes;
 typedef const int8_t *vweights;
-INLINE vcodes d_codes(const uint8_t *p) { return d_all(p); }
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) { return (void)next, d_all(p); }
 INLINE vweights d_weights(const int8_t *p) { return p; }
 #ifdef ENGINE_EMULATE_WIDE
 static __attribute__((noinline)) /* not inlined: gcc needs more than a minute to compile 24 inlined copies */
@@ -232,12 +268,13 @@ vd d_dot(vd sum, vcodes codes, vweights weights) {
 #else
 
 #define DOT_INSTRUCTION "vpmaddubsw"
+#define ENGINE_DOT_BOUND 1
 enum { DOT = 8, DOT_STEPS = 1 };
 typedef struct {
     vd first, second;
 } vcodes;
 typedef const int8_t *vweights;
-INLINE vcodes d_codes(const uint8_t *p) { return (vcodes){d_all(p), d_all(p + 4)}; }
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) { return (void)next, (vcodes){d_all(p), d_all(p + 4)}; }
 INLINE vweights d_weights(const int8_t *p) { return p; }
 INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
     vd first, second;
@@ -254,3 +291,12 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 }
 
 #endif
+
+#ifndef ENGINE_DOT_ROWS
+#define ENGINE_DOT_ROWS 1
+#define ENGINE_DOT_GROUP 4
+#endif
+#ifndef ENGINE_DOT_BOUND
+#define ENGINE_DOT_BOUND 0
+#endif
+enum { DOT_ROWS = ENGINE_DOT_ROWS, DOT_GROUP = ENGINE_DOT_GROUP, DOT_BOUND = ENGINE_DOT_BOUND };

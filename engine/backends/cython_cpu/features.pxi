@@ -62,7 +62,7 @@ cdef extern from *:
     /* The bits are those of Linux's asm/hwcap.h, whose older versions lack the last one. */
     static int has_vectors(void) { return getauxval(AT_HWCAP) >> 1 & 1; }
     static int has_dot_products(void) { return getauxval(AT_HWCAP) >> 20 & getauxval(AT_HWCAP) >> 8 & 1; }
-    static int has_bfloat16(void) { return getauxval(AT_HWCAP2) >> 14 & 1; }
+    static int has_matrix_products(void) { return getauxval(AT_HWCAP2) >> 14 & getauxval(AT_HWCAP2) >> 13 & 1; }
     #elif defined(__APPLE__)
     #include <sys/sysctl.h>
     static int lists(const char *feature) {
@@ -72,16 +72,18 @@ cdef extern from *:
     }
     static int has_vectors(void) { return 1; }      /* all of Apple's CPUs for arm64 */
     static int has_dot_products(void) { return lists("hw.optional.arm.FEAT_DotProd"); }
-    static int has_bfloat16(void) { return lists("hw.optional.arm.FEAT_BF16"); }
+    static int has_matrix_products(void) {
+        return lists("hw.optional.arm.FEAT_BF16") && lists("hw.optional.arm.FEAT_I8MM");
+    }
     #else
     static int has_vectors(void) { return 0; }      /* we know of no way to ask */
     static int has_dot_products(void) { return 0; }
-    static int has_bfloat16(void) { return 0; }
+    static int has_matrix_products(void) { return 0; }
     #endif
     static int cpu_has(const char *isa) {
         if (!strcmp(isa, "neon")) return has_vectors();
         if (!strcmp(isa, "neondot")) return has_vectors() && has_dot_products();
-        if (!strcmp(isa, "neonbf16")) return has_vectors() && has_dot_products() && has_bfloat16();
+        if (!strcmp(isa, "neonbf16")) return has_vectors() && has_dot_products() && has_matrix_products();
         return 0;       /* a name that is not known here is never confirmed */
     }
     #else
@@ -104,7 +106,8 @@ cdef extern from *:
     int ask_for_tiles()
 
 ARCHITECTURE = CPU_ARCHITECTURE.decode()
-_LISTED_AS = {"neon": " (asimd)", "neondot": " (atomics and asimddp)", "neonbf16": " (atomics, asimddp and bf16)"}   # by Linux
+_LISTED_AS = {"neon": " (asimd)", "neondot": " (atomics and asimddp)",         # by Linux
+              "neonbf16": " (atomics, asimddp, bf16 and i8mm)"}
 
 
 def refusal(str isa):

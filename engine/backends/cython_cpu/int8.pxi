@@ -17,13 +17,16 @@ cdef extern from "dot.h" nogil:
         DOT
         DOT_STEPS
         DOT_MR
+        DOT_ROWS
+        DOT_GROUP
+        DOT_BOUND
         CODE_ZERO
     const char* DOT_INSTRUCTION
     vd d_start(const float* sums)
-    vcodes d_codes(const unsigned char* p)
+    vcodes d_codes(const unsigned char* p, const unsigned char* next)
     vweights d_weights(const signed char* p)
     vd d_dot(vd sum, vcodes codes, vweights weights)
-    vf d_float(vd x)
+    vf d_float(vd x, int row)
     void d_store(unsigned char* p, vf x)
     void d_store_line(unsigned char* p, vf a, vf b, vf c, vf d)
 
@@ -80,7 +83,7 @@ cdef inline vf result_of(vf total, const RowRange* row, vf sums, vf scale, vf bi
 
 cdef struct DotTile:
     const unsigned char* a          # codes [mr][a_stride]
-    const signed char* b            # [depth][nv][DOT/4][VL][4]
+    const signed char* b            # [depth][nv][DOT/DOT_GROUP][VL][DOT_GROUP]
     float* out
     Py_ssize_t depth                # in steps of DOT
     Py_ssize_t a_stride
@@ -98,16 +101,25 @@ cdef struct DotTile:
 
 cdef inline void add_dots(const int mr, const int nv, const char* low, const char* high, Py_ssize_t a_stride,
                           const signed char* b, vd* acc) noexcept nogil:
-    # Add the products of DOT steps of depth; see add_products in depth.pxi.
+    # Add the products of DOT steps of depth; see add_products in depth.pxi. acc: [rows/DOT_ROWS][NV]
     cdef vweights w[NV]
-    cdef vcodes x
+    cdef vcodes x[MR]
     cdef int i, j
+    if DOT_ROWS == 2:       # 24 registers of sums leave room for all codes, but not for all weights
+        for i in range((mr + 1) // 2):
+            x[i] = d_codes(<const unsigned char*>row_of(2 * i, low, high, a_stride),
+                           <const unsigned char*>row_of(min(2 * i + 1, mr - 1), low, high, a_stride))
+        for j in range(nv):
+            w[0] = d_weights(b + j * VL * DOT)
+            for i in range((mr + 1) // 2):
+                acc[i * NV + j] = d_dot(acc[i * NV + j], x[i], w[0])
+        return
     for j in range(nv):
         w[j] = d_weights(b + j * VL * DOT)
     for i in range(mr):
-        x = d_codes(<const unsigned char*>row_of(i, low, high, a_stride))
+        x[0] = d_codes(<const unsigned char*>row_of(i, low, high, a_stride), NULL)
         for j in range(nv):
-            acc[i * NV + j] = d_dot(acc[i * NV + j], x, w[j])
+            acc[i * NV + j] = d_dot(acc[i * NV + j], x[0], w[j])
 
 
 cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept nogil:
@@ -122,7 +134,7 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
     cdef int i, j, step
     for i in range(mr):
         for j in range(nv):
-            acc[i * NV + j] = d_start(t.sums + j * VL)
+            acc[i // DOT_ROWS * NV + j] = d_start(t.sums + j * VL)
             if j * VL % LINE == 0:
                 fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
     for k in range(t.depth // DOT_STEPS):
@@ -143,7 +155,7 @@ cdef inline void dot_tile(const int mr, const int nv, const DotTile* t) noexcept
         sums, scale, bias = v_load(t.sums + j * VL), v_load(t.scale + j * VL), v_load(t.bias + j * VL)
         for i in range(mr):
             out = t.out + t.column[j] + i * t.out_stride
-            y = result_of(d_float(acc[i * NV + j]), &t.ranges[i], sums, scale, bias)
+            y = result_of(d_float(acc[i // DOT_ROWS * NV + j], i % DOT_ROWS), &t.ranges[i], sums, scale, bias)
             if t.residual != NULL:
                 y = v_add(y, v_load(t.residual + t.column[j] + i * t.out_stride))
             v_store(out, y)
@@ -221,9 +233,9 @@ cdef void pack_int8(const Linear* y, void* panels, float* sums, Py_ssize_t colum
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
-        lane = <signed char*>panels + first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4
+        lane = <signed char*>panels + first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * DOT_GROUP
         for k in range(y.K):
-            lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]
+            lane[k // DOT * width * DOT + k % DOT // DOT_GROUP * VL * DOT_GROUP + k % DOT_GROUP] = w[i * y.K + k]
         sums[c] = sum_of_row(w + i * y.K, y.K)
 
 
@@ -242,14 +254,14 @@ cdef double dot_rounds(Py_ssize_t n, float* sink) noexcept nogil:
     cdef Py_ssize_t k
     for j in range(NV):
         w[j] = d_weights(ONES + j * VL * DOT)
-    for i in range(DOT_MR * NV):
+    for i in range(DOT_MR // DOT_ROWS * NV):
         acc[i] = d_start(NO_SUMS)
     for k in range(n):
-        for i in range(DOT_MR):
-            x = d_codes(<const unsigned char*>ONES + DOT * i + (k & 3))
+        for i in range(DOT_MR // DOT_ROWS):
+            x = d_codes(<const unsigned char*>ONES + DOT * i + (k & 3), <const unsigned char*>ONES + DOT * i)
             for j in range(NV):
                 acc[i * NV + j] = d_dot(acc[i * NV + j], x, w[j])
     sink[0] = 0
-    for i in range(DOT_MR * NV):
-        sink[0] += v_sum(d_float(acc[i]))
+    for i in range(DOT_MR // DOT_ROWS * NV):
+        sink[0] += v_sum(d_float(acc[i], 0))
     return 2.0 * DOT * VL * DOT_MR * NV * n

@@ -161,9 +161,8 @@ cdef class Product:
 
     @property
     def needs_bound(self):
-        """Whether it adds int8 products in 16 bits, so that weights have to be within the bound of engine.groups: where
-        DOT is 8 (dot.h)."""
-        return self.precision == "int8" and self.row.depth_step == 8
+        """Whether it adds int8 products in 16 bits, so that weights have to be within the bound of engine.groups."""
+        return bool(self.row.bounded)
 
     @property
     def operand_bytes(self):

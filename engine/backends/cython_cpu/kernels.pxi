@@ -74,8 +74,8 @@ product.rounds = fma_rounds
 
 product = &TABLE.products[<int>BFLOAT16]
 product.name = b"bfloat16" if HALVES == 1 else b"bfloat16_weights"
-product.instruction = PAIR_INSTRUCTION
-product.depth_step = 2
+product.instruction = QUAD_INSTRUCTION
+product.depth_step = WEIGHTS_TOGETHER
 product.operand_bytes = sizeof(operand)
 product.pack = pack_bfloat16
 if HALVES == 1:
@@ -91,6 +91,7 @@ product.instruction = DOT_INSTRUCTION
 product.depth_step = DOT
 product.operand_bytes = 1
 product.code_zero = CODE_ZERO
+product.bounded = DOT_BOUND
 product.pack = pack_int8
 product.convert = quantize
 product.multiply = linear_int8

@@ -1,13 +1,14 @@
 # Compute the GEMM y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]) from packed panels. Weights are
-# float32, or bfloat16 in pairs of successive k (bfloat16.h).
+# float32, or bfloat16 with two or four successive k of a column together (bfloat16.h).
 
 cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
                                  const float* residual, const Output* out, Py_ssize_t panel,
                                  Py_ssize_t last) noexcept nogil:
     # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
     # equal height.
-    cdef Py_ssize_t step = 2 if kind == PAIRS else 1, a_size = sizeof(operand) if kind == PAIRS else sizeof(float)
-    cdef Py_ssize_t w_size = sizeof(float) // step, deepest = step * KC, K = (y.K + step - 1) // step * step
+    cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 1
+    cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float), w_size = 2 if kind == PAIRS else sizeof(float)
+    cdef Py_ssize_t deepest = KC * sizeof(float) // w_size, K = (y.K + step - 1) // step * step
     cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR
     cdef Py_ssize_t s, k, p, i, row, next_row, column
     cdef int j, nv
@@ -15,7 +16,7 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
     cdef Tile t
     t.a_stride = a_stride
     t.out_stride = out.stride
-    t.ahead_step = (NR * sizeof(float) + tiles - 1) // max(tiles, 1)
+    t.ahead_step = (NR * step * w_size + tiles - 1) // max(tiles, 1)
     for s in range(slices):
         k = K // step * s // slices * step
         final = s == slices - 1

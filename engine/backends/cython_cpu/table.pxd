@@ -191,6 +191,7 @@ cdef struct Product:
     bint writes_operands        # whether `multiply` can write operands of another product
     bint approximates           # whether `multiply` uses approximate activations where Output.rough permits it
     int code_zero               # int8: the byte that stands for the code 0; codes count up from it, modulo 256
+    bint bounded                # int8: products are added in 16 bits, so that weights must be within the bound of engine.groups
     # Make this thread ready for `multiply` and `attention`, and release what that takes. NULL where nothing is needed.
     # No other code may use the same registers in between.
     void (*begin)() noexcept nogil

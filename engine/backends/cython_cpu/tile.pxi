@@ -8,7 +8,7 @@ cdef enum TileKind:
     LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a K block
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
-    PAIRS               # LINEAR in bfloat16: two steps of depth lie side by side, b [depth/2][nv*VL][2]
+    PAIRS               # LINEAR in bfloat16: steps of depth lie side by side, b [depth/2][nv*VL][2], or QUADS [depth/4][nv*VL][4]
     SCORES_OF_PAIRS     # SCORES in bfloat16, with the same layout of b
     CONTEXT_OF_PAIRS    # CONTEXT in bfloat16, with a [depth/2][mr][2]
 
@@ -37,7 +37,9 @@ cdef inline void multiply_tile(const int kind, const int mr, const int nv, const
     cdef Py_ssize_t steps = t.depth // 2 if pairs else t.depth
     cdef const char* a = <const char*>t.a
     cdef const char* b = <const char*>t.b
-    if kind == CONTEXT or kind == CONTEXT_OF_PAIRS:
+    if QUADS and kind == PAIRS:
+        multiply_quads(mr, nv, (t.depth + 3) // 4, a, a_stride, b, t.ahead, t.ahead_step, acc)
+    elif kind == CONTEXT or kind == CONTEXT_OF_PAIRS:
         multiply(pairs, mr, nv, steps, a, step, a_stride, b, t.b_stride * b_size, False, NULL, 0, acc)
     else:
         multiply(pairs, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float), kind == LINEAR or kind == PAIRS, t.ahead,

@@ -14,7 +14,8 @@ _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS},
     "bfloat16": {**(_PAIRS if HALVES == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES, **_VECTORS},
-    "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1, **_VECTORS},
+    "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
+             "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
 }
 """The fields of each precision's row that are no functions, in the order of enum Storage. The table points to the
 texts, which must not be released."""

@@ -305,6 +305,7 @@ class Product:
     writes_operands: Int
     approximates: Int
     code_zero: Int
+    bounded: Int
     begin: Code
     end: Code
     pack: Code
