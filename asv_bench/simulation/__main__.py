@@ -1,7 +1,7 @@
 """Simulate forward passes on many cores, and print a table.
 
     python -m simulation --cores 1,2,4,8,16,32,64,128 --shape 32x128 --precision int8       in the folder asv_bench
-    python -m simulation.calibrate      measure the kernels on this machine, for the simulation to use
+    python -m simulation.calibrate NAME     measure the kernels on this machine, for the simulation to use
     python -m simulation.compare        real passes of 1 and 2 threads, beside their simulation
 """
 
@@ -13,7 +13,7 @@ from benchmarks.models import CONFIGS
 
 from engine.config import RunConfig
 
-from .hardware import MACHINES, Hardware, Rates, load, with_measured
+from .hardware import CALIBRATED, MACHINES, Hardware, Rates, load, with_measured
 from .program import listing
 from .threads import ENGINES, Rule, efficiency, forward
 
@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--shape", default="32x128", help=f"sequences x tokens, or {MIXED}; default %(default)s")
     parser.add_argument("--precision", default="int8", help="default %(default)s")
     parser.add_argument("--model", default="BERT-base", choices=CONFIGS, help="default %(default)s")
+    parser.add_argument("--calibration", default=CALIBRATED, help="CPU with the measured times; default %(default)s")
     parser.add_argument("--machine", default="epyc", choices=MACHINES, help="default %(default)s")
     parser.add_argument("--sockets", type=int, default=1)
     parser.add_argument("--placement", choices=("first", "interleaved", "copied"), help="where packed weights lie")
@@ -38,7 +39,7 @@ def main() -> None:
         parser.add_argument(f"--{field.name}", type=int, default=field.default, help="default %(default)s")
     a = parser.parse_args()
     rule = Rule(**{field.name: getattr(a, field.name) for field in fields(Rule)})
-    calibration = load()
+    calibration = load(a.calibration)
     hardware = with_measured(MACHINES[a.machine], calibration)
     hardware = replace(hardware, sockets=a.sockets, placement=a.placement or hardware.placement)
     cores = [int(n) for n in a.cores.split(",")]

@@ -14,7 +14,7 @@ from benchmarks.models import CONFIGS
 
 from .__main__ import lengths_of
 from .calibrate import batch_of, plan_of
-from .hardware import MACHINES, Rates, load, with_measured
+from .hardware import CALIBRATED, MACHINES, Rates, load, with_measured
 from .program import listing
 from .threads import forward
 
@@ -25,7 +25,9 @@ CASES = (("BERT-base", "float32", "1x128"), ("BERT-base", "int8", "1x16"), ("BER
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=15)
-    turns = parser.parse_args().turns
+    parser.add_argument("--calibration", default=CALIBRATED, help="name of this CPU; default %(default)s")
+    arguments = parser.parse_args()
+    turns, calibration = arguments.turns, load(arguments.calibration)
     plans = {(model, precision, threads): plan_of(CONFIGS[model], precision, threads)
              for model, precision, _ in CASES for threads in (1, 2)}  # fmt: skip
     cases = [(*case, threads) for case in CASES for threads in (1, 2)]
@@ -42,15 +44,14 @@ def main() -> None:
     print("     model precision  shape  threads  simulated    best, ratio   median, ratio   processor, ratio")
     for case in cases:
         model, precision, shape, threads = case
-        simulated = simulate(*case)
+        simulated = simulate(calibration, *case)
         cells = [f"{t * 1e3:8.2f} {t / simulated:5.2f}" for t in
                  (min(times[case]), float(np.median(times[case])), min(processor[case]))]  # fmt: skip
         print(f"{model:>10} {precision:>9} {shape:>6} {threads:>8} {simulated * 1e3:7.2f} ms {'  '.join(cells)}")
 
 
-def simulate(model: str, precision: str, shape: str, threads: int) -> float:
+def simulate(calibration: dict, model: str, precision: str, shape: str, threads: int) -> float:
     """Return the simulated seconds of a pass on this machine, which has one socket and a cache for all its cores."""
-    calibration = load()
     hardware = with_measured(MACHINES["epyc"], calibration)
     hardware = replace(hardware, cores=threads, memory_bandwidth=calibration["read_bandwidth"]["2"])
     rates = Rates(calibration, precision)

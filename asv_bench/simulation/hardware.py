@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-CALIBRATION = Path(__file__).with_name("calibration.json")
-"""The measured times that the simulation uses by default; `python -m simulation calibrate` writes it."""
+CALIBRATIONS = Path(__file__).with_name("calibrations")
+"""The folder of the measured times, a file for each CPU; `python -m simulation.calibrate` writes them."""
+CALIBRATED = "zen5"
+"""The CPU whose times the simulation uses by default."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,9 @@ def _through(x: float, known: list[int], values: list) -> float:
     return np.interp(x, known, values)
 
 
-def load(path: Path = CALIBRATION) -> dict:
-    """Return the measured times in a file that `calibrate` wrote."""
-    return json.loads(path.read_text())
+def load(name: str = CALIBRATED) -> dict:
+    """Return the measured times of a CPU."""
+    return json.loads((CALIBRATIONS / f"{name}.json").read_text())
 
 
 def with_measured(hardware: Hardware, calibration: dict) -> Hardware:
