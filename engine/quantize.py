@@ -23,6 +23,12 @@ from .weights.bfloat16 import from_bfloat16, to_bfloat16
 
 if TYPE_CHECKING:
     from .model import Model
+    from .program import Parameter
+
+BALANCING_STEPS = 2
+"""Newton's steps towards the offset of `quantize_balanced`: an offset of 1/K changes the sum of K errors by about 1."""
+MOST_OFFSET = np.float32(0.49)
+"""Largest offset: zeros stay zeros, and the largest weight, 127, does not become 128."""
 
 
 def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -36,6 +42,43 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scale[rows] = _scale(_largest(w[rows]))
         weight[rows] = np.rint(w[rows] / scale[rows, None])
     return weight, scale
+
+
+def quantize_linear(w: np.ndarray, heads: int, bounded: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize the weight [N, K] of a linear map: within the bound of `engine.groups`, or with all 8 bits.
+
+    heads: the number of heads that the K inputs come from, see `engine.parameters.input_heads`.
+    """
+    return quantize_bounded(w, heads) if bounded else quantize_balanced(w)
+
+
+def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize the weight of a linear map as `quantize_rows` does, but with rounding errors that cancel in each row.
+
+    The inputs of a linear map are not independent of each other: after GELU, for example, most of them are positive.
+    Errors that have the same sign then add up in the result. So a row is rounded as rint(w / scale - offset), with the
+    offset, at most half a step, that takes the sum of its errors nearly to 0. No error exceeds a whole step, and zeros
+    stay zeros.
+    """
+    weight, scale = _empty(w)
+    for rows in row_slabs(w):
+        scale[rows] = _scale(_largest(w[rows]))
+        weight[rows] = _balanced(w[rows] / scale[rows, None])
+    return weight, scale
+
+
+def _balanced(ratio: np.ndarray) -> np.ndarray:
+    """Round the numbers of each row so that the sum of the errors is nearly 0, and not larger than with `np.rint`."""
+    best = np.rint(ratio)
+    least = excess = (best - ratio).sum(axis=1)
+    offset = np.zeros_like(excess)
+    for _ in range(BALANCING_STEPS):
+        offset = np.clip(offset + excess / ratio.shape[1], -MOST_OFFSET, MOST_OFFSET)
+        rounded = np.rint(ratio - offset[:, None])
+        excess = (rounded - ratio).sum(axis=1)
+        better = np.abs(excess) < np.abs(least)
+        best[better], least = rounded[better], np.where(better, excess, least)
+    return best
 
 
 def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -110,16 +153,18 @@ def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
         if STORED[weights[name].dtype] != precision:
             wide = widen(weights, name)
             weights.pop(f"{name}_scale", None)
-            parameter = parameters_of(model.config)[name]
-            limited = bounded and precision == "int8" and parameter.kind == "linear"
-            weights[name], scale = quantize_bounded(wide, parameter.heads) if limited else _narrow(wide, precision)
+            weights[name], scale = _narrow(wide, precision, parameters_of(model.config)[name], bounded)
             weights |= {} if scale is None else {f"{name}_scale": scale}
     return replace(model, weights=weights)
 
 
-def _narrow(wide: np.ndarray, precision: str) -> tuple[np.ndarray, np.ndarray | None]:
+def _narrow(
+    wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a float32 matrix in a precision, and for int8 the scale of each row, otherwise None."""
     match precision:
+        case "int8" if parameter.kind == "linear":
+            return quantize_linear(wide, parameter.heads, bounded)
         case "int8":
             return quantize_rows(wide)
         case "bfloat16":

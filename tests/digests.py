@@ -26,7 +26,8 @@ from engine.backends.cython_cpu.plan import CythonPlan
 from engine.batch import Batch
 from engine.config import AttentionKind, ModelConfig, RunConfig
 from engine.distances import RelativePositions
-from engine.parameters import expected_shapes
+from engine.parameters import expected_shapes, parameters_of
+from engine.quantize import quantize_bounded, quantize_rows
 
 FILE = Path(__file__).parent / "golden" / "digests.json"
 
@@ -108,10 +109,26 @@ def batch_of(config, lengths):
     )
 
 
+def rounded(product, config, weights):
+    """Return the weights with int8 linear maps, as near to float32 as the product allows.
+
+    So the digests do not depend on how the engine chooses between the two integers next to a weight.
+    """
+    found = dict(weights)
+    for name, parameter in parameters_of(config).items():
+        if parameter.kind == "linear":
+            found[name], found[f"{name}_scale"] = (quantize_bounded(weights[name], parameter.heads)
+                                                   if product.needs_bound else quantize_rows(weights[name]))
+    return found
+
+
 def digest(kernels, model, precision, threads):
     """Return the first 16 hexadecimal digits of SHA-256 over the outputs of all batches."""
     config = MODELS[model]
-    plan = CythonPlan(kernels, config, weights_of(config), RunConfig(threads, precision, 2048))
+    weights = weights_of(config)
+    if precision == "int8":
+        weights = rounded(kernels.product(precision), config, weights)
+    plan = CythonPlan(kernels, config, weights, RunConfig(threads, precision, 2048))
     sha = hashlib.sha256()
     for lengths in BATCHES:
         sha.update(plan.forward(batch_of(config, lengths)).astype("<f4").tobytes())

@@ -11,7 +11,7 @@ from engine.backends.reference.rounded import rounded_plan
 from engine.config import ModelConfig, RunConfig
 from engine.errors import UnsupportedError
 from engine.parameters import input_heads, linear_maps
-from engine.quantize import is_bounded, quantize_bounded, quantize_rows, widen
+from engine.quantize import is_bounded, quantize_balanced, quantize_bounded, widen
 from engine.weights.bfloat16 import to_bfloat16
 
 from .plans import (
@@ -131,7 +131,7 @@ def test_integers_rounded_ahead_give_the_same_bits(name):
     """Bounded integers serve all kernels; integers of all 8 bits serve the kernels that need no bound."""
     batch, kernels = make_batch(SMALL, [9, 80]), tools.load(name)
     bounded = rounded_ahead(WEIGHTS, quantize_bounded)
-    full = rounded_ahead(WEIGHTS, lambda weight, heads: quantize_rows(weight))
+    full = rounded_ahead(WEIGHTS, lambda weight, heads: quantize_balanced(weight))
     names = [f"{name}.weight" for name in linear_maps(SMALL)]
     assert not any(is_bounded(full[name], input_heads(SMALL, name)) for name in names)
     again = rounded_ahead(WEIGHTS | {name: widen(full, name) for name in names}, quantize_bounded)

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from engine import Engine, parameters
 from engine.errors import InputError, UnsupportedError, WeightsError
 from engine.model import load_model, save_model
-from engine.parameters import matrices
-from engine.quantize import convert_model, quantize_bounded, quantize_rows, widen
+from engine.parameters import matrices, parameters_of
+from engine.quantize import convert_model, quantize_balanced, quantize_bounded, quantize_linear, quantize_rows, widen
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .damage import peak_of
@@ -56,6 +56,30 @@ def test_linear_weights_stay_within_their_groups(w, heads):
     assert np.all(np.abs(weight[inside] - plain) <= 0.5 + 1e-4)
 
 
+@given(MATRICES)
+def test_balanced_errors_are_within_a_step_and_add_up_to_no_more(w):
+    (weight, scale), (nearest, same_scale) = quantize_balanced(w), quantize_rows(w)
+    np.testing.assert_array_equal(scale, same_scale)
+    assert weight.min() >= -127
+    assert not weight[w == 0].any()
+    ratio = w / scale[:, None]
+    assert np.all(np.abs(weight - ratio) <= 1)
+    sums, sums_of_nearest = (np.abs((integers - ratio).sum(axis=1)) for integers in (weight, nearest))
+    assert np.all(sums <= sums_of_nearest)
+
+
+@pytest.mark.parametrize("K", [384, 3072])
+def test_balanced_errors_nearly_cancel(K):
+    """The sum of K errors is about (K / 12)^(1/2) with rounding to nearest; a fifth of it is left at most."""
+    w = np.random.default_rng(0).standard_normal((200, K), np.float32)
+    weight, scale = quantize_balanced(w)
+    ratio = w / scale[:, None].astype(np.float64)
+    nearest = np.rint(ratio)
+    assert np.abs((nearest - ratio).sum(axis=1)).mean() > 0.7 * (K / 12) ** 0.5
+    assert np.abs((weight - ratio).sum(axis=1)).mean() < 0.2 * (K / 12) ** 0.5
+    assert np.square(weight - ratio).mean() < 1.02 * np.square(nearest - ratio).mean()
+
+
 def test_linear_weights_use_what_their_groups_allow():
     """With normal numbers nearly every row has a full group; the step is about 1.7 times that of 8 bits (7 bits: 2)."""
     w = np.random.default_rng(0).standard_normal((300, 384), np.float32)
@@ -83,7 +107,7 @@ def test_known_rows():
 
 def test_blocks_change_nothing(monkeypatch):
     w = random_array(np.random.default_rng(0), 50, 7)
-    for function in (quantize_rows, quantize_bounded):
+    for function in (quantize_rows, quantize_balanced, quantize_bounded):
         monkeypatch.setattr(parameters, "SLAB", 2**20)
         whole = function(w)
         monkeypatch.setattr(parameters, "SLAB", 20)
@@ -91,7 +115,7 @@ def test_blocks_change_nothing(monkeypatch):
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("function", [quantize_rows, quantize_bounded])
+@pytest.mark.parametrize("function", [quantize_rows, quantize_balanced, quantize_bounded])
 def test_no_copy_of_a_large_matrix_is_made(function):
     w = np.ones((8192, 2048), np.float32)
     assert peak_of(function, w) < w.nbytes * 0.7
@@ -101,7 +125,7 @@ def test_no_copy_of_a_large_matrix_is_made(function):
     np.ones(3, np.float32), np.ones((2, 3)), np.ones((0, 3), np.float32), np.full((2, 3), np.nan, np.float32),
     np.array([[1, -np.inf]], np.float32)])
 def test_what_is_no_finite_float32_matrix_is_refused(w):
-    for function in (quantize_rows, quantize_bounded):
+    for function in (quantize_rows, quantize_balanced, quantize_bounded):
         with pytest.raises(InputError, match="can be quantized"):
             function(w)
 
@@ -113,8 +137,9 @@ def test_a_model_keeps_all_but_its_matrices(precision):
     found = dict(converted.weights)
     for name in matrices(model.config):
         if precision == "int8":
-            stored = model.weights[name]
-            weight, scale = quantize_rows(stored)
+            stored, parameter = model.weights[name], parameters_of(model.config)[name]
+            linear = parameter.kind == "linear"
+            weight, scale = quantize_linear(stored, parameter.heads, False) if linear else quantize_rows(stored)
             np.testing.assert_array_equal(found.pop(f"{name}_scale"), scale)
             expected = scale[:, None] * weight
         else:

@@ -16,7 +16,7 @@ from ...layout import PREFIX, Layout
 from ...positions import distance_bias, relative_rows, rotary_angles
 from ...precision import COMPUTED, STORED
 from ...program import Attend, Buffer, DistanceBias, Linear, Part, Relative, Rotary, Table
-from ...quantize import is_bounded, quantize_bounded, quantize_rows, widen
+from ...quantize import is_bounded, quantize_linear, widen
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ..relative import relative_vectors
 from .native import NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
@@ -233,8 +233,7 @@ class Packer:
         stored, bounded = self._weights[name], self._product.needs_bound
         if stored.dtype == np.int8 and not (bounded and not is_bounded(stored, heads)):
             return stored, self._weights[f"{name}_scale"]
-        wide = widen(self._weights, name)
-        return quantize_bounded(wide, heads) if bounded else quantize_rows(wide)
+        return quantize_linear(widen(self._weights, name), heads, bounded)
 
 
 def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Part, int, slice]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...config import ModelConfig
 from ...parameters import parameters_of
-from ...quantize import quantize_bounded, quantize_rows, widen
+from ...quantize import quantize_linear, widen
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ..functional import AttentionCall
 from .attention import visible_keys
@@ -49,7 +49,7 @@ def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precisi
 def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> np.ndarray:
     if precision == "bfloat16":
         return bfloat16(weight)
-    integers, scale = quantize_bounded(weight, heads) if bounded else quantize_rows(weight)
+    integers, scale = quantize_linear(weight, heads, bounded)
     return integers * scale[:, None].astype(np.float64)
 
 
