@@ -75,8 +75,9 @@ def build(sets: str) -> None:
 
 def arm64(*arguments: str, cpu: str | None = None) -> list[str]:
     """Return the command that runs the arm64 Python, which finds the engine as `build` has made it."""
+    # NumPy's products by OpenBLAS's SVE kernels, which the CPU `max` would get, raise floating-point flags in QEMU.
     variables = {"PYTHONPATH": f"{LIBRARY}:{SITE}:{REPOSITORY}", "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                 "OPENBLAS_NUM_THREADS": "1"}
+                 "OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "ARMV8"}
     return ["qemu-aarch64", "-cpu", cpu or os.environ.get("QEMU_CPU", "max"), "-L", str(SYSROOT),
             *(word for name, value in variables.items() for word in ("-E", f"{name}={value}")),
             str(SYSROOT / f"usr/bin/python{PYTHON}"), *arguments]
