@@ -9,7 +9,7 @@ table. Kernels that add products in 16 bits need coarser weights of linear maps,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,7 @@ def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     A row's scale is its largest |w| / 127. A row whose |w| are all at most 1e-30 becomes zeros with the scale 1.
     Raises `InputError` for anything but a finite float32 matrix.
     """
-    weight, scale = _empty(w)
-    for rows in row_slabs(w):
-        scale[rows] = _scale(_largest(w[rows]))
-        weight[rows] = np.rint(w[rows] / scale[rows, None])
-    return weight, scale
+    return _quantize(w, np.rint)
 
 
 def quantize_linear(w: np.ndarray, heads: int, bounded: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -60,10 +56,15 @@ def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     offset, at most half a step, that takes the sum of its errors nearly to 0. No error exceeds a whole step, and zeros
     stay zeros.
     """
+    return _quantize(w, _balanced)
+
+
+def _quantize(w: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize with all 8 bits; `rounded` rounds numbers [n, K] in steps of their rows."""
     weight, scale = _empty(w)
     for rows in row_slabs(w):
         scale[rows] = _scale(_largest(w[rows]))
-        weight[rows] = _balanced(w[rows] / scale[rows, None])
+        weight[rows] = rounded(w[rows] / scale[rows, None])
     return weight, scale
 
 

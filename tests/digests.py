@@ -110,7 +110,7 @@ def batch_of(config, lengths):
 
 
 def rounded(product, config, weights):
-    """Return the weights with int8 linear maps, as near to float32 as the product allows.
+    """Return the weights with int8 linear maps, rounded to nearest, or within the bound if the product needs it.
 
     So the digests do not depend on how the engine chooses between the two integers next to a weight.
     """
