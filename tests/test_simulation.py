@@ -193,6 +193,11 @@ def test_calibration_measures_what_rates_read(monkeypatch):
     assert rates.byte(16) >= 0
 
 
+def test_a_calibration_is_the_middle_of_its_rounds():
+    rounds = [{"rows": (1, 2), "seconds": [t, 2 * t], "converts": True} for t in (3e-6, 9e-6, 2e-6)]
+    assert calibrate.middle(rounds) == {"rows": [1, 2], "seconds": [3e-6, 6e-6], "converts": True}
+
+
 def test_the_figure_has_a_line_for_each_shape():
     row = {"efficiency": 0.95, "seconds": 0.0123, "waiting": 0.04, "memory": 47e9}
     lines = {shape: [row] * len(report.CORES) for shape, _ in report.LINES}

@@ -1,7 +1,8 @@
 """Measure the kernels on one core of the machine at hand, and what threads, caches and memory cost.
 
 Each time of a kernel is the lower quartile of many measurements of the processor's time, which does not run while other
-processes have the core. The times of threads that meet or wake are the best of many, and want a quiet machine.
+processes have the core. The times of threads that meet or wake are the best of many, and want a quiet machine. Everything is
+measured in several rounds, because the memory of a shared machine can be three times as slow for some minutes.
 """
 
 import argparse
@@ -13,12 +14,13 @@ from collections.abc import Callable
 from datetime import date
 from functools import partial
 from itertools import count
+from typing import Any
 
 import numpy as np
 
 from engine.backends import get_backend
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.native import NormWeights, PackedLinear, Product, padded_stride
+from engine.backends.cython_cpu.native import Kernels, NormWeights, PackedLinear, Product, padded_stride
 from engine.backends.cython_cpu.panels import ACTIVATIONS, allocate
 from engine.backends.cython_cpu.plan import CythonPlan
 from engine.batch import Batch
@@ -42,25 +44,39 @@ BARRIERS_OF_A_LAYER = 7
 SECONDS = 0.1
 """Time of each measurement."""
 TURNS = 9
-"""How often a difference of two times is measured."""
+"""How often a difference of two times is measured in a round."""
+ROUNDS = 5
 
 
 def calibrate() -> dict:
-    """Measure everything, in two to three minutes, and return what `Rates` and `with_measured` read."""
+    """Measure everything, in about eight minutes, and return what `Rates` and `with_measured` read."""
     kernels = isa.chosen()
-    precisions = {}
-    for precision in ("float32", "bfloat16", "int8"):
-        product = kernels.product(precision)
-        if product.exists:
-            precisions[precision] = measure_kernels(product)
-            print(f"{precision}: {precisions[precision]['panels'][0]['seconds'][-1]:.3g} s a panel", flush=True)
+    rounds = []
+    for number in range(ROUNDS):
+        rounds.append(_measure_round(kernels))
+        print(f"round {number + 1} of {ROUNDS}: {json.dumps(rounds[-1]['read_bandwidth'])} bytes a second", flush=True)
+    return {"machine": get_backend("auto").describe(), "date": date.today().isoformat(), "VL": kernels.VL,
+            "NR": kernels.NR, **middle(rounds)}  # fmt: skip
+
+
+def _measure_round(kernels: Kernels) -> dict:
+    products = {precision: kernels.product(precision) for precision in ("float32", "bfloat16", "int8")}
+    precisions = {name: measure_kernels(product) for name, product in products.items() if product.exists}
     barrier, signal, wake = _meeting()
     times = {"barrier_seconds": barrier, "signal_seconds": signal, "wake_seconds": wake}
     buffer = np.ones(FAR // 8, np.float32)
     read = {str(n): buffer.nbytes / best(partial(kernels.read, buffer, n), 2.0) for n in (1, 2)}
-    return {"machine": get_backend("auto").describe(), "date": date.today().isoformat(), "VL": kernels.VL,
-            "NR": kernels.NR, "times": times, "read_bandwidth": read,
-            "precisions": precisions}  # fmt: skip
+    return {"times": times, "read_bandwidth": read, "precisions": precisions}
+
+
+def middle(rounds: list[Any]) -> Any:
+    """Return dictionaries, lists and numbers of one shape with the median of each measured number."""
+    first = rounds[0]
+    if isinstance(first, dict):
+        return {key: middle([each[key] for each in rounds]) for key in first}
+    if isinstance(first, list | tuple):
+        return [middle(list(each)) for each in zip(*rounds, strict=True)]
+    return float(np.median(rounds)) if isinstance(first, float) else first
 
 
 def written(calibration: dict) -> str:
