@@ -1,8 +1,9 @@
 """Measure the kernels on one core of the machine at hand, and what threads, caches and memory cost.
 
-Each time of a kernel is the lower quartile of many measurements of the processor's time, which does not run while other
-processes have the core. The times of threads that meet or wake are the best of many, and want a quiet machine. Everything is
-measured in several rounds, because the memory of a shared machine can be three times as slow for some minutes.
+Each time of a kernel is the lower quartile of many measurements of the processor's time, which does not run while
+other processes have the core. The times of threads that meet or wake are the best of many, and want a quiet machine.
+Everything is measured in several rounds, because the memory of a shared machine can be three times as slow for some
+minutes.
 """
 
 import argparse
