@@ -37,7 +37,7 @@ def attending_in_float32(name):
     copy = layout.from_buffer_copy(layout.from_address(api.PyCapsule_GetPointer(module.table, CAPSULE)))
     for row in copy.products:
         row.attention_scratch, row.attention = copy.products[0].attention_scratch, copy.products[0].attention
-        row.attend_rows = row.writes_operands = row.approximates = row.hidden_columns = 0
+        row.attend_rows = row.operands_depth = row.approximates = row.hidden_columns = 0
     COPIES.append(copy)     # kernels do not keep their memory alive
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return Kernels(new(("PyCapsule_New", api))(ctypes.addressof(copy), CAPSULE, None))

@@ -70,7 +70,7 @@ def test_every_kernel_is_there():
     memory = table._table().memory
     assert all(getattr(memory, name) for name, _ in memory._fields_ if name != "products")
     for row, precision in zip(memory.products, table.PRODUCTS, strict=True):
-        optional = {"bounded", "code_zero", "hidden_columns", "writes_operands", "approximates", "attend_rows",
+        optional = {"bounded", "code_zero", "hidden_columns", "operands_depth", "approximates", "attend_rows",
                     "attend_rows_scratch"}      # 0 here
         absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()

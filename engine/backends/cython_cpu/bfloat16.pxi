@@ -110,6 +110,34 @@ cdef inline void round_rows(const Py_ssize_t strip, const float* x, Py_ssize_t x
         x += x_stride
 
 
+cdef inline void round_results_as(const int activation, const float* x, int M, int nv, operand* operands,
+                                  Py_ssize_t operands_stride) noexcept nogil:
+    cdef int row, j
+    for row in range(M):
+        for j in range(nv // 2):
+            p_store_line(operands + 2 * j * VL, activate_rough(activation, v_load(x + 2 * j * VL)),
+                         activate_rough(activation, v_load(x + (2 * j + 1) * VL)))
+        if nv % 2:
+            p_store(operands + (nv - 1) * VL, activate_rough(activation, v_load(x + (nv - 1) * VL)))
+        x += nv * VL
+        operands += operands_stride
+
+
+cdef void round_results(int activation, const float* x, int M, int nv, operand* operands,
+                        Py_ssize_t operands_stride) noexcept nogil:
+    # Round activation(x [M][nv*VL]) to rows of operands.
+    if activation == GELU:
+        round_results_as(GELU, x, M, nv, operands, operands_stride)
+    elif activation == GELU_TANH:
+        round_results_as(GELU_TANH, x, M, nv, operands, operands_stride)
+    elif activation == RELU:
+        round_results_as(RELU, x, M, nv, operands, operands_stride)
+    elif activation == SILU:
+        round_results_as(SILU, x, M, nv, operands, operands_stride)
+    else:
+        round_results_as(IDENTITY, x, M, nv, operands, operands_stride)
+
+
 cdef void to_operands(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                       Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
     round_rows(1, x, x_stride, M, K, <operand*>operands, operands_stride, first)

@@ -88,6 +88,11 @@ cdef inline vf v_activate(const int activation, vf x) noexcept nogil:
     return x
 
 
+cdef inline vf activate_rough(const int activation, vf x) noexcept nogil:
+    # The activation of a result that is rounded at once.
+    return v_gelu_rough(x) if activation == GELU else v_activate(activation, x)
+
+
 cdef inline void activate_as(const int activation, float* x, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t N) noexcept nogil:
     cdef Py_ssize_t row, i
     cdef int tail = <int>(N % VL)

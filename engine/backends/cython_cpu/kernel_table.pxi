@@ -170,9 +170,9 @@ cdef class Product:
         return self.row.operand_bytes
 
     @property
-    def writes_operands(self):
-        """Whether `multiply` can write operands of another product."""
-        return self.row.writes_operands
+    def operands_depth(self):
+        """The largest depth with which `multiply` can write operands of another product; 0: none."""
+        return self.row.operands_depth
 
     @property
     def hidden_columns(self):
@@ -276,7 +276,7 @@ cdef class Product:
         self.multiply_into(&map.y, a, r, M, extra, &target)
 
     def multiply_to_operands(self, PackedLinear map, operands, to, Py_ssize_t M):
-        """As `multiply`, for M rows, but the results become rows of operands of another product; see `writes_operands`."""
+        """As `multiply`, for M rows, but the results become rows of operands of another product; see `operands_depth`."""
         cdef const unsigned char[:, :] a = operands.view("u1")
         cdef unsigned char[:, ::1] rows = to.view("u1")
         cdef Output target

@@ -80,6 +80,7 @@ product.operand_bytes = sizeof(operand)
 product.pack = pack_bfloat16
 if HALVES == 1:
     product.convert = to_operands
+    product.operands_depth = KC * sizeof(float) // 2        # one K block, because the sums of several wait in `data`
 product.multiply = linear_bfloat16
 product.attention_scratch = attention_bfloat16_scratch if HALVES == 1 else attention_scratch
 product.attention = attention_bfloat16 if HALVES == 1 else attention

@@ -14,8 +14,8 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
     cdef int j, nv
     cdef bint final
     cdef Tile t
-    t.a_stride = a_stride
-    t.out_stride = out.stride
+    t.a_stride, t.out_stride = a_stride, out.stride
+    t.out, t.operands, t.operands_stride = NULL, NULL, out.operands_stride
     t.ahead_step = (NR * step * w_size + tiles - 1) // max(tiles, 1)
     for s in range(slices):
         k = K // step * s // slices * step
@@ -34,7 +34,10 @@ cdef inline void multiply_panels(const int kind, const Linear* y, const char* a,
                 next_row = M * (i + 1) // tiles
                 t.a = a + (row * a_stride + k) * a_size
                 t.ahead = <const char*>t.b + NR * (K + t.depth * i // tiles) * w_size
-                t.out = out.data + row * out.stride
+                if kind == PAIRS and out.operands != NULL:
+                    t.operands = <operand*>out.operands + row * out.operands_stride + p * NR
+                else:
+                    t.out = out.data + row * out.stride
                 t.residual = residual + row * out.stride if final and residual != NULL else NULL
                 if kind == PAIRS:
                     pairs_any(<int>(next_row - row), nv, &t)

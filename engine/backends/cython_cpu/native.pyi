@@ -76,7 +76,7 @@ class Product:
     bundle: int
     code_zero: int
     converts: bool
-    writes_operands: bool
+    operands_depth: int
     approximates: bool
     attends_rows: bool
     hidden_columns: int

@@ -51,10 +51,11 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
             shapes.setdefault(name, []).append(after[name])
     inputs = widths_of_inputs(program, packer) if product.converts else {}
     only = operands_only(program) if product.converts else set()
+    written = only - results_of_depth(program, product.operands_depth + 1, packer)
     halves = half_heads(program, packer) if product.attends_rows else set()
     for name, uses in shapes.items():
         width = max(packer.padded(use.width, use.heads) for use in uses)
-        if name in only and product.writes_operands:
+        if name in written:
             continue
         heads = (uses[0].heads or 0) if name in by_head else 0
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
@@ -120,6 +121,12 @@ def operands_only(program: Program) -> set[str]:
             inputs = {operation.x} if isinstance(operation, Linear) else set()
             others |= {*reads(operation), *writes(operation)} - inputs
     return products - others
+
+
+def results_of_depth(program: Program, least: int, packer: Packer) -> set[str]:
+    """Return the buffers that products of at least this depth write."""
+    return {name for operation, shapes in program.steps() if isinstance(operation, Linear)
+            and packer.depth(shapes[operation.x]) >= least for name in writes(operation)}
 
 
 def kept_buffers(program: Program) -> set[str]:

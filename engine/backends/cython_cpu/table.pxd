@@ -35,7 +35,7 @@ cdef struct Output:
     Py_ssize_t width            # multiple of VL
     Py_ssize_t block
     # If this is not NULL, the results become rows of operands of another product, as `convert` writes them, and `data` is
-    # not used. Only a Product with `writes_operands` can do this.
+    # not used. Only products of up to `operands_depth` can do this.
     void* operands
     Py_ssize_t operands_stride  # numbers from one row to the next
     # A part of the depth, in lines; all of it if last_line is 0. The sums of a block wait in `sums`, 4 KB for each 32 rows
@@ -188,7 +188,7 @@ cdef struct Product:
                                 # they stay in the L2 cache; 0: all of them
     int shared                  # tokens of a group up to which all threads share the columns of each product; see schedule.pxi
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
-    bint writes_operands        # whether `multiply` can write operands of another product
+    int operands_depth          # the largest K with which `multiply` can write operands of another product; 0: none
     bint approximates           # whether `multiply` uses approximate activations where Output.rough permits it
     int code_zero               # int8: the byte that stands for the code 0; codes count up from it, modulo 256
     bint bounded                # int8: products are added in 16 bits, so that weights must be within the bound of engine.groups

@@ -26,6 +26,8 @@ cdef struct Tile:
     const char* ahead               # LINEAR: this tile's part of the panel's next K block, which the loop prefetches
     Py_ssize_t ahead_step           # LINEAR: bytes to prefetch in each step of depth
     int activation                  # LINEAR: IDENTITY before the last K block; others need contiguous columns
+    void* operands                  # PAIRS: where the results go as operands; NULL if they go to out
+    Py_ssize_t operands_stride      # numbers from one row of operands to the next
     float* maximum                  # SCORES: [nv*VL]
     const float* correction         # CONTEXT: [mr]; NULL if out is not initialized yet
 
@@ -51,12 +53,16 @@ cdef inline void multiply_tile(const int kind, const int mr, const int nv, const
 
 cdef inline void linear_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
+    cdef bint rounds = kind == PAIRS and t.operands != NULL
     cdef int i, j
     for i in range(mr):
         for j in range(nv):
-            if j * VL % LINE == 0:
+            if j * VL % LINE == 0 and not rounds:
                 fetch_near(<const char*>(t.out + t.column[j] + i * t.out_stride))
     multiply_tile(kind, mr, nv, t, acc)
+    if rounds:
+        store_operands(mr, nv, t, acc)
+        return
     if t.bias != NULL:
         for i in range(mr):
             for j in range(nv):
@@ -74,6 +80,16 @@ cdef inline void linear_tile(const int kind, const int mr, const int nv, const T
             v_store(t.out + t.column[j] + i * t.out_stride, acc[i * NV + j])
     if t.activation != IDENTITY:
         activate(t.activation, t.out + t.column[0], t.out_stride, mr, nv * VL)
+
+
+cdef inline void store_operands(const int mr, const int nv, const Tile* t, const vf* acc) noexcept nogil:
+    # Add the bias, and round the activation of the results. They pass through memory, because an activation needs registers.
+    cdef float results[MR * NV * VL]
+    cdef int i, j
+    for i in range(mr):
+        for j in range(nv):
+            v_store(results + (i * nv + j) * VL, v_add(acc[i * NV + j], v_load(t.bias + j * VL)))
+    round_results(t.activation, results, mr, nv, <operand*>t.operands, t.operands_stride)
 
 
 cdef inline void scores_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:

@@ -15,7 +15,7 @@ product.convert = to_tiles
 product.multiply = tiles_bfloat16
 product.block = product.bundle = 512
 product.hidden_columns = 768
-product.writes_operands = True
+product.operands_depth = 2**30      # sums keep all their bits between parts of any depth
 product.rounds = tile_rounds_bfloat16
 
 product = &TABLE.products[<int>INT8]

@@ -68,10 +68,6 @@ cdef inline operand* line_of_operands(const TileWork* w, const tile_sums* block,
     return <operand*>w.out.operands + block.place[0] + start_of_row(i, TILE_ROWS, w.out.operands_stride, SIDE)
 
 
-cdef inline vf activate_rough(const int activation, vf x) noexcept nogil:
-    return v_gelu_rough(x) if activation == GELU else v_activate(activation, x)
-
-
 cdef inline void write_operands(const int activation, const TileWork* w, const tile_sums* block, Py_ssize_t first,
                                 Py_ssize_t last) noexcept nogil:
     # Apply the epilogue to rows [first, last) of a block, and write lines of bfloat16 operands. Zeros complete a line.

@@ -302,7 +302,7 @@ class Product:
     hidden_columns: Int
     shared: Int
     bundle: Int
-    writes_operands: Int
+    operands_depth: Int
     approximates: Int
     code_zero: Int
     bounded: Int
