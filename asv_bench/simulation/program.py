@@ -125,7 +125,7 @@ class _Recorder:
 def listing(config: ModelConfig, rates: Rates) -> Listing:
     """Return the instructions of a model in the precision of the rates; raises ValueError for one without rates."""
     program, sizes = program_of(config), _Sizes(rates)
-    # Kernels on tiles do more, for which there are no rates yet.
+    # Kernels on tiles, and products that write operands, do more, for which there are no rates yet.
     product = SimpleNamespace(converts=rates.converts, operands_depth=0, attends_rows=False, approximates=False,
                               hidden_columns=0, operand_bytes=4, operands_stride=lambda width: width)
     placed = place(program, product, sizes)
