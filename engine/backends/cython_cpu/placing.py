@@ -51,11 +51,11 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
             shapes.setdefault(name, []).append(after[name])
     inputs = widths_of_inputs(program, packer) if product.converts else {}
     only = operands_only(program) if product.converts else set()
-    written = only - results_of_depth(program, product.operands_depth + 1, packer)
+    without_floats = only - results_of_depth(program, product.operands_depth + 1, packer)
     halves = half_heads(program, packer) if product.attends_rows else set()
     for name, uses in shapes.items():
         width = max(packer.padded(use.width, use.heads) for use in uses)
-        if name in written:
+        if name in without_floats:
             continue
         heads = (uses[0].heads or 0) if name in by_head else 0
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
