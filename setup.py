@@ -23,6 +23,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 SOURCES = "engine/backends/cython_cpu"
+NATIVE = "engine/backends/cpu/native"
 
 # Kernels rely on every helper being inlined into its tile; the compiler may not fuse or reorder a sum on its own,
 # since each tile height has to round alike.
@@ -36,7 +37,7 @@ COMPILED_FOR = os.environ.get("_PYTHON_HOST_PLATFORM", "")
 MACHINE = (COMPILED_FOR.rpartition("-")[2] or platform.machine()).lower()
 ARM = MACHINE in ("aarch64", "arm64")
 
-# Name -> compiler flags, slowest first. isa.py has the same names, fastest first.
+# Name -> compiler flags, slowest first. features.pxi has the same names, fastest first.
 INSTRUCTION_SETS = {"portable": []}
 if ARM:
     # gcc, if it may reorder instructions before it assigns registers, loads a tile's numbers early and spills them.
@@ -122,16 +123,16 @@ def instruction_sets(request, features):
     return [isa for isa in known if isa in chosen]
 
 
-def extension(name, flags, extra_sources=(), **options):
+def extension(folder, name, flags, extra_sources=(), **options):
     """Return the extension module of one .pyx file, to be compiled again when a header or this file changes.
 
     Cython finds out by itself when a file that it includes has changed.
     """
-    headers = [f"{SOURCES}/{header}" for header in sorted(os.listdir(SOURCES)) if header.endswith(".h")]
+    headers = sorted(header.as_posix() for header in Path(folder).rglob("*.h"))
     return Extension(
-        f"engine.backends.cython_cpu.{name}",
-        [f"{SOURCES}/{name}.pyx", *(f"{SOURCES}/{source}" for source in extra_sources)],
-        include_dirs=[SOURCES],
+        f"{folder.replace('/', '.')}.{name}",
+        [f"{folder}/{name}.pyx", *(f"{folder}/{source}" for source in extra_sources)],
+        include_dirs=[folder],
         depends=["setup.py", *headers],
         # Without -g0, Python's own flags ask for debugging tables.
         extra_compile_args=["-fvisibility=hidden", "-g0", *flags, *os.environ.get("ENGINE_BUILD_FLAGS", "").split()],
@@ -144,8 +145,9 @@ def extensions(isas):
     from Cython.Build import cythonize
 
     flags = {**INSTRUCTION_SETS, **FOR_TESTS}
-    modules = [extension(f"kernels_{isa}", KERNEL_FLAGS + flags[isa], define_macros=ALWAYS_INLINE) for isa in isas]
-    modules.append(extension("native", ["-O2", "-pthread"], ["pool.c"], extra_link_args=["-pthread"]))
+    modules = [extension(SOURCES, f"kernels_{isa}", KERNEL_FLAGS + flags[isa], define_macros=ALWAYS_INLINE)
+               for isa in isas]
+    modules.append(extension(NATIVE, "native", ["-O2", "-pthread"], ["pool.c"], extra_link_args=["-pthread"]))
     return cythonize(modules, language_level=3, quiet=True)
 
 

@@ -15,12 +15,11 @@ from statistics import median
 
 import numpy as np
 
-from engine import Engine
-from engine.config import ModelConfig
+from engine import Engine, Model, Transformer
+from engine.backends.peak import forward_flops, measure_rate
 from engine.families import get_family
-from engine.model import Model
-from engine.parameters import expected_shapes
-from engine.peak import forward_flops, measure_rate
+from engine.model.config import ModelConfig
+from engine.weights.parameters import expected_shapes
 
 BASE = {"vocab_size": 2000, "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
         "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
@@ -38,12 +37,13 @@ CONFIGS = {
 """The keys of config.json that state the sizes of the base models."""
 
 
-def random_model(config: ModelConfig) -> Model:
+def random_model(config: ModelConfig) -> Transformer:
     """Return a model with random weights of a realistic size."""
     rng = np.random.default_rng(0)
     weights = {name: rng.standard_normal(shape, np.float32) * np.float32(0.03) for name, shape in
                expected_shapes(config).items()}
-    return Model(config, {name: array + np.float32(name.endswith("norm.weight")) for name, array in weights.items()})
+    shifted = {name: array + np.float32(name.endswith("norm.weight")) for name, array in weights.items()}
+    return Transformer(config, shifted)
 
 
 def main() -> None:
@@ -53,9 +53,10 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=["8x128", "1x512"])
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16", "int8"])
     given = parser.parse_args()
-    models = {name: random_model(get_family(values).read_config(values)) for name, values in CONFIGS.items()}
+    models = {name: random_model(get_family(values).read_encoder(values).config) for name, values in CONFIGS.items()}
     for precision in given.precisions:
-        engines = {name: Engine(model, precision=precision, threads=given.threads) for name, model in models.items()}
+        engines = {name: Engine(Model(encoder=model), precision=precision, threads=given.threads)
+                   for name, model in models.items()}
         for case in given.cases:
             B, T = map(int, case.split("x"))
             ids = np.random.default_rng(0).integers(1, 2000, (B, T))

@@ -27,8 +27,8 @@ from peers.measure import PRECISIONS, REFERENCE, Clock, Group, names
 from peers.work import SHAPES
 from peers.worker import Failed, Worker
 
+from engine.backends.peak import forward_flops
 from engine.families import get_family
-from engine.peak import forward_flops
 
 ROOT = Path(__file__).parents[1] / "build/peers/families"
 PEERS = ("engine", "ONNX Runtime", "OpenVINO", "PyTorch", "PyTorch, compiled")
@@ -82,7 +82,7 @@ def flops(folder: Path, case: str) -> float:
     """Return the operations of a case."""
     values = json.loads((folder / "hf" / "config.json").read_text(encoding="utf-8"))
     B, T = SHAPES[case]
-    return forward_flops(get_family(values).read_config(values), [T] * B)
+    return forward_flops(get_family(values).read_encoder(values).config, [T] * B)
 
 
 def measure(folder: Path, family: str, arguments: argparse.Namespace) -> None:

@@ -8,7 +8,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("engine", "engine.config", "engine.model", "engine.quantize", "engine.pooling", "engine.errors")
+MODULES = (
+    "engine",
+    "engine.model.config",
+    "engine.model.text_config",
+    "engine.weights.model",
+    "engine.weights.quantize",
+    "engine.encoding.pooling",
+    "engine.base.errors",
+)
 """The modules that have a page. `engine` brings `engine.ops` with it."""
 
 ENTRY = re.compile(r"[a-z_]+(, [a-z_]+)*: ")

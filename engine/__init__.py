@@ -1,50 +1,113 @@
 """Run transformers on CPUs from exported weights, without a deep learning framework.
 
-    from engine import Engine
+    import engine
 
-    engine = Engine.load("all-MiniLM-L6-v2")
-    vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
+    encoder = engine.load("all-MiniLM-L6-v2")                            # an Engine, as this folder holds an encoder
+    vectors = encoder.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 
-    from engine import Generator
-
-    generator = Generator.load("opus-mt-en-de")
+    generator = engine.load("opus-mt-en-de")                             # a Generator
     generator.translate(["A sentence."], num_beams=4)
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .engine import Engine
-from .errors import BackendUnavailable, EngineError, InputError, TimedOut, UnsupportedError, WeightsError
-from .generator import Generator
-from .outputs import ForwardOutput
-from .reranker import Reranker
-from .transcriber import Transcriber
+from .base.errors import BackendUnavailable, EngineError, InputError, TimedOut, UnsupportedError, WeightsError
+from .base.version import __version__ as __version__
+from .encoding.outputs import ForwardOutput
+from .interface.engine import Engine
+from .interface.generator import Generator
+from .interface.load import load
+from .interface.reranker import Reranker
+from .interface.transcriber import Transcriber
 
 if TYPE_CHECKING:
-    from . import ops, plot
-
-__version__ = "0.1.0"
+    from . import ops
+    from .backends.peak import forward_flops, measure_peak
+    from .files.torch_checkpoint import read_checkpoint
+    from .files.torch_pickle import read_pickle
+    from .interface import plot
+    from .loading.load import load_model
+    from .loading.npz_model import save
+    from .loading.torch_modules import read_pytorch_seq2seq, read_torch_transformer
+    from .model.attention import AttentionKind
+    from .model.config import ModelConfig
+    from .model.generation_config import GenerationConfig
+    from .model.text_config import TextConfig
+    from .speech.resampling import resample
+    from .speech.spectrogram import read_wav
+    from .weights.model import Model, Transformer
+    from .weights.parameters import expected_shapes
+    from .weights.quantize import convert_model
 
 __all__ = [
+    "AttentionKind",
     "BackendUnavailable",
     "Engine",
     "EngineError",
     "ForwardOutput",
+    "GenerationConfig",
     "Generator",
     "InputError",
+    "Model",
+    "ModelConfig",
     "Reranker",
+    "TextConfig",
     "TimedOut",
     "Transcriber",
+    "Transformer",
     "UnsupportedError",
     "WeightsError",
+    "convert_model",
+    "expected_shapes",
+    "forward_flops",
+    "load",
+    "load_model",
+    "measure_peak",
     "ops",
     "plot",
+    "read_checkpoint",
+    "read_pickle",
+    "read_pytorch_seq2seq",
+    "read_torch_transformer",
+    "read_wav",
+    "resample",
+    "save",
 ]
+
+_LAZY = {
+    "AttentionKind": "model.attention",
+    "GenerationConfig": "model.generation_config",
+    "Model": "weights.model",
+    "ModelConfig": "model.config",
+    "TextConfig": "model.text_config",
+    "Transformer": "weights.model",
+    "convert_model": "weights.quantize",
+    "expected_shapes": "weights.parameters",
+    "forward_flops": "backends.peak",
+    "load_model": "loading.load",
+    "measure_peak": "backends.peak",
+    "read_checkpoint": "files.torch_checkpoint",
+    "read_pickle": "files.torch_pickle",
+    "read_pytorch_seq2seq": "loading.torch_modules",
+    "read_torch_transformer": "loading.torch_modules",
+    "read_wav": "speech.spectrogram",
+    "resample": "speech.resampling",
+    "save": "loading.npz_model",
+}
+"""The modules that define public names which are imported at their first use, so that `import engine` is fast."""
+
+_MODULES = {"ops": ".ops", "plot": ".interface.plot"}
+"""The public names that are modules; they are imported at their first use, too."""
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    # They are imported at their first use, so that `import engine` stays fast.
-    if name in ("ops", "plot"):
-        return import_module(f".{name}", __name__)
+    if name in _LAZY:
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    if name in _MODULES:
+        return import_module(_MODULES[name], __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,9 +10,7 @@ from time import perf_counter
 import numpy as np
 from tokenizers import Tokenizer
 
-from engine import Engine
-from engine.model import load_model
-from engine.peak import forward_flops, measure_peak
+from engine import Engine, forward_flops, load_model, measure_peak
 
 SENTENCES = [
     "A kitten sleeps on the sofa.",
@@ -38,7 +36,7 @@ def main(path: str) -> None:
     tokens = show_tokens(engine, tokenizer)
     vectors = engine.encode(SENTENCES, normalize_embeddings=True)
     print(f"encode   {len(SENTENCES)} sentences  ->  {list(vectors.shape)}, at unit length")
-    if engine.text.pooling == ("mean",) and not model.dense:
+    if engine.text.pooling == ("mean",) and not model.encoder.dense:
         pooled = np.stack([rows.mean(axis=0) for rows in tokens])
         pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
         print(f"         (the means of the tokens, done here by hand: largest difference "

@@ -12,16 +12,10 @@ and gets a tokenizer made of its vocabulary.
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from engine import Generator
-from engine.config import TextConfig
-from engine.families.pytorch_seq2seq import read_state_dict
-from engine.generation.settings import GenerationConfig
-from engine.model import Model
-from engine.sequences import SequenceModel
-from engine.weights.checkpoint import read_checkpoint
-from engine.weights.pickles import read_pickle
+from engine import GenerationConfig, Generator, TextConfig, read_checkpoint, read_pickle, read_pytorch_seq2seq
 
 TOKEN = r"\[[^\]]*\]|%[0-9]{2}|Br|Cl|[\s\S]"
 UNKNOWN, PADDING, START, END = "<unk>", "<pad>", "<sos>", "<eos>"
@@ -33,10 +27,11 @@ def load(folder: Path, **options) -> Generator:
     vocabulary, _ = read_pickle(memoryview((files / "stereo_experiment_vocab_ttf.pkl").read_bytes()), {})
     ids = vocabulary["stoi"]
     text = TextConfig(tokenizer_of(ids), max_seq_length=102, feeds_token_types=False)
-    encoder, decoder = read_state_dict(read_checkpoint(files / "Lev_extended.pt"), num_heads=8)
     settings = GenerationConfig(decoder_start_token_id=ids[START], eos_token_id=ids[END], max_length=102,
                                 suppress_tokens=[ids[UNKNOWN], ids[PADDING], ids[START]], length_penalty=0.0)
-    return Generator(SequenceModel(Model(*decoder, text), Model(*encoder, text), settings), **options)
+    model = read_pytorch_seq2seq(read_checkpoint(files / "Lev_extended.pt"), num_heads=8)
+    model = model.map(lambda part: replace(part, text=text))
+    return Generator(replace(model, generation=settings), **options)
 
 
 def tokenizer_of(ids: dict[str, int]) -> bytes:

@@ -5,43 +5,61 @@ import shutil
 from functools import cache
 
 import pytest
+from hypothesis import settings
 
-from engine import BackendUnavailable, Engine, UnsupportedError
-from engine.backends import BACKENDS, get_backend
-from engine.model import load_model, save_model
-from engine.weights.safetensors import read_safetensors
+from engine import Engine
+from engine.files.safetensors import read_safetensors
 
-from .golden_models import GOLDEN, Golden
-from .tiny_models import safetensors, write_json
+from .tools.golden_models import GOLDEN, Golden
+from .tools.quick import is_quick
+from .tools.running import COMPILED, RUNNING
+from .tools.skips import by_reason
+from .tools.tiny_models import safetensors, write_json
+
+# A test that fails because the machine is busy says nothing.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="one backend, one model a family, no slow files (90 s)")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--quick"):
+        quick = {item: is_quick(item.path, item.callspec.params if hasattr(item, "callspec") else {}) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not quick[item]])
+        items[:] = [item for item in items if quick[item]]
+
+
+def pytest_terminal_summary(terminalreporter):
+    if lines := by_reason(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.section("skipped tests by reason")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session", params=RUNNING)
 def backend(request):
-    """Return the name of each backend that runs single operations on this machine."""
-    try:
-        get_backend(request.param).ops(1)
-    except (BackendUnavailable, UnsupportedError) as error:
-        pytest.skip(str(error))
+    """Return the name of each backend that runs single operations on this machine; test_backends.py names the rest."""
     return request.param
 
 
-@pytest.fixture(scope="module", params=["folder", "npz"])
-def path_of(request, tmp_path_factory):
-    """A function from a golden model's name to the path to load it from."""
+@pytest.fixture(scope="session", params=COMPILED)
+def compiled_backend(request):
+    """Return the name of each backend that computes in every precision, and whose bits do not depend on the batch."""
+    return request.param
 
-    def find(name):
-        if request.param == "folder":
-            return GOLDEN / name
-        npz = tmp_path_factory.mktemp("npz") / "model.npz"
-        save_model(load_model(GOLDEN / name), npz)
-        return npz
 
-    return find
+@pytest.fixture(scope="session")
+def one_backend():
+    """Return the name of the fastest backend, for what lies in a model or a file and not in a backend."""
+    return RUNNING[0]
 
 
 @pytest.fixture
 def run_changed(tmp_path):
-    """Return a function that runs a golden model, its config.json and tensors changed, on the reference backend."""
+    """Return a function that runs a golden model, its config.json and tensors changed, on the fastest backend."""
 
     def run(name, without=(), rename=None, extra=None, **changes):
         folder = tmp_path / "changed"
@@ -53,12 +71,12 @@ def run_changed(tmp_path):
         if rename or extra:
             tensors = read_safetensors(GOLDEN / name / "model.safetensors", rename or str)
             (folder / "model.safetensors").write_bytes(safetensors(tensors | (extra or {})))
-        return Golden(name).forward(Engine.load(folder, backend="reference"))
+        return Golden(name).forward(Engine.load(folder, backend=RUNNING[0]))
 
     return run
 
 
 @pytest.fixture(scope="session")
 def unchanged():
-    """Return a function that runs a golden model on the reference backend."""
-    return cache(lambda name: Golden(name).forward(Engine.load(GOLDEN / name, backend="reference")))
+    """Return a function that runs a golden model on the fastest backend."""
+    return cache(lambda name: Golden(name).forward(Engine.load(GOLDEN / name, backend=RUNNING[0])))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from engine import BackendUnavailable
-from engine.cpus import usable_cpus
+from engine.base.cpus import usable_cpus
 from engine.ops import alibi_slopes, attention
 
 H, WINDOW, SOFTCAP = 12, 128, 20.0

@@ -2,7 +2,7 @@
 
 from time import perf_counter
 
-from engine.peak import forward_flops, measure_peak, weight_bytes
+from engine.backends.peak import forward_flops, measure_peak, weight_bytes
 
 from .models import CONFIGS, RandomModels, load, mixed_lengths, random_ids
 

@@ -6,12 +6,12 @@ from time import perf_counter
 
 import numpy as np
 
-from engine import Generator
+from engine import Generator, Model, load_model, save
 from engine.backends import get_backend
-from engine.config import AttentionKind, ModelConfig, RunConfig
-from engine.generation.settings import GenerationConfig
-from engine.generation.steps import Row
-from engine.sequences import SequenceModel, load_sequence_model, save_sequence_model
+from engine.backends.steps import Row
+from engine.model.attention import AttentionKind
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
 
 from .models import random_ids, random_model
 
@@ -33,7 +33,7 @@ class RandomLanguageModel:
     def setup_cache(self):
         """Write the model to asv's folder for the run; return its path."""
         path = Path("language.npz").absolute()
-        save_sequence_model(SequenceModel(replace(random_model(CONFIG), text=None), None, GenerationConfig()), path)
+        save(Model(decoder=replace(random_model(CONFIG), text=None)), path)
         return path
 
 
@@ -81,7 +81,7 @@ class Continuation(RandomLanguageModel):
     param_names = ("tokens", "past")
 
     def setup(self, path, tokens, past):
-        model = load_sequence_model(path).decoder
+        model = load_model(path, kind="generate").decoder
         self.decoder = get_backend("auto").prepare_decoder(model.config, model.weights, RunConfig())
         before, self.tokens = random_ids([past, tokens], CONFIG.vocab_size)
         self.request, self.parent = self.decoder.open(), None

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from engine import Engine
-from engine.model import save_model
+from engine import Engine, Model, save
 
 from .models import CONFIGS, random_model, write_hf_folder
 
@@ -15,7 +14,7 @@ class Load:
         """Write a model of MiniLM's shape as .npz and as a Hugging Face folder; return both paths."""
         model = random_model(CONFIGS["MiniLM"])
         npz, folder = Path("model.npz").absolute(), Path("model").absolute()
-        save_model(model, npz)
+        save(Model(encoder=model), npz)
         write_hf_folder(model, folder)
         return npz, folder
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Engine
-from engine.config import ModelConfig, TextConfig
+from engine import Engine, Model, Transformer, save
 from engine.families import bert
-from engine.model import Model, save_model
-from engine.parameters import expected_shapes
+from engine.model.config import ModelConfig
+from engine.model.text_config import TextConfig
+from engine.weights.parameters import expected_shapes
 
 CONFIGS = {
     "BERT-base": ModelConfig(
@@ -34,7 +34,7 @@ class RandomModels:
         """Write an .npz for each of `CONFIGS` to asv's folder for the run; return their paths by name."""
         paths = {name: Path(f"{name}.npz").absolute() for name in CONFIGS}
         for name, path in paths.items():
-            save_model(random_model(CONFIGS[name]), path)
+            save(Model(encoder=random_model(CONFIGS[name])), path)
         return paths
 
 
@@ -47,7 +47,7 @@ def random_model(config):
         weights[name] *= np.float32(0.03)
         if name.endswith("norm.weight"):
             weights[name] += np.float32(1.0)
-    return Model(config=config, weights=weights, text=TextConfig(tokenizer_json(config.vocab_size)))
+    return Transformer(config=config, weights=weights, text=TextConfig(tokenizer_json(config.vocab_size)))
 
 
 def write_hf_folder(model, folder):

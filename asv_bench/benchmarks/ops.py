@@ -2,7 +2,7 @@
 
 from time import perf_counter
 
-from engine.peak import measure_rate
+from engine.backends.peak import measure_rate
 
 from .attention import KINDS, LIBRARIES, THREADS, extra_memory, numpy_bytes, prepare
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.config import ModelConfig
+from engine.model.config import ModelConfig
 
 
 @dataclass(frozen=True)

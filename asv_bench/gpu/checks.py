@@ -30,8 +30,9 @@ from engine.backends.numba_cuda.products import BFloat16Products, Float32Product
 from engine.backends.numba_cuda.weights import Affine
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference import formulas as ops
-from engine.config import ModelConfig, RunConfig
-from engine.pooling import pool
+from engine.encoding.pooling import pool
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from .data import model_weights, normal, packed

@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 
-from engine.batch import Batch
-from engine.config import ModelConfig
-from engine.parameters import expected_shapes
+from engine.backends.batch import Batch
+from engine.model.config import ModelConfig
+from engine.weights.parameters import expected_shapes
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:

@@ -12,8 +12,8 @@ from engine.backends.numba_cuda.kernels import attention_hopper, linear, linear_
 from engine.backends.numba_cuda.plan import CudaPlan
 from engine.backends.numba_cuda.products import BFloat16Products, HopperProducts, Products, choose_products
 from engine.backends.numba_cuda.weights import Affine
-from engine.config import RunConfig
-from engine.program import Program
+from engine.model.run_config import RunConfig
+from engine.programs.program import Program
 from engine.weights.bfloat16 import to_bfloat16
 
 from .cases import MODELS, Attention, Encoder, Linear

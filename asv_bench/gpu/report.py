@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from engine.weights.output import replacing
+from engine.files.writing import replacing
 
 UNITS = {"attention": "TFLOP/s", "linear": "TFLOP/s", "encoder": "sequences/s"}
 """Unit of each section's speeds."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import __version__
 from engine.backends import get_backend
-from engine.weights.output import replacing
+from engine.base.version import __version__
+from engine.files.writing import replacing
 
 from .libraries import LIBRARIES, tokenizer
 from .machine import cpu_name, short_name

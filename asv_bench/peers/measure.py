@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 from benchmarks.models import CONFIGS
 
-from engine.peak import forward_flops
+from engine.backends.peak import forward_flops
 
 from .libraries import LIBRARIES, tokenizer
 from .machine import LIFTED, is_amd

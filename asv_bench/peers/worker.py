@@ -112,8 +112,8 @@ class Bench:
 
     def peak(self) -> dict[str, float]:
         """What the machine can do at most, as the engine measures it: 10^9 operations a second in each precision."""
-        from engine.peak import measure_rate
-        from engine.precision import COMPUTED
+        from engine.backends.peak import measure_rate
+        from engine.model.precision import COMPUTED
 
         return {precision: measure_rate(self.threads, precision, repeats=1) for precision in COMPUTED}
 

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 import numpy as np
 from benchmarks.models import CONFIGS
 
-from engine.config import RunConfig
+from engine.model.run_config import RunConfig
 
 from .hardware import CALIBRATED, MACHINES, Hardware, Rates, load, with_measured
 from .program import listing

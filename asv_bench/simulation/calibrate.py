@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from engine.backends import get_backend
+from engine.backends.batch import Batch
+from engine.backends.cpu.native.native import Kernels, NormWeights, PackedLinear, Product, padded_stride
+from engine.backends.cpu.packer import ACTIVATIONS, allocate
+from engine.backends.cpu.plan import CpuPlan
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.native import Kernels, NormWeights, PackedLinear, Product, padded_stride
-from engine.backends.cython_cpu.panels import ACTIVATIONS, allocate
-from engine.backends.cython_cpu.plan import CythonPlan
-from engine.batch import Batch
-from engine.config import ModelConfig, RunConfig
-from engine.parameters import expected_shapes
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
+from engine.weights.parameters import expected_shapes
 
 from .hardware import CALIBRATIONS
 
@@ -47,6 +48,7 @@ SECONDS = 0.1
 TURNS = 9
 """How often a difference of two times is measured in a round."""
 ROUNDS = 5
+"""Number of rounds; each of them measures everything once."""
 
 
 def calibrate() -> dict:
@@ -259,12 +261,12 @@ def _meeting() -> tuple[float, float, float]:
     return barrier, best(keep_off), max(min(asleep) - awake, 0.0)
 
 
-def plan_of(config: ModelConfig, precision: str, threads: int) -> CythonPlan:
+def plan_of(config: ModelConfig, precision: str, threads: int) -> CpuPlan:
     """Return a plan of a model with random weights."""
     rng = np.random.default_rng(0)
     weights = {name: rng.standard_normal(shape, np.float32) * np.float32(0.03)
                for name, shape in expected_shapes(config).items()}  # fmt: skip
-    return CythonPlan(isa.chosen(), config, weights, RunConfig(threads, precision))
+    return CpuPlan(isa.chosen(), config, weights, RunConfig(threads, precision))
 
 
 def batch_of(config: ModelConfig, lengths: list[int]) -> Batch:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from engine.architectures import program_of
-from engine.backends.cython_cpu.lowering import _Emitter, fuse
-from engine.backends.cython_cpu.panels import ACTIVATIONS, Packer
-from engine.backends.cython_cpu.placing import Placed, place
-from engine.config import ModelConfig
+from engine.backends.cpu.lowering import _Emitter, fuse
+from engine.backends.cpu.packer import ACTIVATIONS, Packer
+from engine.backends.cpu.placing import Placed, place
+from engine.model.config import ModelConfig
+from engine.programs import program_of
 
 from .hardware import Rates
 
@@ -27,7 +27,7 @@ class Instruction:
     """An instruction of program.pxi: the parts of it that time depends on."""
 
     kind: str
-    meets: bool
+    needs_barrier: bool
     reads: tuple[int, ...] = ()
     """Numbers of buffers."""
     writes: tuple[int, ...] = ()
@@ -91,20 +91,20 @@ class _Recorder:
         self._converted: dict[int, int] = {}
         """The buffer that each buffer of operands was made from."""
 
-    def embed(self, out, width, *tables, meets):
-        self.code.append(Instruction("EMBED", meets, writes=(out,), width=width))
+    def embed(self, out, width, *tables, needs_barrier):
+        self.code.append(Instruction("EMBED", needs_barrier, writes=(out,), width=width))
 
-    def norm(self, x, out, width, *, residual, operands, rms, stored, meets):
+    def norm(self, x, out, width, *, residual, operands, rms, stored, needs_barrier):
         reads = (x,) if residual < 0 else (x, residual)
-        self.code.append(Instruction("NORM", meets, reads, () if stored else (out,), width))
+        self.code.append(Instruction("NORM", needs_barrier, reads, () if stored else (out,), width))
         if operands >= 0:       # takes as long as a conversion of its own
-            self.convert(out, operands, width, meets=False)
+            self.convert(out, operands, width, needs_barrier=False)
 
-    def convert(self, x, operands, width, *, meets):
-        self.code.append(Instruction("CONVERT", meets, (x,), width=width))
+    def convert(self, x, operands, width, *, needs_barrier):
+        self.code.append(Instruction("CONVERT", needs_barrier, (x,), width=width))
         self._converted[operands] = x
 
-    def multiply(self, x, out, map, *, residual, operands, rough, gated, meets):
+    def multiply(self, x, out, map, *, residual, operands, approximate, gated, needs_barrier):
         x = self._converted.get(x, x)
         writes, columns = [], 0
         while columns < map.N:      # the parts of a map are written to buffers that follow each other
@@ -113,13 +113,13 @@ class _Recorder:
             columns += placed.floats if placed.heads else map.N
         reads = (x,) if residual < 0 else (x, residual)
         result = "activation" if map.activation else "residual" if residual >= 0 else "plain"
-        self.code.append(Instruction("MULTIPLY", meets, reads, tuple(writes), map=map, result=result))
+        self.code.append(Instruction("MULTIPLY", needs_barrier, reads, tuple(writes), map=map, result=result))
 
-    def attend(self, q, k, v, out, d, scale, low, high, bias, relative, taps, longest, *, meets):
-        self.code.append(Instruction("ATTEND", meets, (q, k, v), (out,), d=d, band=(low, high)))
+    def attend(self, q, k, v, out, d, scale, low, high, bias, relative, observed, longest, *, needs_barrier):
+        self.code.append(Instruction("ATTEND", needs_barrier, (q, k, v), (out,), d=d, band=(low, high)))
 
-    def store(self, x, width, array, *, meets):
-        self.code.append(Instruction("STORE", meets, (x,), width=width))
+    def store(self, x, width, array, *, needs_barrier):
+        self.code.append(Instruction("STORE", needs_barrier, (x,), width=width))
 
 
 def listing(config: ModelConfig, rates: Rates) -> Listing:

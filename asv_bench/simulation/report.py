@@ -3,7 +3,7 @@
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from engine.weights.output import replacing
+from engine.files.writing import replacing
 
 from .__main__ import MIXED, table
 from .hardware import MACHINES, load, with_measured

@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from engine.backends.cython_cpu import schedule
+from engine.backends.cpu import schedule
 
 from .caches import Caches, nothing_moved
 from .events import Barrier, Item, Run, simulate
@@ -149,7 +149,7 @@ class _Job:
     def _by_columns(self, core: int, rank: int, group: Group, team: Team) -> Iterator[Item | Barrier]:
         first, last = group.N * rank // team.size, group.N * (rank + 1) // team.size
         for op in self._code:
-            if op.meets:
+            if op.needs_barrier:
                 yield from _meet(team)
             if op.kind == "ATTEND":
                 yield self._attend(core, op, group, team, rank, team.size)

@@ -10,9 +10,9 @@ from itertools import zip_longest
 
 import numpy as np
 
-from ..positions import distance_bias, rotary_angles
-from ..program import Attend, DistanceBias, Heads, Linear, Norm, Operation, Part, Rotary
-from .functional import UNBOUNDED, AttentionCall, Ops
+from ..model.positions import distance_bias, rotary_angles
+from ..programs.operations import Attend, DistanceBias, Heads, Linear, Norm, Operation, Part, Rotary
+from .ops_interface import UNBOUNDED, AttentionCall, Ops
 from .relative import relative_terms
 
 Attention = Callable[[np.ndarray, np.ndarray, np.ndarray, Attend], np.ndarray]
@@ -24,7 +24,7 @@ class Execution:
 
     def __init__(self, ops: Ops, weights: Mapping[str, np.ndarray], positions: np.ndarray | None = None,
                  attend: Attention | None = None):
-        """Hold what all operations share.
+        """Hold the state that all operations share.
 
         weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
         attend: in place of plain attention, to add options to it.

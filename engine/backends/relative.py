@@ -1,4 +1,4 @@
-"""Compute what a table of relative positions adds to the scores of attention; `program.Relative` has the formula."""
+"""Compute the terms that a table of relative positions adds to attention scores; `Relative` has the formula."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..errors import WeightsError
-from ..positions import relative_rows
-from ..program import Affine, Relative
+from ..base.errors import WeightsError
+from ..model.positions import relative_rows
+from ..programs.operations import Affine, Relative
 
 
 def relative_vectors(relative: Relative, weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, ...]:

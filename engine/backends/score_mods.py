@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
-from .functional import AttentionCall
+from ..base.errors import InputError
+from .ops_interface import AttentionCall
 from .reference.attention import attention
 
 if TYPE_CHECKING:
-    from .numba_cpu.score_mod import ScoreModCode
+    from .numba_cpu.compiler.score_mod import ScoreModCode
 
 
 def compiled(score_mod: Callable[..., float] | None) -> ScoreModCode | None:
@@ -23,7 +23,7 @@ def compiled(score_mod: Callable[..., float] | None) -> ScoreModCode | None:
     """
     if score_mod is None:
         return None
-    from .numba_cpu.score_mod import compile_score_mod
+    from .numba_cpu.compiler.score_mod import compile_score_mod
 
     return compile_score_mod(score_mod)
 

@@ -1,20 +1,17 @@
 """Convert the config and the tensor names of Hugging Face models to the engine's own, family by family.
 
-A family is a module with a function `read_config(values) -> ModelConfig` and a table `NAMES` of its tensor names. To
-add a family, write its module and enter its model_type in FAMILIES below.
+A family is a row of `FAMILIES`: a function that describes the encoder, one that describes the decoder with the encoder
+that it reads, or both (`parts.py` has their types). To add a family, write its module and enter its model_type below.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from ..config import ModelConfig, TextConfig
-from ..errors import InputError, UnsupportedError, WeightsError, shown
-from ..stems import Stem
+from ..base.errors import UnsupportedError, WeightsError, shown
 from . import (
     albert,
+    bart,
     bert,
     clip,
     deberta_v2,
@@ -22,9 +19,11 @@ from . import (
     electra,
     embedding_gemma,
     eurobert,
+    gpt2,
     gte,
     jina_bert,
     jina_embeddings_v3,
+    llama,
     modernbert,
     mpnet,
     neobert,
@@ -38,58 +37,56 @@ from . import (
     whisper,
 )
 from .fields import refuse_remote_code
-from .names import Names
-
-
-class Family(Protocol):
-    """What a family's module provides."""
-
-    NAMES: Names
-
-    def read_config(self, values: dict[str, Any]) -> ModelConfig:
-        """Return the architecture that the contents of a config.json describe."""
-
+from .parts import Family, plain
 
 FAMILIES: dict[str, Family] = {
-    "albert": albert,
-    "bert": bert,
-    "camembert": roberta,
-    "clip": clip,
-    "clip_text_model": clip,
-    "deberta-v2": deberta_v2,
-    "dinov2": vit,
-    "dinov2_with_registers": vit,
-    "distilbert": distilbert,
-    "electra": electra,
-    "eurobert": eurobert,
-    "gemma3_text": embedding_gemma,
-    "gte": gte,
-    "jina_embeddings_v3": jina_embeddings_v3,
-    "modernbert": modernbert,
-    "mpnet": mpnet,
-    "mt5": t5,
-    "neobert": neobert,
-    "new": gte,
-    "nomic_bert": nomic_bert,
-    "qwen3": qwen3,
-    "roberta": roberta,
-    "siglip": siglip,
-    "siglip2": siglip,
-    "siglip2_text_model": siglip,
-    "siglip_text_model": siglip,
-    "t5": t5,
-    "umt5": umt5,
-    "vit": vit,
-    "whisper": whisper,
-    "xlm-roberta": roberta,
+    "albert": plain(albert),
+    "bart": Family(bart.read_encoder, bart.read_generator, translates=True),
+    "bert": plain(bert),
+    "camembert": plain(roberta),
+    "clip": Family(clip.read_encoder),
+    "clip_text_model": Family(clip.read_encoder),
+    "deberta-v2": plain(deberta_v2),
+    "dinov2": Family(vit.read_encoder),
+    "dinov2_with_registers": Family(vit.read_encoder),
+    "distilbert": plain(distilbert),
+    "electra": plain(electra),
+    "eurobert": plain(eurobert),
+    "gemma3_text": plain(embedding_gemma),
+    "gpt2": Family(None, gpt2.read_generator),
+    "gte": plain(gte),
+    "jina_embeddings_v3": Family(jina_embeddings_v3.read_encoder),
+    "llama": Family(None, llama.read_generator),
+    "m2m_100": Family(bart.read_encoder, bart.read_generator, translates=True),
+    "marian": Family(bart.read_encoder, bart.read_generator, translates=True),
+    "mbart": Family(bart.read_encoder, bart.read_generator, translates=True),
+    "mistral": Family(None, llama.read_generator),
+    "modernbert": plain(modernbert),
+    "mpnet": plain(mpnet),
+    "mt5": Family(t5.read_encoder, t5.read_generator),
+    "neobert": plain(neobert),
+    "new": plain(gte),
+    "nomic_bert": plain(nomic_bert),
+    "qwen2": Family(None, llama.read_generator),
+    "qwen3": Family(qwen3.read_encoder, llama.read_generator),
+    "roberta": plain(roberta),
+    "siglip": Family(siglip.read_encoder),
+    "siglip2": Family(siglip.read_encoder),
+    "siglip2_text_model": Family(siglip.read_encoder),
+    "siglip_text_model": Family(siglip.read_encoder),
+    "t5": Family(t5.read_encoder, t5.read_generator),
+    "umt5": Family(umt5.read_encoder, umt5.read_generator),
+    "vit": Family(vit.read_encoder),
+    "whisper": Family(whisper.read_encoder, whisper.read_generator, generates="transcribe"),
+    "xlm-roberta": plain(roberta),
 }
-"""The module of each model_type of config.json."""
+"""The family of each model_type of config.json."""
 
 BY_POSITIONS: dict[tuple[str, str], tuple[str, Family]] = {
-    ("bert", "alibi"): ("jina_bert", jina_bert),
-    ("xlm-roberta", "rotary"): ("jina_embeddings_v3", jina_embeddings_v3),
+    ("bert", "alibi"): ("jina_bert", plain(jina_bert)),
+    ("xlm-roberta", "rotary"): ("jina_embeddings_v3", Family(jina_embeddings_v3.read_encoder)),
 }
-"""The name and the module of a family that shares its model_type, by model_type and position_embedding_type."""
+"""The name and the row of a family that shares its model_type, by model_type and position_embedding_type."""
 
 
 REFUSED = {
@@ -107,55 +104,11 @@ REMOTE_CODE = {
     "new": ("NewModel",),
     "nomic_bert": ("NomicBertModel",),
 }
-"""The classes of remote code that compute what the family here does, as auto_map names them.
+"""The classes of remote code that compute the same as the family here, under their names in auto_map.
 
 The keys are values of model_type and names in `BY_POSITIONS`. Folders of these families were published with
 their code, before transformers had it.
 """
-
-
-def choose_task(family: Family, weights: dict[str, np.ndarray], values: dict[str, Any],
-                task: Any) -> dict[str, np.ndarray]:
-    """Return renamed weights with the adapter of a task merged, for a family that has adapters.
-
-    Raises `InputError` for an unknown task, and `UnsupportedError` for a family without adapters.
-    """
-    if not isinstance(task, str | None):
-        raise InputError(f"task must be the name of one of the model's tasks, or None, not {shown(task)}")
-    merge = getattr(family, "merge_adapters", None)
-    if merge is not None:
-        return merge(weights, values, task)
-    if task is not None:
-        raise UnsupportedError(f"the model has no adapters, so that task={shown(task)} chooses nothing; leave it out")
-    return weights
-
-
-def fold(family: Family, weights: dict[str, np.ndarray], values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return renamed weights with what a family folds into them.
-
-    A family's module may have a function `fold(weights, values)`, for an operation of the model that other weights can
-    express.
-    """
-    own = getattr(family, "fold", None)
-    return weights if own is None else own(weights, values)
-
-
-def read_stem(family: Family, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stem | None:
-    """Return what turns images or sound into token vectors, from its arrays; None for a family that reads text.
-
-    The module of a family that reads no text has a function `read_stem(values, arrays)`.
-    """
-    own = getattr(family, "read_stem", None)
-    return None if own is None else own(values, arrays)
-
-
-def adapt_text(family: Family, text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> TextConfig:
-    """Return the text settings of a folder without modules.json; a family may have its own pooling.
-
-    A family's module may have a function `adapt_text(text, values, settings)`. settings: of the tokenizer.
-    """
-    own = getattr(family, "adapt_text", None)
-    return text if own is None else own(text, values, settings)
 
 
 def get_family(values: dict[str, Any]) -> Family:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, UnsupportedError, WeightsError, listed, shown
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..weights.bfloat16 import widened
 from .fields import integer, number
 
@@ -31,7 +31,7 @@ def task_names(values: dict[str, Any]) -> list[str]:
     return names
 
 
-def merge_adapters(weights: dict[str, np.ndarray], values: dict[str, Any], task: str | None) -> dict[str, np.ndarray]:
+def merge_adapters(values: dict[str, Any], weights: dict[str, np.ndarray], task: str | None) -> dict[str, np.ndarray]:
     """Return the weights with the adapter of a task merged, in float32, and without all adapters.
 
     weights: by the names that `Names.rename` gives. None for a task gives the weights without an adapter, as the
@@ -46,7 +46,7 @@ def merge_adapters(weights: dict[str, np.ndarray], values: dict[str, Any], task:
                         "Engine.load(path, task=...)", listed(tasks))
         return merged
     if not tasks or not adapters:
-        raise UnsupportedError(f"the model has no adapters, so that task={shown(task)} chooses nothing; leave it out")
+        raise UnsupportedError(f"the model has no adapters, so that task={shown(task)} has no effect; leave it out")
     if task not in tasks:
         raise InputError(f"the model has no adapter for the task {shown(task)}; its tasks are {listed(tasks)}")
     rank = integer(values, "lora_rank", 4)

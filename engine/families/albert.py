@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..config import ModelConfig
-from ..errors import WeightsError, shown
+from ..base.errors import WeightsError, shown
+from ..model.config import ModelConfig
 from . import bert
 from .fields import integer, refuse_variants
 from .names import Names

@@ -1,7 +1,7 @@
 """BART (Lewis et al. 2019), mBART (Liu et al. 2020), Marian (Junczys-Dowmunt et al. 2018), and M2M100 (Fan et al. 2020)
 with NLLB (2022): translation and summarisation by an encoder and a decoder whose layers have the same names.
 
-They differ in the place of the norms, in the positions and in the scale of the embeddings; `_KINDS` says how.
+They differ in the place of the norms, in the positions and in the scale of the embeddings; `_VARIANTS` says how.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError
-from ..positions import halved_sinusoids
+from ..base.errors import UnsupportedError
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from ..model.positions import halved_sinusoids
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
@@ -27,8 +28,8 @@ from .fields import (
     padding_id,
     refuse_variants,
 )
-from .halves import Half, Halves, Weights
 from .names import Names
+from .parts import Part, Parts, Values, Weights
 
 _ATTENTION = {"k_proj": "key", "v_proj": "value", "q_proj": "query", "out_proj": "output"}
 _LAYER = {
@@ -44,23 +45,23 @@ _CROSS = {
 }
 
 
-def _names(half: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...],
+def _names(part: str, other: str, layer: dict[str, str], embeddings: dict[str, str], copies: tuple[str, ...],
            left_out: tuple[str, ...]) -> Names:
     return Names(
         prefix="",
         embeddings={
             "shared.weight": "embeddings.word",
-            f"{half}.embed_positions.weight": "embeddings.position",
-            f"{half}.layernorm_embedding.weight": "embeddings.norm.weight",
-            f"{half}.layernorm_embedding.bias": "embeddings.norm.bias",
-            f"{half}.layer_norm.weight": "final_norm.weight",
-            f"{half}.layer_norm.bias": "final_norm.bias",
+            f"{part}.embed_positions.weight": "embeddings.position",
+            f"{part}.layernorm_embedding.weight": "embeddings.norm.weight",
+            f"{part}.layernorm_embedding.bias": "embeddings.norm.bias",
+            f"{part}.layer_norm.weight": "final_norm.weight",
+            f"{part}.layer_norm.bias": "final_norm.bias",
             **embeddings,
         },
-        layers=f"{half}.layers.",
+        layers=f"{part}.layers.",
         layer=layer,
-        left_out=(f"{other}.", f"{half}.version", "classification_head.", "qa_outputs.", *left_out),
-        copies={"embeddings.word": (f"{half}.embed_tokens.weight", *copies)},
+        left_out=(f"{other}.", f"{part}.version", "classification_head.", "qa_outputs.", *left_out),
+        copies={"embeddings.word": (f"{part}.embed_tokens.weight", *copies)},
     )
 
 
@@ -71,8 +72,8 @@ _OWN_LOGITS = _names("decoder", "encoder", _LAYER | _CROSS,
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """What differs between the models; the defaults are BART's."""
+class _Variant:
+    """The differences between the models; the defaults are BART's."""
 
     defaults: dict[str, Any]
     norm_place: str = "post"
@@ -93,48 +94,53 @@ def _old(before: bool, embedding: bool, final: bool, **more: Any) -> dict[str, A
     return {"normalize_before": before, "normalize_embedding": embedding, "add_final_layer_norm": final, **more}
 
 
-_KINDS = {
-    "bart": _Kind(_old(False, True, False)),
-    "m2m_100": _Kind({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"}, norm_place="pre",
-                     embedding_norm=False, logits_bias=False, sinusoids=_m2m_sinusoids),
-    "marian": _Kind(_old(False, False, False, vocab_size=58101, static_position_embeddings=True), embedding_norm=False,
-                    offset=0, sinusoids=halved_sinusoids),
-    "mbart": _Kind(_old(True, True, True), norm_place="pre"),
+_VARIANTS = {
+    "bart": _Variant(_old(False, True, False)),
+    "m2m_100": _Variant({"vocab_size": 128112, "scale_embedding": True, "activation_function": "relu"},
+                        norm_place="pre", embedding_norm=False, logits_bias=False, sinusoids=_m2m_sinusoids),
+    "marian": _Variant(_old(False, False, False, vocab_size=58101, static_position_embeddings=True),
+                       embedding_norm=False, offset=0, sinusoids=halved_sinusoids),
+    "mbart": _Variant(_old(True, True, True), norm_place="pre"),
 }  # fmt: skip
 _CHECKED = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "static_position_embeddings")
 _TABLES = ("encoder.embed_positions.", "decoder.embed_positions.")
 
 
-def read_halves(values: dict[str, Any]) -> Halves:
-    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+def read_encoder(values: Values) -> Part:
+    """Return the encoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     family = str(values.get("model_type"))
-    kind = _KINDS[family]
+    kind = _VARIANTS[family]
     checked = {key: kind.defaults[key] for key in _CHECKED if key in kind.defaults}
     refuse_variants(values, checked | {"is_encoder_decoder": True, "add_bias_logits": False})
     values = kind.defaults | values
-    shared = boolean(values, "share_encoder_decoder_embeddings", True)
-    tied = boolean(values, "tie_word_embeddings", True)
-    if not shared and family != "marian":
+    if not boolean(values, "share_encoder_decoder_embeddings", True) and family != "marian":
         raise UnsupportedError("share_encoder_decoder_embeddings = False is supported for Marian only")
-    encoder = _config(values, kind, "encoder", family)
+    return Part(_config(values, kind, "encoder", family), _without_tables(ENCODER, kind), partial(_finish, kind))
+
+
+def read_generator(values: Values) -> Parts:
+    """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
+    part = read_encoder(values)
+    encoder, family = part.config, part.config.family
+    kind = _VARIANTS[family]
+    values = kind.defaults | values
+    tied = boolean(values, "tie_word_embeddings", True)
     words = optional_integer(values, "decoder_vocab_size", encoder.vocab_size) if family == "marian" else 0
     decoder = _config(values, kind, "decoder", family, vocab_size=words or encoder.vocab_size,
                       memory_size=encoder.hidden_size, attention_kinds=(AttentionKind(causal=True),),
                       logits="tied" if tied else "own", logits_bias=kind.logits_bias)
-    finish = partial(_finish, kind)
-    return Halves(Half(encoder, _without_tables(ENCODER, kind), finish),
-                  Half(decoder, _without_tables(DECODER if tied else _OWN_LOGITS, kind), finish))
+    return Parts(part, Part(decoder, _without_tables(DECODER if tied else _OWN_LOGITS, kind), part.finish))
 
 
-def _config(values: dict[str, Any], kind: _Kind, half: str, family: str, **options: Any) -> ModelConfig:
-    width, heads = integer(values, "d_model", 1024), integer(values, f"{half}_attention_heads", 16)
+def _config(values: dict[str, Any], kind: _Variant, part: str, family: str, **options: Any) -> ModelConfig:
+    width, heads = integer(values, "d_model", 1024), integer(values, f"{part}_attention_heads", 16)
     return ModelConfig(**{
         "family": family,
         "hidden_size": width,
-        "num_layers": integer(values, f"{half}_layers", 12),
+        "num_layers": integer(values, f"{part}_layers", 12),
         "num_heads": heads,
         "head_width": head_width(width, heads),
-        "ffn_size": integer(values, f"{half}_ffn_dim", 4096),
+        "ffn_size": integer(values, f"{part}_ffn_dim", 4096),
         "vocab_size": integer(values, "vocab_size", 50265),
         "max_positions": integer(values, "max_position_embeddings", 1024) + kind.offset,
         "position_offset": kind.offset,
@@ -148,15 +154,15 @@ def _config(values: dict[str, Any], kind: _Kind, half: str, family: str, **optio
     })
 
 
-def _without_tables(names: Names, kind: _Kind) -> Names:
-    """Return names without those of the tables of positions, if this kind of model computes them."""
+def _without_tables(names: Names, kind: _Variant) -> Names:
+    """Return the names without position tables, if this kind of model computes the tables."""
     if kind.sinusoids is None:
         return names
     kept = {name: own for name, own in names.embeddings.items() if own != "embeddings.position"}
     return Names(names.prefix, kept, names.layers, names.layer, (*names.left_out, *_TABLES), copies=names.copies)
 
 
-def _finish(kind: _Kind, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+def _finish(kind: _Variant, config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     if kind.sinusoids is not None:
         weights["embeddings.position"] = kind.sinusoids(config.max_positions, config.hidden_size)
     if config.logits_bias:

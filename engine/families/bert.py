@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import ModelConfig
+from ..model.config import ModelConfig
 from .fields import activation, head_width, integer, number, padding_id, refuse_variants
 from .names import Names
 

@@ -1,23 +1,28 @@
-"""The text half of CLIP (Radford et al. 2021, arXiv 2103.00020): a causal pre-norm encoder, and a map of its vectors.
+"""The text encoder of CLIP (Radford et al. 2021, arXiv 2103.00020): causal, pre-norm, and a map of its vectors.
 
 `encode` gives the text embeddings of transformers: the vector of the first token <|endoftext|>, times text_projection
-if the folder has it, not scaled to unit length. Weights of the image half are left out.
+if the folder has it, not scaled to unit length. Weights of the image encoder are left out.
 
 quick_gelu(x) = x * sigmoid(1.702 x) is silu(1.702 x) / 1.702, so that the factors are folded into the weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..config import AttentionKind, ModelConfig, TextConfig
-from ..errors import WeightsError, shown
+from ..base.errors import WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from ..model.text_config import TextConfig
 from ..weights.bfloat16 import widened
 from .fields import ACTIVATIONS, activation, head_width, integer, number, padding_id, refuse_variants
 from .names import Names
+from .parts import Part, Values, Weights
 
 NAMES = Names(
     prefix="text_model.",
@@ -45,11 +50,11 @@ NAMES = Names(
 )
 
 QUICK_GELU = {"quick_gelu": "silu"}
-"""The activation that computes quick_gelu once `fold` has changed the weights."""
+"""The activation that computes quick_gelu once `text_part` has changed the weights."""
 
 
 def text_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of the text half, which lie in text_config where config.json describes both halves.
+    """Return the keys of the text encoder, which lie in text_config where config.json describes both encoders.
 
     Raises `WeightsError` where the older key text_config_dict says otherwise.
     """
@@ -69,6 +74,19 @@ def text_values(values: dict[str, Any]) -> dict[str, Any]:
 def read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     return text_tower("clip", text_values(values), (512, 8, 2048), 49408, 77, "quick_gelu", 1e-5, causal=True)
+
+
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    quick = text_values(values).get("hidden_act", "quick_gelu") == "quick_gelu"
+    return text_part(read_config(values), quick, partial(_pool_at_end, values))
+
+
+def text_part(config: ModelConfig, quick_gelu: bool, text: Callable[[TextConfig, Values], TextConfig]) -> Part:
+    """Return the text encoder of CLIP or SigLIP; quick_gelu: whether silu shall compute it, with changed weights."""
+    if not quick_gelu:
+        return Part(config, NAMES, text=text)
+    return Part(config, NAMES, lambda config, weights: (config, _fold_quick_gelu(weights)), text=text)
 
 
 def text_tower(family: str, values: dict[str, Any], sizes: tuple[int, int, int], words: int, positions: int,
@@ -94,12 +112,7 @@ def text_tower(family: str, values: dict[str, Any], sizes: tuple[int, int, int],
     )
 
 
-def fold(weights: dict[str, np.ndarray], values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return weights with which silu computes quick_gelu, where the config asks for quick_gelu."""
-    return fold_quick_gelu(weights) if text_values(values).get("hidden_act", "quick_gelu") == "quick_gelu" else weights
-
-
-def fold_quick_gelu(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _fold_quick_gelu(weights: Weights) -> Weights:
     """Return the weights with the factor 1.702 in the maps up, and its inverse in the maps down, in float32."""
     factors = {"ffn.up.weight": 1.702, "ffn.up.bias": 1.702, "ffn.down.weight": 1 / 1.702}
     folded = dict(weights)
@@ -110,7 +123,7 @@ def fold_quick_gelu(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return folded
 
 
-def adapt_text(text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> TextConfig:
+def _pool_at_end(values: Values, text: TextConfig, settings: Values) -> TextConfig:
     """Return the pooling of CLIP. eos_token_id 2, of configs before 2023, stands for the greatest id of the text."""
     values = text_values(values)
     end, words = integer(values, "eos_token_id", 49407), integer(values, "vocab_size", 49408)

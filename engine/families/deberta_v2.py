@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import ModelConfig
-from ..distances import RelativePositions
-from ..errors import UnsupportedError, WeightsError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import RelativePositions
+from ..model.config import ModelConfig
 from .fields import activation, boolean, head_width, integer, number, optional_integer, padding_id, refuse_variants
 from .names import Names
 

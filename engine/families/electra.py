@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..config import ModelConfig
+from ..model.config import ModelConfig
 from . import bert
 from .fields import integer
 

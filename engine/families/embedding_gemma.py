@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, integer, number
 

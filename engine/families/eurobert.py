@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
 from . import fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer, padding_id
 from .names import Names

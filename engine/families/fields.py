@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UnsupportedError, WeightsError, shown
-from ..positions import llama3_frequencies, yarn_frequencies
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.positions import llama3_frequencies, yarn_frequencies
 
 ACTIVATIONS = {
     "gelu": "gelu",

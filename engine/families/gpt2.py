@@ -6,14 +6,14 @@ Files hold the linear maps as [inputs, outputs], the transpose of what other mod
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
-from ..config import AttentionKind, ModelConfig
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
 from .fields import activation, boolean, head_width, integer, merge_dialects, number, refuse_variants
-from .halves import Half, Halves, Weights
 from .names import Names
+from .parts import Part, Parts, Values, Weights
 
 _MASKS = re.compile(r"(^|\.)h\.[0-9]+\.attn\.(masked_)?bias$")
 _TRANSPOSED = re.compile(r"layers\.[0-9]+\.(attention\.(qkv|output)|ffn\.(up|down))\.weight")
@@ -51,7 +51,7 @@ _DIALECT = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "
             "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}  # fmt: skip
 
 
-def read_halves(values: dict[str, Any]) -> Halves:
+def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values, {"scale_attn_by_inverse_layer_idx": False, "tie_word_embeddings": True})
     values = merge_dialects(values, _DIALECT)
@@ -74,7 +74,7 @@ def read_halves(values: dict[str, Any]) -> Halves:
         attention_kinds=(AttentionKind(causal=True),),
         logits="tied",
     )
-    return Halves(None, Half(config, NAMES, _transposed))
+    return Parts(None, Part(config, NAMES, _transposed))
 
 
 def _transposed(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError, shown
-from ..positions import static_ntk
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from ..model.positions import static_ntk
 from . import fields
 from .fields import GATE_ACTIVATIONS, activation, head_width, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names

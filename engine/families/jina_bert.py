@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..config import ModelConfig
-from ..errors import UnsupportedError, shown
+from ..base.errors import UnsupportedError, shown
+from ..model.config import ModelConfig
 from . import bert
 
 NAMES = replace(

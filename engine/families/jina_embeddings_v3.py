@@ -5,14 +5,16 @@ A config.json is in the dialect of the model's own code, whose model_type is "xl
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from ..config import AttentionKind, ModelConfig
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
 from . import fields
-from .adapters import merge_adapters as merge_adapters
-from .adapters import task_names
+from .adapters import merge_adapters, task_names
 from .fields import activation, head_width, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
+from .parts import Part, Values
 
 NAMES = Names(
     prefix="roberta.",
@@ -33,6 +35,11 @@ NAMES = Names(
 )
 
 SUPPORTED = {"position_embedding_type": "rotary", "rotary_emb_interleaved": False, "rotary_emb_scale_base": None}
+
+
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(read_config(values), NAMES, adapters=partial(merge_adapters, values))
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:

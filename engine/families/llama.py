@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
-from ..errors import UnsupportedError, shown
+from ..base.errors import UnsupportedError, shown
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
 from . import eurobert, fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
-from .halves import Half, Halves
+from .parts import Part, Parts, Values
 
 TIED = replace(
     eurobert.NAMES,
@@ -28,8 +29,8 @@ OWN_LOGITS = replace(TIED, embeddings={**eurobert.NAMES.embeddings, "lm_head.wei
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """What differs between the models."""
+class _Variant:
+    """The differences between the models."""
 
     defaults: dict[str, Any]
     """transformers' defaults, where they are not Llama's."""
@@ -43,29 +44,29 @@ class _Kind:
     """Whether a token sees only the last `sliding_window` tokens, itself among them."""
 
 
-_KINDS = {
-    "llama": _Kind({}, read_biases=("attention_bias", "mlp_bias")),
-    "mistral": _Kind({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
-                      "sliding_window": 4096}, windowed=True),
-    "qwen2": _Kind({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
-                    "max_position_embeddings": 32768}, query_bias=True),
-    "qwen3": _Kind({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
-                    "max_position_embeddings": 32768, "head_dim": 128}, read_biases=("attention_bias",),
-                   head_norm=True),
+_VARIANTS = {
+    "llama": _Variant({}, read_biases=("attention_bias", "mlp_bias")),
+    "mistral": _Variant({"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+                         "sliding_window": 4096}, windowed=True),
+    "qwen2": _Variant({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+                       "max_position_embeddings": 32768}, query_bias=True),
+    "qwen3": _Variant({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+                       "max_position_embeddings": 32768, "head_dim": 128}, read_biases=("attention_bias",),
+                      head_norm=True),
 }  # fmt: skip
 _SUPPORTED = {"use_sliding_window": False, "is_causal": True, "use_bidirectional_attention": False}
 
 
-def read_halves(values: dict[str, Any]) -> Halves:
+def read_generator(values: Values) -> Parts:
     """Return the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
     family = str(values.get("model_type"))
     config = read_config(values, family)
-    return Halves(None, Half(config, TIED if config.logits == "tied" else OWN_LOGITS))
+    return Parts(None, Part(config, TIED if config.logits == "tied" else OWN_LOGITS))
 
 
 def read_config(values: dict[str, Any], family: str, *, decodes: bool = True) -> ModelConfig:
     """Return the architecture of a model of one of the families here; decodes: with the product that gives logits."""
-    kind = _KINDS[family]
+    kind = _VARIANTS[family]
     fields.refuse_variants(values, _SUPPORTED)
     values = kind.defaults | values
     types = values.get("layer_types") or []

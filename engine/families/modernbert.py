@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
 from .fields import activation, boolean, head_width, integer, number, padding_id, refuse_variants, rotary
 from .names import JOINED_HEADS, Names
 

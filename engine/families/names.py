@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..config import ModelConfig
-from ..errors import WeightsError, listed
-from ..parameters import expected_shapes
+from ..base.errors import WeightsError, listed
+from ..model.config import ModelConfig
 from ..weights.bfloat16 import widened
+from ..weights.parameters import expected_shapes
 
 EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "embeddings.word",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
 from . import fields
 from .fields import head_width, integer, number, optional_integer
 from .names import JOINED_HEADS, Names

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..config import LINEAR_MAPS, AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError
+from ..base.errors import UnsupportedError, WeightsError
+from ..model.attention import AttentionKind
+from ..model.config import LINEAR_MAPS, ModelConfig
 from . import fields
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names

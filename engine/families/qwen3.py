@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from ..config import ModelConfig
 from . import llama
+from .parts import Part, Values
 
 NAMES = replace(llama.TIED, left_out=("lm_head.", "score.", "qa_outputs."), copies={})
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
-    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return llama.read_config(values, "qwen3", decodes=False)
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(llama.read_config(values, "qwen3", decodes=False), NAMES)

@@ -1,4 +1,4 @@
-"""The text half of SigLIP (Zhai et al. 2023, arXiv 2303.15343) and SigLIP 2: a pre-norm encoder, and a map.
+"""The text encoder of SigLIP (Zhai et al. 2023, arXiv 2303.15343) and SigLIP 2: a pre-norm encoder, and a map.
 
 `encode` gives the text embeddings of transformers: each text is filled with the padding token up to the length limit,
 64 tokens, and the model reads all of them; the vector of the last one goes through the map `head`.
@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..config import ModelConfig, TextConfig
-from ..errors import UnsupportedError, shown
-from ..weights.files import naming, parse_object
-from .clip import NAMES as NAMES
-from .clip import fold_quick_gelu, text_tower, text_values
+from ..base.errors import UnsupportedError, shown
+from ..files.reading import naming, parse_object
+from ..model.config import ModelConfig
+from ..model.text_config import TextConfig
+from .clip import text_part, text_tower, text_values
 from .fields import padding_id
+from .parts import Part, Values
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
@@ -24,12 +26,13 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
                       causal=False)
 
 
-def fold(weights: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return weights with which silu computes quick_gelu, where the config asks for quick_gelu."""
-    return fold_quick_gelu(weights) if text_values(values).get("hidden_act") == "quick_gelu" else weights
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    quick = text_values(values).get("hidden_act") == "quick_gelu"
+    return text_part(read_config(values), quick, partial(_pool_at_end, values))
 
 
-def adapt_text(text: TextConfig, values: dict[str, Any], settings: dict[str, Any]) -> TextConfig:
+def _pool_at_end(values: Values, text: TextConfig, settings: Values) -> TextConfig:
     """Return the pooling of SigLIP; raises `UnsupportedError` for a tokenizer that fills texts on their left."""
     if settings.get("padding_side", "right") != "right":
         raise UnsupportedError(f"padding_side {shown(settings['padding_side'])} is not supported; only 'right' is, "

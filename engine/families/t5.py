@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError, shown
+from ..base.errors import UnsupportedError, WeightsError, shown
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
 from .fields import (
     GATE_ACTIVATIONS,
     activation,
@@ -22,8 +23,8 @@ from .fields import (
     padding_id,
     refuse_variants,
 )
-from .halves import Half, Halves, Weights
 from .names import Names
+from .parts import Part, Parts, Values, Weights
 
 NAMES = Names(
     prefix="transformer.",
@@ -74,7 +75,7 @@ DIALECT = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hi
 """Names that transformers gives to the keys of T5's config, beside T5's own names."""
 
 MT5 = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
-"""The defaults of mT5 and umT5 that differ from those of T5."""
+"""The defaults of mT5 and umT5 that differ from T5's."""
 
 
 def read_config(values: dict[str, Any]) -> ModelConfig:
@@ -107,10 +108,15 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def read_halves(values: dict[str, Any]) -> Halves:
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(read_config(values), NAMES)
+
+
+def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    encoder = read_config(values)
-    return Halves(Half(encoder, NAMES), Half(decoder_config(values, encoder), DECODER, own_logits))
+    encoder = read_encoder(values)
+    return Parts(encoder, Part(decoder_config(values, encoder.config), DECODER, own_logits))
 
 
 def decoder_config(values: dict[str, Any], encoder: ModelConfig) -> ModelConfig:

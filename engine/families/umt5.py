@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from ..config import ModelConfig
 from . import t5
-from .halves import Half, Halves
+from .parts import Part, Parts, Values
 
 NAMES = replace(
     t5.NAMES,
@@ -21,12 +19,12 @@ DECODER = replace(
 )
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
-    """Return the architecture that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
-    return replace(t5.read_config(values), bias_in_layers=True)
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(replace(t5.read_config(values), bias_in_layers=True), NAMES)
 
 
-def read_halves(values: dict[str, Any]) -> Halves:
+def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`."""
-    encoder = read_config(values)
-    return Halves(Half(encoder, NAMES), Half(t5.decoder_config(values, encoder), DECODER, t5.own_logits))
+    encoder = read_encoder(values)
+    return Parts(encoder, Part(t5.decoder_config(values, encoder.config), DECODER, t5.own_logits))

@@ -1,22 +1,24 @@
 """The vision transformers ViT (Dosovitskiy et al. 2020, arXiv 2010.11929) and DINOv2 (Oquab et al. 2023, 2304.07193).
 
-DINOv2 multiplies the result of attention and of the feed-forward network by a vector (LayerScale), which `fold` moves
-into the last linear map of each. `Engine.forward(pixel_values=...)` gives the vectors of the class token, of DINOv2's
-registers and of the patches.
+DINOv2 multiplies the result of attention and of the feed-forward network by a vector (LayerScale), which
+`_fold_scales` moves into the last linear map of each. `Engine.forward(pixel_values=...)` gives the vectors of the class
+token, of DINOv2's registers and of the patches.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..config import LINEAR_MAPS, ModelConfig
-from ..errors import UnsupportedError, WeightsError
-from ..stems import Stem, make_stem
+from ..base.errors import UnsupportedError, WeightsError
+from ..model.config import LINEAR_MAPS, ModelConfig
 from ..weights.bfloat16 import widened
+from ..weights.input_layers import Stem, make_stem
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, refuse_variants
 from .names import Names
+from .parts import Part, Values, Weights
 
 NAMES = Names(
     prefix=("vit.", "dinov2.", "dinov2_with_registers."),
@@ -92,6 +94,11 @@ def read_config(values: dict[str, Any]) -> ModelConfig:
     )
 
 
+def read_encoder(values: Values) -> Part:
+    """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
+    return Part(read_config(values), NAMES, _fold_scales, partial(_read_stem, values))
+
+
 def _ffn_size(values: dict[str, Any], hidden_size: int, gated: bool) -> int:
     ratio = number(values, "mlp_ratio", 4.0)
     if not 0.0 < ratio <= 1e4:
@@ -100,7 +107,7 @@ def _ffn_size(values: dict[str, Any], hidden_size: int, gated: bool) -> int:
     return (int(wide * 2 / 3) + 7) // 8 * 8 if gated else wide
 
 
-def fold(weights: dict[str, np.ndarray], values: dict[str, Any]) -> dict[str, np.ndarray]:
+def _fold_scales(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return the weights with each LayerScale moved into the linear map before it, whose rows it multiplies."""
     folded = {name: array for name, array in weights.items() if not name.endswith(".lambda1")}
     for name in weights.keys() - folded.keys():
@@ -111,10 +118,10 @@ def fold(weights: dict[str, np.ndarray], values: dict[str, Any]) -> dict[str, np
                 raise WeightsError(f"{name} {list(scale.shape)} has no {linear}.{part} with as many rows beside it")
             with np.errstate(over="ignore", invalid="ignore"):  # a later check reports numbers that are not finite
                 folded[f"{linear}.{part}"] = widened(array) * (scale[:, None] if array.ndim == 2 else scale)
-    return folded
+    return config, folded
 
 
-def read_stem(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stem:
+def _read_stem(values: Values, arrays: Weights) -> Stem:
     """Return the map of the patches with the positions; raises `WeightsError` for other sizes than the config's."""
     tables = {name: array[0] if name in ("first", "positions", "registers") and array.ndim == 3 else array
               for name, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""Whisper (Radford et al. 2022, arXiv 2212.04356): an encoder of sound, and a decoder that writes what was said.
+"""Whisper (Radford et al. 2022, arXiv 2212.04356): an encoder of audio, and a decoder of its transcript.
 
 `Engine.forward(input_features=...)` runs the encoder alone: one vector for every two frames of a spectrogram.
 `Transcriber` runs both.
@@ -10,15 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ..config import AttentionKind, ModelConfig
-from ..errors import UnsupportedError, WeightsError
-from ..stems import Stem, make_stem
+from ..base.errors import UnsupportedError, WeightsError
+from ..model.attention import AttentionKind
+from ..model.config import ModelConfig
+from ..weights.input_layers import Stem, make_stem
 from . import bart
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, padding_id, refuse_variants
-from .halves import Half, Halves
 from .names import Names
+from .parts import Part, Parts, Values, Weights
 
 NAMES = Names(
     prefix="encoder.",
@@ -55,13 +54,13 @@ _HANDLED = ("forced_decoder_ids", "is_multilingual", "lang_to_id", "prev_sot_tok
 """Keys of generation_config.json that say which tokens a decoder of speech begins with."""
 
 
-def read_config(values: dict[str, Any]) -> ModelConfig:
+def read_encoder(values: Values) -> Part:
     """Return the encoder that a config.json describes; raises `WeightsError` or `UnsupportedError`."""
     refuse_variants(values)
     return _encoder(values)
 
 
-def read_stem(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stem:
+def _read_stem(values: Values, arrays: Weights) -> Stem:
     """Return the two convolutions and the positions; raises `WeightsError` for other sizes than the config's."""
     stem = make_stem({"kind": "frames"}, arrays)
     bins, positions = integer(values, "num_mel_bins", 80), integer(values, "max_source_positions", 1500)
@@ -71,7 +70,7 @@ def read_stem(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Stem:
     return stem
 
 
-def read_halves(values: dict[str, Any]) -> Halves:
+def read_generator(values: Values) -> Parts:
     """Return the encoder and the decoder of a config.json; raises `WeightsError` or `UnsupportedError`.
 
     The config has a key scale_embedding, which transformers reads and then uses nowhere.
@@ -80,27 +79,27 @@ def read_halves(values: dict[str, Any]) -> Halves:
     encoder = _encoder(values)
     decoder = replace(
         _config(values, "decoder"), position_table=True, max_positions=integer(values, "max_target_positions", 448),
-        vocab_size=integer(values, "vocab_size", 51865), memory_size=encoder.hidden_size, logits="tied",
+        vocab_size=integer(values, "vocab_size", 51865), memory_size=encoder.config.hidden_size, logits="tied",
         pad_token_id=padding_id(values, 50256), attention_kinds=(AttentionKind(causal=True),))
-    return Halves(Half(encoder, NAMES, stem=partial(read_stem, values)), Half(decoder, DECODER), _HANDLED)
+    return Parts(encoder, Part(decoder, DECODER), _HANDLED)
 
 
-def _encoder(values: dict[str, Any]) -> ModelConfig:
+def _encoder(values: Values) -> Part:
     if boolean(values, "use_weighted_layer_sum", False):
         raise UnsupportedError("use_weighted_layer_sum = true is not supported; only false is")
-    return _config(values, "encoder")
+    return Part(_config(values, "encoder"), NAMES, stem=partial(_read_stem, values))
 
 
-def _config(values: dict[str, Any], half: str) -> ModelConfig:
-    """Return the layers of one half; the stem of the encoder adds the positions."""
-    width, heads = integer(values, "d_model", 384), integer(values, f"{half}_attention_heads", 6)
+def _config(values: dict[str, Any], part: str) -> ModelConfig:
+    """Return the layers of one part; the stem of the encoder adds the positions."""
+    width, heads = integer(values, "d_model", 384), integer(values, f"{part}_attention_heads", 6)
     return ModelConfig(
         family="whisper",
         hidden_size=width,
-        num_layers=integer(values, f"{half}_layers", 4),
+        num_layers=integer(values, f"{part}_layers", 4),
         num_heads=heads,
         head_width=head_width(width, heads),
-        ffn_size=integer(values, f"{half}_ffn_dim", 1536),
+        ffn_size=integer(values, f"{part}_ffn_dim", 1536),
         embedding_norm=False,
         position_table=False,
         norm_place="pre",

@@ -1,7 +1,7 @@
 """Run many requests over one model: finished requests leave the batch at once, and waiting ones enter it.
 
 Each request goes through the same numbers alone and in any batch, because a row of a step gives the same bits in any
-batch (steps.py), and because no search looks at another request.
+batch (backends/steps.py), and because no search looks at another request.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check_deadline, deadline_of, positive_int
-from ..errors import InputError, shown
+from ..backends.steps import Row, Scores, Stepper, Top
+from ..base.arguments import check_deadline, deadline_of, positive_int
+from ..base.errors import InputError, shown
+from ..model.generation_config import GenerationConfig, ids_array
 from .beams import BeamSearch
+from .greedy import SingleSearch
 from .results import Done, Generated, Request, Token
 from .search import Outcome, Search
-from .settings import GenerationConfig, ids_array
-from .singles import SingleSearch
-from .steps import Row, Scores, Stepper, Top
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _events(
     stepper: Stepper, requests: Iterable[Request], budget: Budget | None, timeout: float | None, tokens: bool
 ) -> Iterator[Token | Done]:
     """Yield the events of `stream`; without `tokens`, only the results."""
-    run = _Run(stepper, iter(requests), budget or Budget())
+    run = _ActiveRequests(stepper, iter(requests), budget or Budget())
     deadline = deadline_of(timeout)
     try:
         while run.admit():
@@ -102,7 +102,7 @@ class _Waiting:
         return max(len(self.prompt) + (0 if self.source is None else len(self.source)), self.rows)
 
 
-class _Run:
+class _ActiveRequests:
     """The requests of one call that are in the batch."""
 
     def __init__(self, stepper: Stepper, requests: Iterator[Request], budget: Budget) -> None:
@@ -135,7 +135,7 @@ class _Run:
         return bool(self.places)
 
     def step(self, tokens: bool) -> Iterator[Token | Done]:
-        """Run one step of all requests in the batch, and yield what it decided; new tokens only if asked for."""
+        """Run one step of all requests in the batch, and yield its outcome; new tokens only if asked for."""
         searches = [*self.searches.values()]
         for search, answer in self._answers(searches):
             outcome = Outcome([] if tokens else None)

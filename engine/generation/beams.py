@@ -20,12 +20,12 @@ from bisect import insort
 import numpy as np
 from numpy.typing import NDArray
 
-from .candidates import best, checked, log_sum_exp
-from .paths import Children
+from ..backends.steps import Scores, Top
+from ..model.generation_config import GenerationConfig
+from .hypotheses import Children
 from .results import Generated, score_of
 from .search import Outcome, Search
-from .settings import GenerationConfig
-from .steps import Scores, Top
+from .top_k import best, checked, log_sum_exp
 
 
 class BeamSearch(Search):

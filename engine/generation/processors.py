@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .changes import Change, Processor, Removal
-from .paths import Paths
-from .settings import GenerationConfig
+from ..model.generation_config import GenerationConfig
+from .hypotheses import Paths
+from .logit_changes import Change, Processor, Removal
 from .timestamps import Timestamps
 
 

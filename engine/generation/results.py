@@ -1,4 +1,4 @@
-"""Define what goes into a generation and what comes out of it."""
+"""The request of a generation, and its results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architectures.taps import Head
-from .settings import GenerationConfig
+from ..model.generation_config import GenerationConfig
+from ..programs.observe import Head
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from .candidates import best, log_sum_exp, parts
-from .settings import GenerationConfig
+from ..model.generation_config import GenerationConfig
+from .top_k import best, log_sum_exp, parts
 
 
 def stream_of_numbers(

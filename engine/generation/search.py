@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .changes import Change, Removal
-from .paths import Children, Paths
+from ..backends.steps import Row, Scores, Top
+from ..model.generation_config import GenerationConfig
+from .hypotheses import Children, Paths
+from .logit_changes import Change, Removal
 from .processors import processors_of
 from .results import Generated, Request, score_of
-from .settings import GenerationConfig
-from .steps import Row, Scores, Top
 
 MOST_TOP = 128
 """The engine asks for at most this number of best tokens for the sake of tokens that are always removed, or of top_k;
@@ -22,7 +22,7 @@ above it, it asks for all logits."""
 
 @dataclass
 class Outcome:
-    """What a search decided."""
+    """The outcome of a step of a search."""
 
     tokens: list[tuple[int, int, int]] | None
     """(number of the request, sample, id) of each new token that is certain; None if nobody asks for them."""
@@ -73,7 +73,7 @@ class Search(ABC):
         return min(self.width + sum(removal.most for removal in self.removals), self.vocab_size)
 
     def advance(self, answer: Scores | Top, outcome: Outcome) -> None:
-        """Continue each request with the scores of the rows that `rows` returned; put what is certain into outcome."""
+        """Continue each request with the scores of the rows that `rows` returned; add certain tokens to the outcome."""
         paths, hypotheses = self.paths, answer.hypotheses
         children = self.choose(answer, outcome)
         dropped = np.ones(len(paths), bool)

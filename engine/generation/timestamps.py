@@ -4,7 +4,7 @@ Ids below the end token are text, and ids above the token `no_timestamps` are ti
 
 1. the token `no_timestamps` never comes;
 2. the first new token is a time, at most `max_initial_timestamp_index`;
-3. times come in pairs, the end of a segment and the start of the next one: after a time behind text comes a time or the
+3. times come in pairs, the end of a segment and the start of the next one: after text and a time comes a time or the
    end token, and after two times, or after the first one, no time;
 4. times do not fall. The second time of a pair may repeat the first, and every other one must be later;
 5. if all times together are more probable than every other token alone, a time comes.
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .candidates import log_sum_exp
-from .changes import Change
-from .paths import Paths
+from .hypotheses import Paths
+from .logit_changes import Change
+from .top_k import log_sum_exp
 
 
 class Timestamps:
@@ -47,7 +47,7 @@ class Timestamps:
 
 @dataclass(frozen=True)
 class _Rules(Change):
-    """What the rules say of the next token of each row [R]."""
+    """The tokens that the rules allow next, for each row [R]."""
 
     begin: int
     """The id of 0 s."""

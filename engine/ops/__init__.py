@@ -7,7 +7,8 @@
 
 Arguments are float32 arrays with any strides, and the result is always a new float32 array. Linear weights are stored
 as in PyTorch, [out, in]. An array is broadcast only where a docstring says so, no argument is changed, and no backend
-replaces another. Dimension letters are those of `engine.config`, and S keys, G key heads, e width of a value vector.
+replaces another. Dimension letters are those of `engine.model.config`, and S keys, G key heads, e width of a value
+vector.
 
     attention.py   attention                          linear.py      linear, ffn
     rowwise.py     norms, softmax, activations        positions.py   rotary, ALiBi, T5's relative positions
@@ -17,7 +18,7 @@ All operations raise `InputError` for a wrong type, shape or value. The operatio
 arguments:
     backend    a name that `engine info` lists; None for the fastest backend that works here
     threads    maximum number of threads; None for all CPUs that the process may use, which is also the upper limit
-The choice of backend and the number of CPUs are determined at the first call and remembered. These operations raise
+The choice of backend and the number of CPUs are determined at the first call and kept. These operations raise
 `BackendUnavailable` for a backend that cannot run here. With backend="reference" they also compute in float64, if all
 arrays are float64; other backends raise `UnsupportedError` for float64.
 """

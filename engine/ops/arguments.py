@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..backends import get_backend
-from ..backends.functional import Ops
-from ..checks import positive_int_or_none
-from ..cpus import choose_threads
-from ..errors import InputError, UnsupportedError, shown
+from ..backends.ops_interface import Ops
+from ..base.arguments import positive_int_or_none
+from ..base.cpus import choose_threads
+from ..base.errors import InputError, UnsupportedError, shown
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
-"""Values that `activation=` accepts: the names of `engine.config`, and silu."""
+"""Values that `activation=` accepts: the names of `engine.model.config`, and silu."""
 
 _NEVER_ZERO = frozenset("HGdDKF")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.functional import UNBOUNDED, AttentionCall
-from ..checks import explain_arguments, flag
-from ..errors import InputError, shown
+from ..backends.ops_interface import UNBOUNDED, AttentionCall
+from ..base.arguments import explain_arguments, flag
+from ..base.errors import InputError, shown
 from .arguments import Arguments, integer, integers, number
 
 _FARTHEST = 2**31

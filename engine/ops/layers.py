@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..architectures.encoder import layer_of
 from ..backends.execute import Execution
-from ..checks import flag
-from ..config import ModelConfig
-from ..errors import InputError, shown
-from ..program import Attend, Norm
+from ..base.arguments import flag
+from ..base.errors import InputError, shown
+from ..model.config import ModelConfig
+from ..programs.encoder import layer_of
+from ..programs.operations import Attend, Norm
 from .arguments import Arguments, activation_name, integer, number
 from .attention import attention
 from .linear import apply_linear

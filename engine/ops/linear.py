@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backends.functional import Ops
+from ..backends.ops_interface import Ops
 from .arguments import Arguments, activation_name
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import positions as formulas
-from ..checks import flag
-from ..errors import InputError, shown
+from ..base.arguments import flag
+from ..base.errors import InputError, shown
+from ..model import positions as formulas
 from .arguments import Arguments, integer, number, read_array
 
 _MOST_HEADS = 2**16

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import explain_arguments
-from ..errors import InputError, shown
+from ..base.arguments import explain_arguments
+from ..base.errors import InputError, shown
 from .arguments import Arguments, number
 
 

@@ -1,1 +1,1 @@
-"""Read and write weight files: the engine's own `.npz`; `.safetensors` and files of `torch.save`, read only."""
+"""The numbers of a model in memory: their names, shapes, dtypes and quantization."""

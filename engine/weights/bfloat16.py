@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import WeightsError
+from ..base.errors import WeightsError
 
 
 def to_bfloat16(array: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
     python tests/arm64/run.py prepare             fetch an arm64 Python with NumPy and pytest into build/arm64
     python tests/arm64/run.py build [SETS]        compile; SETS is a value of ENGINE_BUILD_ISA
     python tests/arm64/run.py check               look at the instructions of each module, and at the sets of some CPUs
-    python tests/arm64/run.py test [FILES]        run tests, file by file; the default is tests/kernels
+    python tests/arm64/run.py test [FILES]        run tests, file by file; the default is tests/backends/kernels
     python tests/arm64/run.py python ARGUMENTS    run the arm64 Python
 
 README.md says what has to be installed. QEMU_CPU names another CPU than `max`, which has all instructions.
@@ -86,7 +86,7 @@ def arm64(*arguments: str, cpu: str | None = None) -> list[str]:
 def check() -> None:
     """Fail if a module uses other products than those of its instruction set, or if a CPU runs other sets."""
     for module, expected in PRODUCTS.items():
-        file = next((LIBRARY / "engine/backends/cython_cpu").glob(f"{module}.*.so"))
+        file = next((LIBRARY / "engine/backends").rglob(f"{module}.*.so"))
         code = subprocess.run(["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", file], check=True, text=True,
                               capture_output=True).stdout
         found = set(re.findall(r"\t([su]dot|usdot|sudot|[su]mmla|usmmla|bfdot|bfmmla)\t", code))
@@ -106,7 +106,7 @@ def test(files: list[str]) -> int:
     """Run the tests of each file in a process of its own; print how many passed on each kernel table."""
     passed: Counter[str] = Counter()
     failed = []
-    for file in files or sorted(str(path) for path in REPOSITORY.glob("tests/kernels/test_*.py")):
+    for file in files or sorted(str(path) for path in REPOSITORY.glob("tests/backends/kernels/test_*.py")):
         command = arm64("-m", "pytest", "-v", "-p", "no:cacheprovider", "--import-mode=append", file)
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 from tests.faults.shim import Shim
-from tests.limited import outcome
+from tests.tools.limited import outcome
 
 REPEATS = 2
 """How often a fault is repeated in its child: the first time may fill caches, and what grows later is a leak."""
@@ -45,7 +45,7 @@ class Report:
 def inject(works: Iterable[Work], shim: Shim, *, step: int = 1, seconds: int = 30) -> Report:
     """Run each piece of work with each `step`-th call of its functions failing; for 1, also with all later ones.
 
-    seconds: as for `tests.limited.outcome`.
+    seconds: as for `tests.tools.limited.outcome`.
     """
     report = Report()
     for work in works:

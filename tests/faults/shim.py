@@ -12,7 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "native" / "faults.c"
+from tests.tools.paths import TESTS
+
+SOURCE = TESTS / "native" / "faults.c"
 
 ERRORS = {"malloc": errno.ENOMEM, "mmap": errno.ENOMEM, "madvise": errno.EINVAL, "open": errno.EMFILE,
           "read": errno.EIO, "write": errno.ENOSPC, "fsync": errno.EIO, "rename": errno.EACCES,

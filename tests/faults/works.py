@@ -10,15 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Engine, cli, ops
-from engine.config import ModelConfig
-from engine.errors import EngineError
-from engine.model import load_model, save_model
+from engine import Engine, ops
+from engine.base.errors import EngineError
+from engine.interface.cli import main as cli
+from engine.model.config import ModelConfig
 from tests.faults.run import Work
-from tests.model_files import st_folder
-from tests.plans import make_batch, make_plan, make_weights
-from tests.tiny_models import random_model
-from tests.tiny_text import tiny_text
+from tests.tools.model_files import st_folder
+from tests.tools.plans import make_batch, make_plan, make_weights
+from tests.tools.tiny_models import random_model
+from tests.tools.tiny_text import tiny_text
+
+from ..tools.encoders import engine_of, load_encoder, save_encoder
 
 FILES = ("mmap", "madvise", "open", "read", "write", "fsync", "rename")
 TEXTS = ["the cat sat on a mat", "", "far and away"]
@@ -28,7 +30,7 @@ def works(folder: Path) -> Iterator[Work]:
     """Write model files into a folder, and yield the work to do with them."""
     text = tiny_text()
     npz, home = folder / "m.npz", st_folder(folder / "st", "Transformer", "Pooling", "Normalize")
-    save_model(random_model(text, num_layers=1), npz)
+    save_encoder(random_model(text, num_layers=1), npz)
     (home / "tokenizer.json").write_bytes(text.tokenizer_json)
     for precision in ("float32", "bfloat16", "int8"):
         yield Work(f"an engine in {precision}", ("malloc", "mmap", "madvise"), partial(_engine, npz, precision))
@@ -79,8 +81,8 @@ def _operations() -> dict[str, Callable[[], np.ndarray]]:
 
 
 def _load(path: Path, memory: str) -> bytes:
-    model = load_model(path, memory=memory)
-    return Engine(model, threads=1).forward([[1, 2, 3]])[0].tobytes()
+    model = load_encoder(path, memory=memory)
+    return engine_of(model, threads=1).forward([[1, 2, 3]])[0].tobytes()
 
 
 def _command(folder: Path, *arguments: str, out: str) -> Work:

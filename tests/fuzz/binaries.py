@@ -13,23 +13,27 @@ from typing import Any
 
 import numpy as np
 
+from engine import Model, load_model
 from engine.backends.reference import ReferenceBackend
-from engine.config import RunConfig, TextConfig
-from engine.families.generating import GENERATING
-from engine.generation.steps import Row
-from engine.sequences import SequenceModel, load_sequence_model
-from engine.text import Tokenizer
-from engine.vocabularies import read_vocabulary
-from engine.vocabularies.fairseq import read_m2m
-from engine.vocabularies.marian import read_marian
-from engine.weights.blocks import TYPES
-from engine.weights.ctranslate2 import CTranslate2File
-from engine.weights.gguf import GgufFile
-from tests.ctranslate2_files import TYPES as ARRAYS
-from tests.ctranslate2_files import ctranslate2
+from engine.backends.steps import Row
+from engine.files.ctranslate2 import CTranslate2File
+from engine.files.folder import ModelFolder
+from engine.files.gguf import GgufFile
+from engine.files.gguf_blocks import TYPES
+from engine.model.run_config import RunConfig
+from engine.model.text_config import TextConfig
+from engine.text.tokenizer import Tokenizer
+from engine.text.vocabularies import read_vocabulary
+from engine.text.vocabularies.fairseq import read_m2m
+from engine.text.vocabularies.marian import read_marian
 from tests.fuzz.mutate import bytes_of, json_of, safetensors_of
 from tests.fuzz.pickles import MUTATORS, TEXTS
-from tests.gguf_files import PLAIN, Blocks, gguf
+from tests.tools.ctranslate2_files import TYPES as ARRAYS
+from tests.tools.ctranslate2_files import ctranslate2
+from tests.tools.gguf_files import PLAIN, Blocks, gguf
+from tests.tools.paths import CTRANSLATE2, DECODERS, LANGUAGE_TOKENIZERS, MARIAN_TOKENIZER
+
+from ..tools.encoders import GENERATORS
 
 _INTEGERS = (0, 1, 2, 3, 7, 31, 32, 33, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63,
              2**64 - 1)
@@ -122,7 +126,7 @@ def _gguf_model(rng: random.Random, place: Path) -> None:
         tensors[rng.choice(list(tensors))] = np.ones(rng.choice(_SHAPES), np.float32)
     data = gguf(settings, tensors)
     (place / "m.gguf").write_bytes(integers_of(rng, data) if rng.random() < 0.2 else data)
-    _run(load_sequence_model(place / "m.gguf"))
+    _run(load_model(place / "m.gguf", kind="generate"))
 
 
 def _folder(rng: random.Random, place: Path) -> None:
@@ -133,7 +137,7 @@ def _folder(rng: random.Random, place: Path) -> None:
         (place / name).write_bytes(json_of(rng, data, WORDS) if rng.random() < 0.5 else data)
     data = (source / "model.safetensors").read_bytes()
     (place / "model.safetensors").write_bytes(safetensors_of(rng, data) if rng.random() < 0.2 else data)
-    _run(load_sequence_model(place))
+    _run(load_model(place, kind="generate"))
 
 
 def _converted(rng: random.Random, place: Path) -> None:
@@ -143,7 +147,7 @@ def _converted(rng: random.Random, place: Path) -> None:
         data, changed = path.read_bytes(), rng.random() < 0.4
         change = integers_of if path.suffix == ".bin" else json_of
         (place / path.name).write_bytes(change(rng, data) if changed else data)
-    _run(load_sequence_model(place))
+    _run(load_model(place, kind="generate"))
 
 
 def _marian(rng: random.Random, place: Path) -> None:
@@ -152,7 +156,7 @@ def _marian(rng: random.Random, place: Path) -> None:
     for name, data in MARIAN.items():
         change = MUTATORS[Path("x.model" if name.endswith(".spm") else name).suffix]
         (place / name).write_bytes(change(rng, data) if name == chosen else data)
-    sides = read_marian(place)
+    sides = read_marian(ModelFolder(place))
     if sides is not None:
         for side in (sides.source, sides.target):
             Tokenizer(side, 64, 1)(TEXTS)
@@ -165,14 +169,14 @@ def _languages(rng: random.Random, place: Path) -> None:
     for path in files:
         data = path.read_bytes()
         (place / path.name).write_bytes(MUTATORS[path.suffix](rng, data) if path == chosen else data)
-    text = read_m2m(place)
-    if text is None and (made := read_vocabulary(place)) is not None:
+    text = read_m2m(ModelFolder(place))
+    if text is None and (made := read_vocabulary(ModelFolder(place))) is not None:
         text = TextConfig(made)
     if text is not None:
         Tokenizer(text, 64, 1)(TEXTS)
 
 
-def _run(model: SequenceModel) -> None:
+def _run(model: Model) -> None:
     """Compute logits, where the model is small and reads no source."""
     config = model.decoder.config
     if model.encoder is None and config.num_layers < 5:
@@ -183,13 +187,12 @@ def _run(model: SequenceModel) -> None:
         Tokenizer(model.decoder.text, 64, 1)(TEXTS)
 
 
-_GOLDEN = Path(__file__).parents[1] / "golden"
-FOLDERS = sorted((_GOLDEN / "generating").iterdir())
-CONVERTED = [path for path in sorted((_GOLDEN / "ctranslate2").iterdir()) if path.is_dir()]
-LANGUAGES = sorted((_GOLDEN / "language_tokenizers").iterdir())
-MARIAN = {name: (_GOLDEN / "marian_tokenizer" / name).read_bytes()
+FOLDERS = sorted(path.parent for path in DECODERS.glob("*/expected.npz"))
+CONVERTED = [path for path in sorted(CTRANSLATE2.iterdir()) if path.is_dir()]
+LANGUAGES = sorted(LANGUAGE_TOKENIZERS.iterdir())
+MARIAN = {name: (MARIAN_TOKENIZER / name).read_bytes()
           for name in ("source.spm", "target.spm", "vocab.json")}  # fmt: skip
-WORDS = ("model_type", *GENERATING, "tie_word_embeddings", "scale_embedding", "head_dim", "num_key_value_heads",
+WORDS = ("model_type", *GENERATORS, "tie_word_embeddings", "scale_embedding", "head_dim", "num_key_value_heads",
          "sliding_window", "decoder_layers", "d_model", "rope_theta", "vocab_size", "eos_token_id")
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "GGUF file": _gguf, "CTranslate2 file": _ctranslate2, "GGUF model": _gguf_model, "generating folder": _folder,

@@ -10,29 +10,32 @@ import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from engine import config as model_config
-from engine import families
-from engine.config import ModelConfig, TextConfig
-from engine.errors import EngineError
-from engine.families import FAMILIES, bert, fields, get_family, sentence_transformers
-from engine.families.sentence_transformers import find_modules, read_dense, read_text
-from engine.model import Model, load_model, save_model
-from engine.parameters import expected_shapes
-from engine.quantize import convert_model
-from engine.text import Tokenizer
-from engine.weights.files import read_object
-from engine.weights.folders import read_shards
-from engine.weights.safetensors import read_safetensors
+from engine import Transformer, families
+from engine.base.errors import EngineError
+from engine.families import bert, fields, get_family
+from engine.files.folder import ModelFolder, read_shards
+from engine.files.safetensors import read_safetensors
+from engine.loading import sentence_transformers
+from engine.loading.sentence_transformers import find_modules, read_dense, read_text
+from engine.model import config as model_config
+from engine.model.config import ModelConfig
+from engine.model.text_config import TextConfig
+from engine.text.tokenizer import Tokenizer
+from engine.weights.parameters import expected_shapes
+from tests.families.cases import CONFIGS, NEW_CONFIGS
 from tests.fuzz import binaries, pickles
-from tests.fuzz.corpus import CONFIGS, NEW_CONFIGS, NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
+from tests.fuzz.corpus import NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
 from tests.fuzz.mutate import PLAIN, bytes_of, json_of, npz_of, safetensors_of, tokenizer_of, value_of
 from tests.fuzz.usage import use
+
+from ..tools.encoders import ENCODERS, convert_encoder, load_encoder, module_of, save_encoder
 
 Changes = dict[str, bytes | None]
 """New contents of files by their paths in a model's folder; None for a file that is removed."""
@@ -54,13 +57,13 @@ def _words(name: str, files: Files) -> tuple[str, ...]:
     if NPZ in files:
         return (*ModelConfig.__dataclass_fields__, *words_of(model_config))
     path = next(path for path in ("config.json", "0_Transformer/config.json") if path in files)
-    family: Any = get_family(json.loads(files[path]))
+    family = import_module(f"engine.families.{module_of(get_family(json.loads(files[path])))}")
     extra = (sentence_transformers,) if "sentence" in name else ()
     return words_of(family, bert, fields, families, *extra)
 
 
-WORDS_OF_FAMILIES = words_of(*{module.__name__: module for module in FAMILIES.values()}.values(), fields, families,
-                             sentence_transformers)
+MODULES = [import_module(f"engine.families.{name}") for name in dict.fromkeys(map(module_of, ENCODERS.values()))]
+WORDS_OF_FAMILIES = words_of(*MODULES, fields, families, sentence_transformers)
 
 
 class Cases:
@@ -120,7 +123,7 @@ class Cases:
             if depth < 0.7 and NPZ not in changes:
                 _read_parts(path, changes)
                 return True
-            model = load_model(path, memory=rng.choice(("map", "map", "copy")))
+            model = load_encoder(path, memory=rng.choice(("map", "map", "copy")))
             if depth > 0.94:
                 use(rng, model, self._place)
             elif model.text is not None and any("tokenizer" in name or name == NPZ for name in changes):
@@ -138,13 +141,14 @@ class Cases:
         values = self._plain_change(rng, {"model_type": model_type} | configs[model_type], self._words[source])
         try:
             family = get_family(values)
-            config = family.read_config(values)
+            part = family.read_encoder(values)
+            config = part.config
             if not _is_small(config):
                 return False
-            tensors = tensors_of(family, config, new)
+            tensors = tensors_of(part, new)
             dtype = rng.choice(("F32", "BF16", "F16", "F64"))
             self._write(source, {"config.json": json_bytes(values), "model.safetensors": tensor_file(tensors, dtype)})
-            use(rng, load_model(self.path(source)), self._place)
+            use(rng, load_encoder(self.path(source)), self._place)
         except EngineError:
             return False
         return True
@@ -152,17 +156,17 @@ class Cases:
     def _run_fitted_npz(self, rng: random.Random) -> bool:
         """Change the configuration of an .npz, and give the model weights that fit it."""
         source = rng.choice([i for i, files in enumerate(self._files) if NPZ in files])
-        model = load_model(self.path(source))
+        model = load_encoder(self.path(source))
         values = self._plain_change(rng, model.config.to_json(), self._words[source])
         try:
             config = ModelConfig.from_json(json.loads(json.dumps(values)))
             if not _is_small(config):
                 return False
             self._written = (source, [NPZ])
-            changed = Model(config, weights_of(config), model.text)
+            changed = Transformer(config, weights_of(config), model.text)
             precision = rng.choice((None, None, "int8", "float16"))
-            save_model(convert_model(changed, precision) if precision else changed, self.path(source))
-            use(rng, load_model(self.path(source)), self._place)
+            save_encoder(convert_encoder(changed, precision) if precision else changed, self.path(source))
+            use(rng, load_encoder(self.path(source)), self._place)
         except EngineError:
             return False
         return True
@@ -244,7 +248,7 @@ class Cases:
 
 def _read_parts(folder: Path, changes: Changes) -> None:
     """Read the changed files of a folder with their own readers, which takes a fifth of the time of the whole model."""
-    modules = find_modules(folder)
+    modules = find_modules(ModelFolder(folder))
     for name in changes:
         if name.endswith(".safetensors"):
             read_safetensors(folder / name, keep_float16=True)
@@ -252,8 +256,8 @@ def _read_parts(folder: Path, changes: Changes) -> None:
             read_shards(folder / name, read_safetensors)
     for home in modules.dense:
         read_dense(home, "map")
-    values = read_object(modules.transformer / "config.json")
-    config = get_family(values).read_config(values)
+    values = modules.transformer.read_object("config.json")
+    config = get_family(values).read_encoder(values).config
     text = read_text(modules, config)
     if text is not None and any("tokenizer.json" in name for name in changes):
         _tokenize(text, config.longest_sequence)

@@ -16,7 +16,7 @@ from mmap import mmap
 
 import numpy as np
 
-from tests.children import read_child
+from tests.tools.children import read_child
 
 CPU_SECONDS = 2
 """Limit on the CPU time of a case."""

@@ -3,135 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engine import Transformer
+from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
-from engine.backends.cython_cpu.packed import pack_model
-from engine.config import ModelConfig, TextConfig
-from engine.dense import Dense
-from engine.families import FAMILIES, Family, get_family
-from engine.model import Model, load_model, save_model
-from engine.parameters import expected_shapes
-from engine.quantize import convert_model
+from engine.families import FAMILIES, get_family
+from engine.families.parts import Part
+from engine.model.config import ModelConfig
+from engine.model.text_config import TextConfig
 from engine.weights.bfloat16 import to_bfloat16
-from tests.fuzz.tokenizer_files import BERT, TOKENIZERS, WORDS
-from tests.model_files import NEW, OLD
-from tests.tiny_models import safetensors
+from engine.weights.dense import Dense
+from engine.weights.parameters import expected_shapes
+from tests.families.cases import CONFIGS, NEW_CONFIGS, STEMS
+from tests.fuzz.tokenizer_files import BERT, TOKENIZERS
+from tests.tools.model_files import NEW, OLD
+from tests.tools.tiny_models import safetensors
+
+from ..tools.encoders import convert_encoder, load_encoder, save_encoder
 
 Files = dict[str, bytes]
 """The contents of a model's files by their paths in its folder. A model that is one file has only the path `NPZ`."""
 
 NPZ = "m.npz"
-
-_SIZES: dict[str, Any] = {
-    "vocab_size": len(WORDS), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 6, "max_position_embeddings": 16, "pad_token_id": 0,
-}
-_T5: dict[str, Any] = {
-    "vocab_size": len(WORDS), "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 6, "pad_token_id": 0,
-    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "layer_norm_epsilon": 1e-6,
-}
-_CLIP = _SIZES | {"pad_token_id": 1, "eos_token_id": 3, "layer_norm_eps": 1e-5}
-_IMAGES = {"image_size": 4, "patch_size": 2, "num_channels": 3, "qkv_bias": True}
-_PATCHES = {"embeddings.cls_token": (1, 1, 8), "embeddings.position_embeddings": (1, 5, 8),
-            "embeddings.patch_embeddings.projection.weight": (8, 3, 2, 2),
-            "embeddings.patch_embeddings.projection.bias": (8,)}
-STEMS: dict[str, dict[str, tuple[int, ...]]] = {
-    "vit": _PATCHES,
-    "dinov2": _PATCHES | {f"encoder.layer.0.layer_scale{i}.lambda1": (8,) for i in (1, 2)},
-    "dinov2_with_registers": _PATCHES | {"embeddings.register_tokens": (1, 2, 8)},
-    "whisper": {"conv1.weight": (8, 3, 3), "conv1.bias": (8,), "conv2.weight": (8, 8, 3), "conv2.bias": (8,),
-                "embed_positions.weight": (5, 8)},
-}
-"""The tensors before the first layer of the families of images and sound, and scales that are merged at load."""
-
-_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 300.0}
-
-CONFIGS: dict[str, dict[str, Any]] = {
-    "bert": _SIZES | {"type_vocab_size": 2, "hidden_act": "gelu", "position_embedding_type": "absolute"},
-    "clip": {"projection_dim": 5, "text_config": _CLIP | {"hidden_act": "quick_gelu", "eos_token_id": 2},
-             "text_config_dict": None, "vision_config": {"hidden_size": 8}},
-    "clip_text_model": _CLIP | {"hidden_act": "gelu"},
-    "siglip": {"text_config": _CLIP | {"hidden_act": "gelu_pytorch_tanh"}},
-    "siglip2": {"text_config": _CLIP},
-    "siglip_text_model": _CLIP | {"layer_norm_eps": 1e-6},
-    "siglip2_text_model": _CLIP | {"hidden_act": "quick_gelu"},
-    "vit": _SIZES | _IMAGES | {"hidden_act": "gelu"},
-    "dinov2": _SIZES | _IMAGES | {"mlp_ratio": 2, "use_swiglu_ffn": True, "apply_layernorm": True},
-    "dinov2_with_registers": _SIZES | _IMAGES | {"mlp_ratio": 2, "num_register_tokens": 2},
-    "whisper": {"d_model": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 6,
-                "num_mel_bins": 3, "max_source_positions": 5, "activation_function": "gelu"},
-    "roberta": _SIZES | {"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-    "albert": _SIZES | {"num_hidden_layers": 2, "num_hidden_groups": 1, "inner_group_num": 1, "embedding_size": 4,
-                        "type_vocab_size": 2, "hidden_act": "gelu_new"},
-    "electra": _SIZES | {"embedding_size": 4, "type_vocab_size": 2},
-    "gemma3_text": _SIZES | {"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 4, "sliding_window": 4,
-                             "sliding_window_pattern": 2, "query_pre_attn_scalar": 4, "rope_theta": 900.0,
-                             "rope_local_base_freq": 100.0, "use_bidirectional_attention": True, "rms_norm_eps": 1e-6,
-                             "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None},
-    "camembert": _SIZES | {"pad_token_id": 1, "type_vocab_size": 1},
-    "xlm-roberta": _SIZES | {"pad_token_id": 1, "type_vocab_size": 1},
-    "distilbert": {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 6, "vocab_size": len(WORDS),
-                   "max_position_embeddings": 16, "activation": "gelu", "sinusoidal_pos_embds": False},
-    "deberta-v2": _SIZES | {"relative_attention": True, "pos_att_type": "p2c|c2p", "max_relative_positions": -1,
-                            "position_buckets": 4, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
-                            "share_att_key": True, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
-    "eurobert": _SIZES | {"num_key_value_heads": 1, "head_dim": 4, "attention_bias": True, "mlp_bias": True,
-                          "rms_norm_eps": 1e-5, "rope_theta": 500.0,
-                          "auto_map": {"AutoModel": "modeling_eurobert.EuroBertModel"}},
-    "new": _SIZES | {"type_vocab_size": 1, "pack_qkv": True, "position_embedding_type": "rope", "rope_theta": 20000,
-                     "rope_scaling": {"factor": 8.0, "type": "ntk"}, "layer_norm_type": "layer_norm"},
-    "gte": _SIZES | {"type_vocab_size": 0, "rope_parameters": _PLAIN_ROPE | {"rope_type": "linear", "factor": 3.0}},
-    "jina_embeddings_v3": _SIZES | {"type_vocab_size": 1, "position_embedding_type": "rotary",
-                                    "lora_adaptations": None},
-    "jina_bert": _SIZES | {"model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu",
-                           "type_vocab_size": 2, "auto_map": {"AutoModel": "x/y--modeling_bert.JinaBertModel"}},
-    "jina_flash": _SIZES | {"model_type": "xlm-roberta", "position_embedding_type": "rotary", "type_vocab_size": 1,
-                            "lora_adaptations": ["a", "b"], "lora_rank": 2, "lora_alpha": 1, "rotary_emb_base": 900.0,
-                            "auto_map": {"AutoModel": "x/y--modeling_lora.XLMRobertaLoRA"}},
-    "mpnet": _SIZES | {"pad_token_id": 1, "relative_attention_num_buckets": 32, "layer_norm_eps": 1e-5},
-    "t5": _T5 | {"feed_forward_proj": "relu"},
-    "mt5": _T5 | {"feed_forward_proj": "gated-gelu"},
-    "umt5": _T5 | {"feed_forward_proj": "gated-gelu", "is_gated_act": True, "dense_act_fn": "gelu_new"},
-    "modernbert": _SIZES | {"num_hidden_layers": 2, "global_attn_every_n_layers": 2, "global_rope_theta": 900.0,
-                            "local_rope_theta": 100.0, "local_attention": 4, "norm_bias": True, "mlp_bias": False,
-                            "attention_bias": False, "hidden_activation": "gelu", "norm_eps": 1e-5},
-    "neobert": {"hidden_size": 8, "intermediate_size": 12, "max_length": 16, "norm_eps": 0.01,
-                "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": len(WORDS), "dim_head": 4},
-    "nomic_bert": {"n_embd": 8, "n_head": 2, "n_inner": 6, "n_layer": 1, "n_positions": 16, "rotary_emb_base": 1000,
-                   "rotary_emb_fraction": 1.0, "rotary_scaling_factor": None, "activation_function": "swiglu",
-                   "mlp_fc1_bias": False, "mlp_fc2_bias": False, "qkv_proj_bias": False, "type_vocab_size": 2,
-                   "layer_norm_epsilon": 1e-12, "vocab_size": len(WORDS), "prenorm": False, "causal": False},
-    "qwen3": _SIZES | {"num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-6, "attention_bias": False,
-                       "rope_theta": 1000000, "use_sliding_window": False},
-}
-"""A tiny config.json of every model_type, without the model_type. JinaBERT has BERT's."""
-
-NEW_CONFIGS: dict[str, dict[str, Any]] = {
-    "deberta-v2": _SIZES | {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_positions": 6,
-                            "position_biased_input": True, "type_vocab_size": 2},
-    "jina_embeddings_v3": _SIZES | {"type_vocab_size": 2, "rope_parameters": _PLAIN_ROPE},
-    "modernbert": _SIZES | {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
-                            "rope_parameters": {"full_attention": _PLAIN_ROPE, "sliding_attention": _PLAIN_ROPE},
-                            "local_attention": 6},
-    "mt5": _T5 | {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 4},
-    "nomic_bert": _SIZES | {"type_vocab_size": 2, "head_dim": 4, "rope_parameters": _PLAIN_ROPE, "hidden_act": "silu"},
-    "eurobert": _SIZES | {"head_dim": 4, "rope_parameters": _PLAIN_ROPE | {
-        "rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
-        "original_max_position_embeddings": 4}},
-    "gemma3_text": _SIZES | {
-        "head_dim": 4, "num_key_value_heads": 2, "layer_types": ["sliding_attention"], "sliding_window": 4,
-        "use_bidirectional_attention": True, "rope_parameters": {
-            "full_attention": _PLAIN_ROPE | {"rope_type": "linear", "factor": 2.0}, "sliding_attention": _PLAIN_ROPE}},
-    "qwen3": _SIZES | {
-        "head_dim": 4, "attention_bias": True, "num_key_value_heads": 2, "layer_types": ["full_attention"],
-        "is_causal": True, "rope_parameters": _PLAIN_ROPE | {
-            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}},
-}
-"""The config.json that transformers 5 writes, where it differs much. Tensors have the names of transformers 5, too."""
 
 _SENTENCE_BERT = {"max_seq_length": 12, "do_lower_case": False}
 _SETTINGS = {"model_max_length": 12, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
@@ -146,9 +44,10 @@ def array_of(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return (0.3 * rng.standard_normal(shape)).astype(np.float32)
 
 
-def tensors_of(family: Family, config: ModelConfig, new: bool, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return random tensors that fit a model, under the names of its family; `new` selects transformers 5's names."""
-    rng, names, shapes = np.random.default_rng(seed), family.NAMES, expected_shapes(config)
+def tensors_of(part: Part, new: bool, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return random tensors that fit an encoder, under its family's names; `new` selects those of transformers 5."""
+    config, names = part.config, part.names
+    rng, shapes = np.random.default_rng(seed), expected_shapes(config)
     tensors: dict[str, np.ndarray] = {}
     for name, canonical in reversed(names.embeddings.items()) if new else names.embeddings.items():
         if canonical in shapes:
@@ -183,11 +82,11 @@ def json_bytes(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def family_folder(model_type: str, values: dict[str, Any], dtype: str = "F32", new: bool = False) -> Files:
+def family_folder(model_type: str, values: Mapping[str, Any], dtype: str = "F32", new: bool = False) -> Files:
     """Return a Hugging Face folder, with a tokenizer."""
-    values = {"model_type": model_type} | values
+    values = {"model_type": model_type} | dict(values)
     family = get_family(values)
-    tensors = tensors_of(family, family.read_config(values), new)
+    tensors = tensors_of(family.read_encoder(values), new)
     rng = np.random.default_rng(1)
     tensors |= {name: array_of(rng, shape) for name, shape in STEMS.get(str(values["model_type"]), {}).items()}
     return {"config.json": json_bytes(values), "model.safetensors": tensor_file(tensors, dtype),
@@ -214,8 +113,7 @@ def sentence_folder(types: dict[str, str], home: str, tokenizer: bytes, pooling:
 
 def _sharded() -> Files:
     files = family_folder("bert", CONFIGS["bert"])
-    family = FAMILIES["bert"]
-    tensors = tensors_of(family, family.read_config(CONFIGS["bert"]), new=False)
+    tensors = tensors_of(FAMILIES["bert"].read_encoder(dict(CONFIGS["bert"])), new=False)
     shards = [f"model-{i + 1:05}-of-00002.safetensors" for i in range(2)]
     home = {name: shards[i % 2] for i, name in enumerate(tensors)}
     files["model.safetensors.index.json"] = json_bytes({"metadata": {"total_size": 9}, "weight_map": home})
@@ -225,21 +123,18 @@ def _sharded() -> Files:
 
 
 def _npz(folder: Path, values: dict[str, Any], model_type: str, precision: str | None = None) -> Files:
-    config = FAMILIES[model_type].read_config({"model_type": model_type} | values)
+    config = FAMILIES[model_type].read_encoder({"model_type": model_type} | values).config
     text = TextConfig(BERT, max_seq_length=12, pooling=("mean", "cls"), normalize=True, include_prompt=False,
                       lower_case=True, prompts={"query": "query: "}, default_prompt_name="query",
                       feeds_token_types=model_type == "bert")
     dense = (Dense(array_of(np.random.default_rng(0), (5, 16)), None, "tanh"),) if model_type == "modernbert" else ()
-    model = Model(config, weights_of(config), text, dense)
-    save_model(convert_model(model, precision) if precision else model, folder / NPZ)
+    model = Transformer(config, weights_of(config), text, dense)
+    save_encoder(convert_encoder(model, precision) if precision else model, folder / NPZ)
     return {NPZ: (folder / NPZ).read_bytes()}
 
 
 def sources(folder: Path) -> dict[str, Files]:
     """Return the files of all models by their names; `folder` is for temporary files."""
-    missing = FAMILIES.keys() - CONFIGS.keys()
-    if missing:
-        raise AssertionError(f"tests/fuzz/corpus.py lacks a config.json of {', '.join(missing)}")
     dtypes = ("F32", "BF16", "F16", "F64")
     found = {f"{name} folder": family_folder(name, CONFIGS[name], dtypes[i % 4]) for i, name in enumerate(CONFIGS)}
     found |= {f"new {name} folder": family_folder(name, values, dtypes[i % 4], new=True)
@@ -255,7 +150,7 @@ def sources(folder: Path) -> dict[str, Files]:
     found["npz of version 2"] = _npz(folder, CONFIGS["modernbert"], "modernbert")
     found["npz in int8"] = _npz(folder, CONFIGS["bert"], "bert", "int8")
     found["npz in bfloat16"] = _npz(folder, CONFIGS["qwen3"], "qwen3", "bfloat16")
-    save_model(pack_model(load_model(folder / NPZ), isa.chosen().product("bfloat16")), folder / NPZ)
+    save_encoder(pack_transformer(load_encoder(folder / NPZ), isa.chosen().product("bfloat16")), folder / NPZ)
     found["npz, packed"] = {NPZ: (folder / NPZ).read_bytes()}
     found["npz by hand"] = {NPZ: _by_hand(folder / NPZ)}
     return found
@@ -264,7 +159,7 @@ def sources(folder: Path) -> dict[str, Files]:
 def _by_hand(path: Path) -> bytes:
     """Return an .npz as a user without the engine writes it: compressed, with the config as a string."""
     values = {"model_type": "bert"} | CONFIGS["bert"]
-    config = FAMILIES["bert"].read_config(values)
+    config = FAMILIES["bert"].read_encoder(values).config
     document = {"format": "encoder-engine", "version": 1, "model": config.to_json()}
     np.savez_compressed(path, **weights_of(config), config=json.dumps(document))
     return path.read_bytes()

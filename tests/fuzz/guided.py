@@ -24,21 +24,22 @@ import atheris
 with atheris.instrument_imports(include=["engine"]):
     import numpy as np
 
-    from engine.config import TextConfig
-    from engine.errors import EngineError
+    from engine.base.errors import EngineError
     from engine.families import get_family
-    from engine.model import load_model
-    from engine.parameters import expected_shapes
-    from engine.text import Tokenizer
+    from engine.files.npz import read_npz
+    from engine.files.reading import FormatError, parse_object
+    from engine.files.safetensors import read_safetensors
+    from engine.model.text_config import TextConfig
+    from engine.text.tokenizer import Tokenizer
     from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
-    from engine.weights.files import FormatError, parse_object
-    from engine.weights.npz import read_npz
-    from engine.weights.safetensors import read_safetensors
+    from engine.weights.parameters import expected_shapes
+    from tests.families.cases import CONFIGS, NEW_CONFIGS
     from tests.fuzz import mutate, operations
     from tests.fuzz.archives import Member, members_of, pack
     from tests.fuzz.cases import WORDS_OF_FAMILIES
-    from tests.fuzz.corpus import CONFIGS, NEW_CONFIGS, NPZ, json_bytes, sources
+    from tests.fuzz.corpus import NPZ, json_bytes, sources
     from tests.fuzz.tokenizer_files import TOKENIZERS
+    from tests.tools.encoders import load_encoder
 
 FIRST_INPUTS = 20
 
@@ -95,7 +96,7 @@ def targets(place: Path) -> dict[str, Target]:
 
     def run_config(data: bytes) -> None:
         values = parse_object(data)
-        config = get_family(values).read_config(values)
+        config = get_family(values).read_encoder(values).config
         if config.num_layers < 100:
             expected_shapes(config)
 
@@ -103,7 +104,7 @@ def targets(place: Path) -> dict[str, Target]:
         values = parse_object(data)
         for name, contents in folder.items():
             written(f"folder/{name}", json_bytes(values[name]) if name in values else contents)
-        load_model(place / "folder")
+        load_encoder(place / "folder")
 
     def run_tokenizer(data: bytes) -> None:
         Tokenizer(TextConfig(data), 12, 1)(["the cat", ("a b", "query: Äé")])
@@ -118,7 +119,7 @@ def targets(place: Path) -> dict[str, Target]:
         return rng.choice((mutate.npy_of, mutate.bytes_of))(rng, data)
 
     return {
-        "npz": Target(archives, mutate.npz_of, lambda data: load_model(written("m.npz", data))),
+        "npz": Target(archives, mutate.npz_of, lambda data: load_encoder(written("m.npz", data))),
         "safetensors": Target(tensors, mutate.safetensors_of,
                               lambda data: read_safetensors(written("m.safetensors", data))),
         "config": Target(configs, with_words, run_config),

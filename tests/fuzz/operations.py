@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine import ops
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 from tests.fuzz.mutate import EXTREME
 
 _DTYPES = ("float64", "float16", "int64", "bool", ">f4", "complex64", "object", "uint8", "U4")

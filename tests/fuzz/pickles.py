@@ -23,19 +23,20 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Engine
-from engine.config import TextConfig
-from engine.errors import EngineError
-from engine.model import load_model
-from engine.text import Tokenizer
-from engine.vocabularies import read_vocabulary
-from engine.weights.checkpoint import read_checkpoint
+from engine.base.errors import EngineError
+from engine.files.folder import ModelFolder
+from engine.files.torch_checkpoint import read_checkpoint
+from engine.model.text_config import TextConfig
+from engine.text.tokenizer import Tokenizer
+from engine.text.vocabularies import read_vocabulary
 from tests.fuzz.mutate import bytes_of, json_of
-from tests.limited import outcome
-from tests.tiny_models import CONFIGS, hf_tensors, write_json
-from tests.torch_files import checkpoint, name, text
+from tests.tools import paths
+from tests.tools.limited import outcome
+from tests.tools.tiny_models import CONFIGS, hf_tensors, write_json
+from tests.tools.torch_files import checkpoint, name, text
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+from ..tools.encoders import engine_of, load_encoder
+
 CASES_PER_CHILD = 200
 MEMORY = 1_000_000_000
 
@@ -223,7 +224,7 @@ def _vocabulary(rng: random.Random, place: Path) -> None:
     changed = {rng.choice(sorted(files)), rng.choice([file for file in files if not file.endswith("g.json")])}
     for file, data in files.items():
         (place / file).write_bytes(MUTATORS[Path(file).suffix](rng, data) if file in changed else data)
-    made = read_vocabulary(place)
+    made = read_vocabulary(ModelFolder(place))
     if made is not None:
         Tokenizer(TextConfig(made), 64, 1)(TEXTS)
 
@@ -238,14 +239,14 @@ def _folder(rng: random.Random, place: Path) -> None:
         write_json(place / "pytorch_model.bin.index.json", {"weight_map": {"a": "pytorch_model.bin"}})
         (place / "pytorch_model.bin.index.json").write_bytes(
             json_of(rng, (place / "pytorch_model.bin.index.json").read_bytes()))
-    engine = Engine(load_model(place), threads=1, backend="reference")
+    engine = engine_of(load_encoder(place), threads=1, backend="reference")
     with np.errstate(all="ignore"):  # finite weights can still be so large that their products are not
         engine.forward([[0, 1, 2], []])
 
 
-CHECKPOINTS = [path.read_bytes() for path in sorted((GOLDEN / "checkpoints").glob("*.bin"))]
+CHECKPOINTS = [path.read_bytes() for path in sorted(paths.CHECKPOINTS.glob("*.bin"))]
 VOCABULARIES = [{path.name: path.read_bytes() for path in folder.iterdir() if path.name != "expected.json"}
-                for folder in sorted((GOLDEN / "tokenizers").iterdir())]
+                for folder in sorted(paths.TOKENIZERS.iterdir())]
 FOLDERS = {family: checkpoint(hf_tensors(family), legacy=family == "roberta") for family in CONFIGS}
 KINDS = {"checkpoint": _checkpoint, "vocabulary": _vocabulary, "folder": _folder}
 

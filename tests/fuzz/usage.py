@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from engine import Engine
-from engine.architectures import program_of
-from engine.dense import Dense
-from engine.errors import EngineError
-from engine.model import Model, load_model, save_model
-from engine.outline import outline
-from tests.model_files import same
+from engine import Transformer
+from engine.base.errors import EngineError
+from engine.interface.cli.describe import outline
+from engine.programs import program_of
+from engine.weights.dense import Dense
+from tests.tools.model_files import same
+
+from ..tools.encoders import engine_of, load_encoder, save_encoder
 
 TEXTS: tuple[Any, ...] = (
     "the cat sat", "", " ", "a" * 300, "a b " * 200, "Äé中\u0301\u200d", "[CLS] a [SEP]", "\0", "\ud800", ("a", "cat"),
@@ -37,12 +38,12 @@ _IDS: tuple[Any, ...] = (
 )
 
 
-def use(rng: random.Random, model: Model, place: Path) -> None:
+def use(rng: random.Random, model: Transformer, place: Path) -> None:
     """Run a model in one of the ways above; sometimes also write it and read it again, which may change nothing.
 
     Raises the `EngineError` that the model gives, but none of a wrong argument.
     """
-    engine = Engine(model, threads=1, backend=rng.choice(("auto", "auto", "reference")),
+    engine = engine_of(model, threads=1, backend=rng.choice(("auto", "auto", "reference")),
                     precision=rng.choice((None, None, None, "float32", "bfloat16", "int8", "float16")))
     with np.errstate(all="ignore"):  # finite weights can still be so large that their products are not
         engine.forward([[0, 1, 2], []])
@@ -57,8 +58,8 @@ def use(rng: random.Random, model: Model, place: Path) -> None:
                 rng.choice((engine.encode_query, engine.encode_document, engine.tokenize))(rng.choices(TEXTS, k=2))
     outline(program_of(model.config))
     if rng.random() < 0.2:
-        save_model(model, place / "saved.npz")
-        read = load_model(place / "saved.npz")
+        save_encoder(model, place / "saved.npz")
+        read = load_encoder(place / "saved.npz")
         if not same(read, model) or _contents(read.dense) != _contents(model.dense):
             raise AssertionError("a model that was written and read again is another one")
 
@@ -67,7 +68,7 @@ def _contents(maps: tuple[Dense, ...]) -> list[Any]:
     return [(dense.weight.tobytes(), dense.bias is None or dense.bias.tobytes(), dense.activation) for dense in maps]
 
 
-def _arguments(rng: random.Random, model: Model) -> dict[str, Any]:
+def _arguments(rng: random.Random, model: Transformer) -> dict[str, Any]:
     ids = rng.choice(_IDS)
     given: dict[str, Any] = {"input_ids": ids}
     for name in ("attention_mask", "token_type_ids", "position_ids"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.generation.steps import Scores, Top
+from engine.backends.steps import Scores, Top
 
 from ..golden.table_model import table_logits
 

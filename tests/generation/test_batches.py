@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.errors import InputError, TimedOut, WeightsError
+from engine.base.errors import InputError, TimedOut, WeightsError
 from engine.generation.batching import Budget, generate, stream
 from engine.generation.results import Done, Request, Token
-from engine.generation.settings import GenerationConfig
+from engine.model.generation_config import GenerationConfig
 
 from .table_stepper import TableStepper
 

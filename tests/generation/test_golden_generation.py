@@ -1,7 +1,6 @@
-"""Equal tokens and scores as transformers, for the table model. tests/golden/make_generation.py wrote the file."""
+"""Equal tokens and scores as transformers, for the table model. tests/golden/make/generation.py wrote the file."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +8,13 @@ import pytest
 from engine.generation.batching import Budget, generate
 from engine.generation.results import Request
 from engine.generation.sampling import kept
-from engine.generation.settings import GenerationConfig
+from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
+from ..tools.paths import DECODERS
 from .table_stepper import TableStepper
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "generation.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads((DECODERS / "generation.json").read_text(encoding="utf-8"))
 NAMES = [f"{i}: {json.dumps(case['config'])[1:60]}" for i, case in enumerate(GOLDEN["cases"])]
 
 

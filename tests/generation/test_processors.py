@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.paths import Paths
+from engine.generation.hypotheses import Paths
 from engine.generation.processors import BadWords, NoRepeatNGram, RepetitionPenalty, processors_of
-from engine.generation.settings import GenerationConfig
+from engine.model.generation_config import GenerationConfig
 
 V = 9
 CONFIGS = [

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.candidates import best, log_sum_exp, without
 from engine.generation.sampling import draw, kept, stream_of_numbers
-from engine.generation.settings import GenerationConfig
+from engine.generation.top_k import best, log_sum_exp, without
+from engine.model.generation_config import GenerationConfig
 
 ALMOST_1 = np.nextafter(1.0, 0.0)
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import InputError, TimedOut
+from engine.base.errors import InputError, TimedOut
 from engine.generation import scoring
 from engine.generation.batching import Budget, generate
 from engine.generation.results import Request
 from engine.generation.scoring import score
-from engine.generation.settings import GenerationConfig
+from engine.model.generation_config import GenerationConfig
 
 from ..golden.table_model import table_logits
 from .table_stepper import TableStepper

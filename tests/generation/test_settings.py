@@ -6,9 +6,9 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from engine.errors import InputError, UnsupportedError
-from engine.generation.files import settings_of
-from engine.generation.settings import NEW_TOKENS, GenerationConfig
+from engine.base.errors import InputError, UnsupportedError
+from engine.loading.generation_settings import settings_of
+from engine.model.generation_config import NEW_TOKENS, GenerationConfig
 
 MARIAN = {"bad_words_ids": [[58100]], "bos_token_id": 0, "decoder_start_token_id": 58100, "eos_token_id": 0,
           "forced_eos_token_id": 0, "max_length": 512, "num_beams": 4, "pad_token_id": 58100,

@@ -1,6 +1,6 @@
 """A language model without weights: its logits are an integer hash of the last tokens and of the source.
 
-transformers (make_generation.py) and the tests of engine.generation run the same function, so that they can be compared
+transformers (generation.py) and the tests of engine.generation run the same function, so that they can be compared
 token by token. Without a bias, every value is a multiple of 2^-21 from -4 to 4, which float32 holds exactly.
 """
 

@@ -52,7 +52,7 @@ static void find_interpreter(void) {
 
 static int note_module(struct dl_phdr_info *info, size_t size, void *unused) {
     (void)size, (void)unused;
-    if (!strstr(info->dlpi_name, "/cython_cpu/")) return 0;
+    if (!strstr(info->dlpi_name, "/engine/backends/")) return 0;
     for (int i = 0; i < info->dlpi_phnum && module_count < MODULES; i++)
         if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
             modules[module_count].start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;

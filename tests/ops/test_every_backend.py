@@ -52,6 +52,18 @@ def test_attention_of_long_sequences(backend, problem, threads):
     check_attention(backend, problem, threads)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_query_of_a_long_sequence_has_its_own_bias_and_mask(backend, threads):
+    """Threads share the queries of a head by 64 or by 256."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 300, 8), np.float32) for _ in range(3))
+    bias, mask = rng.standard_normal((2, 300, 300), np.float32), rng.random((300, 300)) < 0.5
+    out = ops.attention(q, k, v, bias=bias, mask=mask, backend=backend, threads=threads)
+    exact = ops.attention(*(x.astype(np.float64) for x in (q, k, v)), bias=bias.astype(np.float64), mask=mask,
+                          backend="reference")
+    assert np.abs(out - exact).max() <= 32 * EPS * np.abs(v).max()
+
+
 def relative(score, b, h, q_index, kv_index, slopes):
     return score - slopes[h] * abs(q_index - kv_index) + b
 
@@ -223,6 +235,15 @@ def test_multi_head_attention(backend, data):
     weights = draw_projections(draw, D, D if memory is None else memory.shape[2], H, G)
     options = {"residual": draw.maybe(B, T, D), "causal": draw.one_of(False, True), "num_heads": H, "num_kv_heads": G}
     check(backend, ops.multi_head_attention, draw(B, T, D), weights, memory, **options)
+
+
+def test_the_residual_of_attention_is_added(backend):
+    draw = np.random.default_rng(0).standard_normal
+    x, residual = draw((2, 3, 8), np.float32), draw((2, 3, 8), np.float32)
+    weights = {f"{name}.weight": draw((8, 8), np.float32) for name in ("query", "key", "value", "output")}
+    without = ops.multi_head_attention(x, weights, num_heads=2, backend=backend)
+    added = ops.multi_head_attention(x, weights, num_heads=2, residual=residual, backend=backend)
+    np.testing.assert_allclose(added, without + residual, rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)

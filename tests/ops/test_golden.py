@@ -1,17 +1,18 @@
-"""Test `engine.ops` against torch, transformers and ONNX; tests/golden/make_ops_golden.py computed the values.
+"""Test `engine.ops` against torch, transformers and ONNX; tests/golden/make/ops.py computed the values.
 
 The tests run in float64 on the reference, so that a wrong definition cannot hide in a tolerance, and in float32 on
 every backend.
 """
 
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine import ops
 
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "ops.npz")
+from ..tools.paths import OPS
+
+GOLDEN = np.load(OPS / "ops.npz")
 CASES = sorted({name.partition("/")[0] for name in GOLDEN.files})
 
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from engine.backends import get_backend
-from engine.backends.functional import Ops
+from engine.backends.ops_interface import Ops
 
 
 def public(object_):

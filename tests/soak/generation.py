@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from engine import Generator
-from engine.config import ModelConfig
-from engine.generation.settings import GenerationConfig
-from engine.model import Model
-from engine.sequences import SequenceModel
-from tests.decoders import DECODERS, make_weights
+from engine import Generator, Model, Transformer
+from engine.model.config import ModelConfig
+from engine.model.generation_config import GenerationConfig
+from tests.tools.decoders import DECODERS, make_weights
 
 ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
 TRANSLATING = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
@@ -39,7 +37,7 @@ class Generation:
             raise AssertionError(f"{generator} gives other results than alone: {chosen}, {SETTINGS[which]}")
 
 
-def _model(name: str, encoder: ModelConfig | None, settings: GenerationConfig) -> SequenceModel:
+def _model(name: str, encoder: ModelConfig | None, settings: GenerationConfig) -> Model:
     decoder = DECODERS[name]
-    source = None if encoder is None else Model(encoder, make_weights(encoder, 1))
-    return SequenceModel(Model(decoder, make_weights(decoder)), source, settings)
+    source = None if encoder is None else Transformer(encoder, make_weights(encoder, 1))
+    return Model(decoder=Transformer(decoder, make_weights(decoder)), encoder=source, generation=settings)

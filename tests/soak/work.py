@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Engine, ops
-from engine.errors import EngineError, InputError, TimedOut, WeightsError
-from engine.model import load_model, save_model
-from engine.quantize import convert_model
-from tests.plans import SMALL, WEIGHTS, make_batch, make_plan
+from engine.base.errors import EngineError, InputError, TimedOut, WeightsError
 from tests.soak.generation import Generation
-from tests.tiny_models import random_model
-from tests.tiny_text import VOCABULARY, tiny_text
+from tests.tools.plans import SMALL, WEIGHTS, make_batch, make_plan
+from tests.tools.tiny_models import random_model
+from tests.tools.tiny_text import VOCABULARY, tiny_text
+
+from ..tools.encoders import convert_encoder, load_encoder, save_encoder
 
 SLOTS = 8
 """Engines that live at a time."""
@@ -96,9 +96,9 @@ class World:
         gated = random_model(seed=1, hidden_size=80, num_heads=4, head_width=20, num_kv_heads=2, ffn_size=130,
                              norm="rms", norm_place="pre", gated=True, activation="silu", **sizes)  # fmt: skip
         files = {name: self.folder / f"{name}.npz" for name in ("words", "gated", "words-int8")}
-        save_model(words, files["words"])
-        save_model(gated, files["gated"])
-        save_model(convert_model(words, "int8"), files["words-int8"])
+        save_encoder(words, files["words"])
+        save_encoder(gated, files["gated"])
+        save_encoder(convert_encoder(words, "int8"), files["words-int8"])
         backends = ["cython", "numba"] if self.numba else ["cython"]
         choices = [("words", None), ("words", "bfloat16"), ("words-int8", None), ("gated", None), ("gated", "int8")]
         return [Source(files[name], backend, precision) for backend in backends for name, precision in choices]
@@ -180,7 +180,7 @@ class Worker:
     def loaded(self, source: Source) -> Engine:
         """Return a new engine, with random options that do not change a bit."""
         return Engine.load(source.path, backend=source.backend, precision=source.precision,
-                           threads=self._rng.choice([None, 1, 2]), max_tokens=self._rng.choice([512, 2048]),
+                           threads=self._rng.choice([None, 1, 2]), max_batch_tokens=self._rng.choice([512, 2048]),
                            memory=self._rng.choice(["map", "copy"]))  # fmt: skip
 
     def unpickle(self) -> None:
@@ -192,7 +192,7 @@ class Worker:
         """Write a model file, load it, and remove it."""
         source = self._rng.choice([one for one in self._world.sources if one.precision is None])
         path = self._world.folder / f"{self._rng.getrandbits(64):x}.npz"
-        save_model(load_model(source.path), path)
+        save_encoder(load_encoder(source.path), path)
         engine = Engine.load(path, backend=source.backend)
         chosen, batch = self._ragged(3)
         self._compare(source, chosen, engine.forward(batch))

@@ -1,14 +1,7 @@
-"""The CPU backend: kernels compiled ahead of time from Cython, one module for each instruction set.
+"""The Cython backend: kernels compiled ahead of time, one module an instruction set; `engine.backends.cpu` runs them.
 
     isa.py        the kernels to use          table.pxd       the kernel table, which each kernels_<isa>.pyx fills
-    panels.py     weights packed for them     tile.pxi ...    the kernels, written once over simd.h ... tiles.h
-    placing.py    where its buffers lie
-    lowering.py   a program as instructions   machine.pxi     the instructions; program.pxi runs, executor.pxi owns them
-    schedule.py   groups of sequences         schedule.pxi    how threads share the instructions; pool.c the threads
-    plan.py       a model ready to run        kernel_table.pxi, weights.pxi      the table and weights for Python
-    decoder.py    a decoder, step by step     state.pxi attention over its cache, cache.py; maps.pxi logits and memories
-    native_ops.py single operations           operations.pxi, attention_operation.pxi      their native calls
-                                              vocabulary.pxi, best.pxi                     the best logits of a product
+    kernels.pxi   all kernels of a set        kernels/        the kernels, written once over simd.h ... tiles.h
 """
 
 from __future__ import annotations
@@ -18,17 +11,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...config import ModelConfig, RunConfig
-from ...errors import BackendUnavailable, UnsupportedError
-from ...installation import explain_missing_kernels
-from ...layout import Layout
-from ...precision import COMPUTED
-from .. import DecoderPlan, Plan
-from ..functional import Ops
+from ...base.errors import BackendUnavailable, UnsupportedError
+from ...base.install import explain_missing_kernels
+from ...model.config import ModelConfig
+from ...model.precision import COMPUTED
+from ...model.run_config import RunConfig
+from ...weights.packed import PackedFormat
+from ..interfaces import DecoderPlan, Plan
+from ..ops_interface import Ops
 
 
 class CythonBackend:
-    """Runs models on kernels compiled ahead of time; see `engine.backends.Backend`."""
+    """Runs models on kernels compiled ahead of time; see `engine.backends.interfaces.Backend`."""
 
     name = "cython"
 
@@ -51,7 +45,7 @@ class CythonBackend:
         return "ENGINE_ISA" in os.environ or isa.chosen().isa != "portable"
 
     def describe(self) -> str:
-        """Describe in lines the instruction set in use, the sets that could be used, and what multiplies and why."""
+        """Describe in lines the instruction set in use, the other usable sets, and the instructions of each product."""
         from . import isa
 
         chosen = isa.chosen()
@@ -60,33 +54,33 @@ class CythonBackend:
         first = f"{chosen.isa} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
         return "\n".join([first, *isa.explain(chosen)])
 
-    def layout(self, precision: str) -> Layout | None:
+    def layout(self, precision: str) -> PackedFormat | None:
         """Return the layout of the panels of this CPU's kernels."""
+        from ..cpu.packer import layout_of
         from . import isa
-        from .panels import layout_of
 
         return layout_of(isa.chosen().product(precision))
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""
+        from ..cpu.plan import CpuPlan
         from . import isa
-        from .plan import CythonPlan
 
         _check_precision(run)
-        return CythonPlan(isa.chosen(), config, weights, run)
+        return CpuPlan(isa.chosen(), config, weights, run)
 
     def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
         """Pack the weights of a decoder for this CPU's kernels."""
+        from ..cpu.decoder import CpuDecoder
         from . import isa
-        from .decoder import CythonDecoder
 
         _check_precision(run)
-        return CythonDecoder(isa.chosen(), config, weights, run)
+        return CpuDecoder(isa.chosen(), config, weights, run)
 
     def ops(self, threads: int) -> Ops:
         """Return the single operations, which run on this CPU's kernels."""
+        from ..cpu.native_ops import NativeOps
         from . import isa
-        from .native_ops import NativeOps
 
         return NativeOps(isa.chosen(), threads)
 

@@ -7,18 +7,13 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
-from ...errors import BackendUnavailable
-from ...installation import install_command
-from ...precision import COMPUTED
-from .native import ARCHITECTURE, Kernels, made_by_amd, refusal
+from ...base.errors import BackendUnavailable
+from ...base.install import install_command
+from ...model.precision import COMPUTED
+from ..cpu.native.native import ARCHITECTURE, OF_ARCHITECTURE, Kernels, made_by_amd, refusal
 
 FOR_TESTS = ("wide", "amxemulated")
 """`portable` with the tile shapes of AVX-512, and also with AMX's tiles in plain C; they are built for tests only."""
-
-OF_ARCHITECTURE = {"x86_64": ("amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2"),
-                   "aarch64": ("neonbf16", "neondot", "neon")}
-"""The instruction sets of each architecture, the fastest first on AMD's CPUs (`fastest_first`). Sets with vnni or dot
-have instructions for int8 products, bf16 also for bfloat16 products, and amx multiplies whole tiles of both."""
 
 INSTRUCTION_SETS = (*OF_ARCHITECTURE.get(ARCHITECTURE, ()), "portable", *FOR_TESTS)
 """The names of all instruction sets of the architecture that we are compiled for, the fastest first."""

@@ -11,27 +11,27 @@ from engine.backends.cython_cpu.table cimport (
     EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
-include "simd.pxi"
-include "elementwise.pxi"
-include "depth.pxi"
-include "tile.pxi"
-include "operands.pxi"
-include "bfloat16.pxi"
-include "linear.pxi"
-include "attention.pxi"
-include "relative.pxi"
-include "scores.pxi"
-include "attention_bfloat16.pxi"
-include "weigh.pxi"
-include "norm.pxi"
-include "embed.pxi"
-include "softmax.pxi"
-include "rotary.pxi"
-include "cached_attention.pxi"
-include "best.pxi"
-include "choose.pxi"
-include "int8.pxi"
-include "roofline.pxi"
+include "simd/simd.pxi"
+include "kernels/elementwise.pxi"
+include "kernels/depth.pxi"
+include "kernels/tile.pxi"
+include "kernels/operands.pxi"
+include "kernels/bfloat16.pxi"
+include "kernels/linear.pxi"
+include "kernels/attention.pxi"
+include "kernels/relative.pxi"
+include "kernels/scores.pxi"
+include "kernels/attention_bfloat16.pxi"
+include "kernels/weigh.pxi"
+include "kernels/norm.pxi"
+include "kernels/embed.pxi"
+include "kernels/softmax.pxi"
+include "kernels/rotary.pxi"
+include "kernels/cached_attention.pxi"
+include "../cpu/native/best.pxi"
+include "kernels/choose.pxi"
+include "kernels/int8.pxi"
+include "kernels/roofline.pxi"
 
 cdef KernelTable TABLE
 TABLE.isa = ISA_NAME
@@ -73,17 +73,17 @@ product.attention = attention
 product.rounds = fma_rounds
 
 product = &TABLE.products[<int>BFLOAT16]
-product.name = b"bfloat16" if HALVES == 1 else b"bfloat16_weights"
+product.name = b"bfloat16" if PAIR_STEPS == 1 else b"bfloat16_weights"
 product.instruction = QUAD_INSTRUCTION
 product.depth_step = WEIGHTS_TOGETHER
 product.operand_bytes = sizeof(operand)
 product.pack = pack_bfloat16
-if HALVES == 1:
+if PAIR_STEPS == 1:
     product.convert = to_operands
     product.operands_depth = KC * sizeof(float) // 2        # one K block, because the sums of several wait in `data`
 product.multiply = linear_bfloat16
-product.attention_scratch = attention_bfloat16_scratch if HALVES == 1 else attention_scratch
-product.attention = attention_bfloat16 if HALVES == 1 else attention
+product.attention_scratch = attention_bfloat16_scratch if PAIR_STEPS == 1 else attention_scratch
+product.attention = attention_bfloat16 if PAIR_STEPS == 1 else attention
 product.rounds = pair_rounds
 
 product = &TABLE.products[<int>INT8]

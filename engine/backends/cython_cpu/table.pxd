@@ -43,8 +43,8 @@ cdef struct Output:
     Py_ssize_t first_line
     Py_ssize_t last_line
     float* sums
-    bint halves                 # the numbers at data are bfloat16, with the same geometry; only where attend_rows is
-    bint rough                  # the results are only read by `convert`, so the activation may be approximate
+    bint bfloat16                 # the numbers at data are bfloat16, with the same geometry; only where attend_rows is
+    bint approximate            # the results are only read by `convert`, so the activation may be approximate
 
 # A user's function that changes a block of scores in place. The block has `keys` rows of n scores. Element (j, i), at
 # scores[j*stride + i], is the score of query `query + i` with key `key + j`. `captured` points to the function's data.
@@ -189,9 +189,9 @@ cdef struct Product:
     int shared                  # tokens of a group up to which all threads share the columns of each product; see schedule.pxi
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
     int operands_depth          # the largest K with which `multiply` can write operands of another product; 0: none
-    bint approximates           # whether `multiply` uses approximate activations where Output.rough permits it
+    bint approximates           # whether `multiply` uses approximate activations where Output.approximate permits it
     int code_zero               # int8: the byte that stands for the code 0; codes count up from it, modulo 256
-    bint bounded                # int8: products are added in 16 bits, so that weights must be within the bound of engine.groups
+    bint bounded                # int8: products are added in 16 bits, so that weights must be within the bound of engine.weights.int8_bound
     # Make this thread ready for `multiply` and `attention`, and release what that takes. NULL where nothing is needed.
     # No other code may use the same registers in between.
     void (*begin)() noexcept nogil
@@ -212,7 +212,7 @@ cdef struct Product:
     Py_ssize_t (*attention_scratch)(Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns) noexcept nogil
     void (*attention)(const Attention* call, float* scratch) noexcept nogil
     # The same for attention without options, where q, k and v are rows of bfloat16 numbers, which `multiply` has written
-    # (Output.halves); d and e are multiples of 32, and scale > 0. NULL if these kernels lack it.
+    # (Output.bfloat16); d and e are multiples of 32, and scale > 0. NULL if these kernels lack it.
     Py_ssize_t (*attend_rows_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*attend_rows)(const Attention* call, float* scratch) noexcept nogil
     # Roofline: run n rounds of independent products, and return their number of operations.

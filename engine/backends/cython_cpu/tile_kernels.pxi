@@ -3,9 +3,9 @@
 # With more rows in a block, a weight is used more often while it is in cache. In bfloat16 the results between products
 # are operands, and 512 rows of them stay in the L2 cache; in int8 they are floats.
 
-include "tiles.pxi"
-include "attention_tiles.pxi"
-include "attention_rows.pxi"
+include "kernels/tiles.pxi"
+include "kernels/attention_tiles.pxi"
+include "kernels/attention_rows.pxi"
 
 product = &TABLE.products[<int>BFLOAT16]
 product.instruction = b"tdpbf16ps"

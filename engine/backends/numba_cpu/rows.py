@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .target import DOT, FUSED, HALVES, INTEGERS, LINE_BYTES, OPERAND_BYTES, TILE_ROWS, TILES
+from .target import DOT, FUSED, INTEGERS, LINE_BYTES, OPERAND_BYTES, PAIR_STEPS, TILE_ROWS, TILES
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
 _VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}
@@ -13,7 +13,8 @@ _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened 
 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS},
-    "bfloat16": {**(_PAIRS if HALVES == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES, **_VECTORS},
+    "bfloat16": {**(_PAIRS if PAIR_STEPS == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES,
+                 **_VECTORS},
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
              "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
 }

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ..cython_cpu.native import Kernels
-from . import (
+from ..cpu.native.native import Kernels
+from .compiler.cache import KernelCache
+from .compiler.compiling import compile_kernel
+from .compiler.structs import LAYOUTS
+from .kernels import (
     attention,
     bfloat16,
     cached_attention,
@@ -26,11 +29,8 @@ from . import (
     tiles,
     weigh,
 )
-from .cache import KernelCache
-from .compiling import compile_kernel
 from .rows import ROWS
-from .structs import LAYOUTS
-from .target import HALVES, MR, NR, TILES, VL
+from .target import MR, NR, PAIR_STEPS, TILES, VL
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "layer_norm": norm.layer_norm,
@@ -63,7 +63,7 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": {"pack": linear.pack, "multiply": linear.linear, "rounds": roofline.fma_rounds, **_ATTENTION},
     "bfloat16": {
         "pack": bfloat16.pack_bfloat16,
-        **({"convert": bfloat16.to_operands} if HALVES == 1 else {}),
+        **({"convert": bfloat16.to_operands} if PAIR_STEPS == 1 else {}),
         "multiply": bfloat16.linear_bfloat16,
         "rounds": bfloat16.pair_rounds,
         **_ATTENTION,

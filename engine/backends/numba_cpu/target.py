@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba.core.registry import cpu_target
 
-from ..cython_cpu.native import refusal
+from ..cpu.native.native import refusal
 
 TRIPLE, CPU, FEATURES = cpu_target.target_context.codegen().magic_tuple()
 
@@ -19,7 +19,7 @@ def _shape() -> tuple[int, int, int, int]:
 
 
 def _integers() -> str:
-    """Return the instruction for products of 8-bit integers that dot.h chooses, or "lanes" if the CPU has none."""
+    """Return the instruction for products of 8-bit integers that simd/ chooses, or "lanes" if the CPU has none."""
     if "+avx512vnni" in FEATURES if VL == 16 else "+avxvnni" in FEATURES:
         return "vpdpbusd"
     return "vpmaddubsw" if VL > 4 else "lanes"
@@ -45,13 +45,13 @@ WHY_NO_TILES = _why_no_tiles()
 TILES = WHY_NO_TILES is None
 """Whether bfloat16 and int8 products run on AMX's tiles."""
 
-HALVES = 1 if VL == 16 and "+avx512bf16" in FEATURES and (TILES or CPU.startswith("znver")) else 2
-"""1 if operands are bfloat16, because an instruction multiplies pairs of them; 2 if they are float32, and the halves of
-a pair of weights are converted and multiplied in turn.
+PAIR_STEPS = 1 if VL == 16 and "+avx512bf16" in FEATURES and (TILES or CPU.startswith("znver")) else 2
+"""1 if operands are bfloat16, because an instruction multiplies pairs of them; 2 if they are float32, and the two
+weights of a pair are converted and multiplied in turn.
 
 LLVM calls AMD's CPUs znver. On others the instruction for vectors is slower: `isa.fastest_first` explains."""
 
-OPERAND_BYTES = 2 * HALVES
+OPERAND_BYTES = 2 * PAIR_STEPS
 NR = NV * VL
 STEPS = 4
 """Number of steps of depth that a tile's loop is unrolled by."""

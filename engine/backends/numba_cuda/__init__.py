@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...architectures import program_of
-from ...config import ModelConfig, RunConfig
-from ...errors import BackendUnavailable, UnsupportedError
-from ...installation import install_command
-from .. import Plan
-from ..functional import Ops
+from ...base.errors import BackendUnavailable, UnsupportedError
+from ...base.install import install_command
+from ...model.config import ModelConfig
+from ...model.run_config import RunConfig
+from ...programs import program_of
+from ..interfaces import Plan
+from ..ops_interface import Ops
 from .support import check
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ PRECISIONS = ("bfloat16", "float32")
 
 
 class CudaBackend:
-    """The backend "cuda"; see `engine.backends.Backend`. It ignores `threads`."""
+    """The backend "cuda"; see `engine.backends.interfaces.Backend`. It ignores `threads`."""
 
     name = "cuda"
 

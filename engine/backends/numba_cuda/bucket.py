@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ...batch import Batch
-from ...errors import InputError
+from ...base.errors import InputError
+from ..batch import Batch
 
 LEAST_TOKENS = 16
 
@@ -54,8 +54,8 @@ def groups(batch: Batch, max_tokens: int) -> list[Group]:
     """
     lengths = np.diff(batch.cu_seqlens)
     if lengths.max(initial=0) > max_tokens:
-        raise InputError(f"a sequence of {lengths.max()} tokens exceeds max_tokens={max_tokens}, which limits the "
-                         "memory used on the device; load the model with a larger max_tokens")
+        raise InputError(f"a sequence of {lengths.max()} tokens exceeds max_batch_tokens={max_tokens}, which limits "
+                         "the memory used on the device; load the model with a larger max_batch_tokens")
     found, first = [], 0
     starts = batch.cu_seqlens.tolist()
     while first < batch.sequences:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import BackendUnavailable
+from ...base.errors import BackendUnavailable
 from .kernel import Kernel
 
 

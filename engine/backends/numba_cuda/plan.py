@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ...architectures import program_of
-from ...batch import Batch
-from ...config import ModelConfig, RunConfig
-from ...errors import InputError, UnsupportedError
-from ...program import Attend, Embed, Linear, Norm, Program, writes
+from ...base.errors import InputError, UnsupportedError
+from ...model.config import ModelConfig
+from ...model.run_config import RunConfig
+from ...programs import program_of
+from ...programs.operations import Attend, Embed, Linear, Norm, writes
+from ...programs.program import Program
+from ..batch import Batch
 from .bucket import Group, Shape, groups, stage
 from .device import Device
 from .kernels import embedding, norm, pooling
@@ -37,7 +39,8 @@ _embedding_kernel, _norm_kernel, _pooling_kernel = (
 
 
 class CudaPlan:
-    """See `engine.backends.PoolingPlan`. Any thread may call the plan; the plans of one device take turns."""
+    """See `engine.backends.interfaces.PoolingPlan`. Any thread may call the plan; the plans of one device take
+    turns."""
 
     def __init__(self, device: Device, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig,
                  choose: Callable[[Device, Program, str], Products] = choose_products):
@@ -79,7 +82,8 @@ class CudaPlan:
         return self._device.share(out)
 
     def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.PoolingPlan` describes.
+        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.interfaces.PoolingPlan`
+        describes.
 
         Every mode runs on the device; only the results are copied from it. Raises `InputError` as `forward` does, and
         for an unknown mode.

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import UnsupportedError
-from ...program import Program
+from ...base.errors import UnsupportedError
+from ...programs.program import Program
 from ...weights.bfloat16 import to_bfloat16
 from .device import Device
 from .kernels import attention, attention_hopper, float32, linear, linear_hopper

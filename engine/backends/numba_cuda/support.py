@@ -1,4 +1,4 @@
-"""What the kernels run of a program, and the arrays that they read and write. Everything else is refused by name.
+"""The operations of a program that the kernels run, and their arrays. Everything else is refused by name.
 
 The result of an operation is one array, which is called after its first buffer: the query, key and value heads that one
 Linear computes lie side by side in [N, 3 H d], and an Attend reads this array as a whole. An array has up to two forms:
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from ...errors import UnsupportedError
-from ...program import (
+from ...base.errors import UnsupportedError
+from ...programs.operations import (
     Attend,
     Buffer,
     Embed,
@@ -21,12 +21,12 @@ from ...program import (
     Norm,
     Operation,
     Part,
-    Program,
     Store,
     Table,
     reads,
     writes,
 )
+from ...programs.program import Program
 
 ANY = object()
 """Stands for all values of a field."""
@@ -45,7 +45,7 @@ RUNS: dict[type, dict[str, Any]] = {
     Part: _any("weight", "bias", "out", "width", "heads"),
     Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),)},
     Attend: _any("q", "k", "v", "out", "scale", "layer")
-            | {"window": ((None, None),), "bias": (None,), "taps": ((),), "relative": (None,), "keys": ("pass",)},
+            | {"window": ((None, None),), "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",)},
     Store: _any("x", "layer") | {"array": (0,)},
 }
 """The operations that run, with the values of each field that run.
@@ -105,7 +105,7 @@ def _heads(buffer: Buffer) -> str:
 
 
 def _unlisted_fields(item: Any) -> Iterator[str]:
-    """Name what is not listed of an operation, or of a part of it."""
+    """Name the fields of an operation, or of a part of it, whose values are not listed."""
     name, listed = type(item).__name__, RUNS.get(type(item))
     if listed is None:
         yield name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import BackendUnavailable
+from ...base.errors import BackendUnavailable
 
 BOX_COLUMNS = 64
 """Columns of a box of bfloat16: 128 bytes, the span of the widest swizzle."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BackendUnavailable
-from ...installation import install_command
+from ...base.errors import BackendUnavailable
+from ...base.install import install_command
 from .kernel import Arch, Kernel
 
 if not hasattr(np, "row_stack"):

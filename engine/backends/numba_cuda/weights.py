@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...program import Embed, Linear, Norm, Part, Program, Table
-from ...quantize import widen
+from ...programs.operations import Embed, Linear, Norm, Part, Table
+from ...programs.program import Program
+from ...weights.quantize import widen
 from .device import Device, upload
 from .support import buffers_of
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...program import Program, reads, writes
+from ...programs.operations import reads, writes
+from ...programs.program import Program
 from .bucket import Shape, largest_shape
 from .device import Device
 from .support import FLOAT32, OPERAND, buffers_of, forms
@@ -31,7 +32,7 @@ class Rows:
     dummy: Any
 
     def both(self, name: str) -> tuple[Any, Any]:
-        """Return the arrays to which a norm writes float32 and bfloat16; the latter is a dummy in float32."""
+        """Return the arrays to which a norm writes float32 and bfloat16; the bfloat16 array is a dummy in float32."""
         rows, x = self.arrays[FLOAT32, name], self.arrays[OPERAND, name]
         return rows, self.dummy if x.dtype == np.float32 else x
 

@@ -2,7 +2,7 @@
 
 formulas.py   each operation as its formula      plan.py      a forward pass, by the model's program
 attention.py  attention with all its options     rounded.py   the roundings that define bfloat16 and int8
-ops.py        the operations as `engine.ops` calls them      steps.py    a decoder, step by step, with its cache
+ops.py        the operations as `engine.ops` calls them      decoder.py  a decoder, step by step, with its cache
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...config import ModelConfig, RunConfig
-from ...errors import UnsupportedError
-from .. import refuse_decoder
+from ...base.errors import UnsupportedError
+from ...model.config import ModelConfig
+from ...model.run_config import RunConfig
+from ..interfaces import refuse_decoder
+from .decoder import ReferenceDecoder
 from .ops import ReferenceOps
 from .plan import ReferencePlan
-from .steps import ReferenceDecoder
 
 
 class ReferenceBackend:
-    """Runs models with NumPy; see `engine.backends.Backend`. In float64 it shows the errors of the other backends.
+    """Runs models with NumPy; see `engine.backends.interfaces.Backend`. In float64 it shows the errors of the other
+    backends.
 
     NumPy decides how many threads it uses. `max_tokens` has no effect, because sequences are computed one at a time.
     """

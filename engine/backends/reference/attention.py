@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..functional import AttentionCall
+from ..ops_interface import AttentionCall
 from .formulas import softmax
 
 

@@ -52,7 +52,7 @@ def silu(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu}
-"""The activations by their names in `engine.config.ACTIVATIONS`."""
+"""The activations by their names in `engine.model.config.ACTIVATIONS`."""
 
 
 def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from ..functional import AttentionCall
+from ..ops_interface import AttentionCall
 from .attention import attention
 from .formulas import ACTIVATIONS, layer_norm, linear, rms_norm, rotate, softmax
 
@@ -15,7 +15,7 @@ _quiet = partial(np.errstate, invalid="ignore", over="ignore")
 
 
 class ReferenceOps:
-    """The operations of `engine.backends.functional.Ops`, in the dtype of their inputs, float32 or float64."""
+    """The operations of `engine.backends.ops_interface.Ops`, in the dtype of their inputs, float32 or float64."""
 
     def attention(self, call: AttentionCall) -> np.ndarray:
         with _quiet():

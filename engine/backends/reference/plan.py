@@ -7,21 +7,23 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...architectures import program_of
-from ...architectures.taps import Taps, pairs_before, tapped
-from ...batch import Batch
-from ...checks import check_deadline
-from ...config import ModelConfig
-from ...program import Attend, Embed, Program, Store
-from ...quantize import widen
+from ...base.arguments import check_deadline
+from ...model.config import ModelConfig
+from ...programs import program_of
+from ...programs.observe import Observed, weight_offsets, with_observed
+from ...programs.operations import Attend, Embed, Store
+from ...programs.program import Program
+from ...weights.quantize import widen
+from ..batch import Batch
 from ..execute import Execution, heads_of
-from ..functional import Ops
+from ..ops_interface import Ops
 from .attention import attention_weights
 from .formulas import entropy
 
 
 class ReferencePlan:
-    """A plan as `engine.backends.Plan` describes it. All arithmetic is done in the given dtype, float32 or float64."""
+    """A plan as `engine.backends.interfaces.Plan` describes it. All arithmetic is done in the given dtype, float32 or
+    float64."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
         self.program = program_of(config)
@@ -38,27 +40,28 @@ class ReferencePlan:
         """Return token vectors [N, D] in the plan's own dtype."""
         return self._run(self.program, batch, [], deadline)
 
-    def tap(self, batch: Batch, taps: Taps, deadline: float = 0.0) -> list[np.ndarray]:
-        """Return the token vectors [N, D], then the arrays of `taps`, as `engine.backends.TappingPlan` describes."""
-        return [array.astype(np.float32) for array in self.tap_unrounded(batch, taps, deadline)]
+    def observe(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the token vectors [N, D], then the arrays of `observed`, as `engine.backends.interfaces.ObservingPlan`
+        describes."""
+        return [array.astype(np.float32) for array in self.observe_unrounded(batch, observed, deadline)]
 
-    def tap_unrounded(self, batch: Batch, taps: Taps, deadline: float = 0.0) -> list[np.ndarray]:
-        """Return the arrays of `tap` in the plan's own dtype."""
-        arrays = taps.arrays(batch.cu_seqlens, self.width, self.dtype)
-        return [self._run(tapped(self.program, taps), batch, arrays, deadline), *arrays]
+    def observe_unrounded(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the arrays of `observe` in the plan's own dtype."""
+        arrays = observed.arrays(batch.cu_seqlens, self.width, self.dtype)
+        return [self._run(with_observed(self.program, observed), batch, arrays, deadline), *arrays]
 
     def _run(self, program: Program, batch: Batch, arrays: list[np.ndarray], deadline: float) -> np.ndarray:
         """Return the result of a program, and fill the other arrays that it writes."""
         arrays = [np.empty((batch.tokens, self.width), self.dtype), *arrays]
-        pairs = pairs_before(batch.cu_seqlens).tolist()
-        for (start, end), place in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(pairs), strict=True):
+        offsets = weight_offsets(batch.cu_seqlens).tolist()
+        for (start, end), place in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(offsets), strict=True):
             check_deadline(deadline)
             if start < end:
                 self._sequence(program, batch, slice(start, end), slice(*place), arrays)
         return arrays[0]
 
-    def _sequence(self, program: Program, batch: Batch, tokens: slice, pairs: slice, arrays: list[np.ndarray]) -> None:
-        """Run one sequence, which has the places `pairs` in arrays of attention weights, and `tokens` in all others."""
+    def _sequence(self, program: Program, batch: Batch, tokens: slice, places: slice, arrays: list[np.ndarray]) -> None:
+        """Run one sequence, which has the given places in arrays of attention weights, and `tokens` in all others."""
         execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None])
         buffers: dict[str, np.ndarray] = {}
         for operation in program.operations:
@@ -68,15 +71,15 @@ class ReferencePlan:
                 arrays[operation.array][tokens] = buffers[operation.x][0]
             else:
                 execution.run([operation], buffers)
-            if isinstance(operation, Attend) and operation.taps:
+            if isinstance(operation, Attend) and operation.observed:
                 q, k, v = heads_of(operation, buffers)
                 call = execution.attention_call(q, k, v, operation)
-                for tap in operation.taps:
-                    weights = attention_weights(call, 0, tap.head)
-                    if tap.weights is not None:
-                        arrays[tap.weights][pairs] = weights.ravel()
-                    if tap.entropy is not None:
-                        arrays[tap.entropy][tokens] = entropy(weights)
+                for each in operation.observed:
+                    weights = attention_weights(call, 0, each.head)
+                    if each.weights is not None:
+                        arrays[each.weights][places] = weights.ravel()
+                    if each.entropy is not None:
+                        arrays[each.entropy][tokens] = entropy(weights)
 
     def embed(self, operation: Embed, batch: Batch, tokens: slice) -> np.ndarray:
         """Return the sum of the tables' rows [T, D], or of the caller's embeddings and the other tables' rows."""

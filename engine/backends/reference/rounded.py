@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...config import ModelConfig
-from ...parameters import parameters_of
-from ...quantize import quantize_linear, widen
+from ...model.config import ModelConfig
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
-from ..functional import AttentionCall
+from ...weights.parameters import parameters_of
+from ...weights.quantize import quantize_linear, widen
+from ..ops_interface import AttentionCall
 from .attention import visible_keys
 from .ops import ReferenceOps
 from .plan import ReferencePlan
@@ -39,7 +39,7 @@ def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precisi
 
     rows: whether the input rows of a bfloat16 GEMM are rounded too; the input rows of an int8 GEMM always are.
     attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
-    `engine.groups`. queries: whether the product that makes queries rounds them, before they are scaled.
+    `engine.weights.int8_bound`. queries: whether the product that makes queries rounds them, before they are scaled.
     """
     rounded = {name: _rounded(widen(weights, name), parameter.heads, precision, bounded) if parameter.kind == "linear"
                else weights[name] for name, parameter in parameters_of(config).items()}

@@ -61,7 +61,8 @@ ACTIVATIONS: dict[str | None, Callable[[Any], Any]] = {
     "relu": relu,
     "silu": silu,
 }
-"""The device function of each name in `engine.config.ACTIVATIONS`, and of silu; None leaves a number unchanged."""
+"""The device function of each name in `engine.model.config.ACTIVATIONS`, and of silu; None leaves a number
+unchanged."""
 
 
 def gate_kernel(activation: str) -> Kernel:

@@ -1,4 +1,4 @@
-"""Pool the token vectors of each sequence to one vector, as `engine/pooling.py` defines it.
+"""Pool the token vectors of each sequence to one vector, as `engine/encoding/pooling.py` defines it.
 
 One thread handles one column of one sequence and adds its tokens in order. The warps of a block read whole lines of
 memory, and the order of the sum, and so its bits, depend on the sequence alone. Memory bandwidth limits the kernel;
@@ -18,7 +18,7 @@ from ..toolchain import cuda, types
 THREADS = 128
 
 MODES = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
-"""The names of `engine.config.POOLINGS`, which are those of sentence-transformers."""
+"""The names of `engine.model.text_config.POOLINGS`, which are those of sentence-transformers."""
 
 _ZERO = np.float32(0.0)
 

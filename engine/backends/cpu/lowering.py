@@ -1,0 +1,245 @@
+"""Turn a program into instructions for the native interpreter, and find where threads have to wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+
+from ...programs.operations import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Store, reads, writes
+from ...programs.program import Program
+from ..execute import band
+from .native.native import Executor, Product
+from .packer import Packer, allocate
+from .placing import Placed, operands_of, place
+
+
+def lower(program: Program, product: Product, packer: Packer, threads: int) -> Executor:
+    """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads."""
+    steps = fuse(program)
+    placed = place(program, product, packer)
+    in_pass, in_block = ([p for p in placed.values() if p.in_pass is kept] for kept in (True, False))
+    executor = Executor(
+        product, [(p.in_pass, p.offset, p.stride, p.heads, p.bfloat16, p.operands) for p in placed.values()],
+        2 * len(steps) * most_parts(steps, product),
+        token_floats=sum(p.floats for p in in_pass), block_floats=sum(p.floats for p in in_block), threads=threads,
+        allocate=allocate)
+    _Emitter(executor, packer, product, placed).emit(steps)
+    executor.start()
+    return executor
+
+
+Step = tuple[Operation, dict[str, Buffer], bool]
+"""An operation, the shapes of buffers after it, and whether its result goes to the caller."""
+
+
+def fuse(program: Program) -> list[Step]:
+    """Return the steps of a program, with a Norm that is followed by the last Store of its result as one step."""
+    steps: list[Step] = [(operation, dict(shapes), False) for operation, shapes in program.steps()]
+    if len(steps) > 1:
+        (norm, shapes, _), (store, _, _) = steps[-2:]
+        if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x and norm.residual is None:
+            steps[-2:] = [(norm, shapes, True)]
+    return steps
+
+
+def most_parts(steps: list[Step], product: Product) -> int:
+    """Return the largest number of parts in which any columns go from one product to the next."""
+    widest = max((buffer.width for _, shapes, _ in steps for buffer in shapes.values()), default=1)
+    return -(-widest // product.hidden_columns) if product.hidden_columns else 1
+
+
+def multiplied_next(name: str, following: list[Operation]) -> bool:
+    """Return whether a product reads a buffer before it is written again, and before the next Attend."""
+    for operation in following:
+        if isinstance(operation, Linear) and operation.x == name:
+            return True
+        if isinstance(operation, Attend) or name in writes(operation):
+            return False
+    return False
+
+
+@dataclass
+class _Meetings:
+    """Finds before which instructions a team that works by columns has to meet.
+
+    Threads need not meet between two instructions that both split the data by "rows" or both by "heads", because each
+    thread then uses only its own share of the data. They meet around any other use: "panels", "pieces" or "all".
+    """
+
+    written: dict[str, str] = field(default_factory=dict)
+    read: dict[str, set[str]] = field(default_factory=dict)
+
+    def before(self, reads: Mapping[str, str], writes: Mapping[str, str]) -> bool:
+        """Return whether threads meet before an instruction that splits its inputs and results in these ways."""
+        meet = any(self._clash(self.written.get(name), how) for name, how in (*reads.items(), *writes.items()))
+        meet = meet or any(self._clash(earlier, how) for name, how in writes.items()
+                           for earlier in self.read.get(name, ()))
+        if meet:
+            self.written, self.read = {}, {}
+        for name, how in reads.items():
+            self.read.setdefault(name, set()).add(how)
+        self.written |= writes
+        return meet
+
+    @staticmethod
+    def _clash(earlier: str | None, now: str) -> bool:
+        return earlier is not None and (earlier != now or now not in ("rows", "heads"))
+
+
+def _observed_rows(operation: Attend) -> np.ndarray:
+    """Return head, array of weights and array of entropy of each observed head, -1 for no array: int32 [n, 3]."""
+    rows = [(each.head, each.weights, each.entropy) for each in operation.observed]
+    return np.array([[-1 if number is None else number for number in row] for row in rows], np.int32).reshape(-1, 3)
+
+
+class _Emitter:
+    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed]):
+        self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
+        self._meetings = _Meetings()
+        self._converted: set[str] = set()
+        """The buffers whose operands the instructions so far have written, since the last Attend."""
+
+    def emit(self, steps: list[Step]) -> None:
+        """Append the instructions of all steps."""
+        at = {name: placed.index for name, placed in self._placed.items()}
+        operations = [step[0] for step in steps]
+        done = 0
+        for i, (operation, shapes, stored) in enumerate(steps):
+            if i < done:
+                continue
+            following = operations[i + 1 :]
+            if parts := self._parts(operation, shapes, following):
+                self._pair_in_parts(steps[i : i + 2], at, parts)
+                done = i + 2
+            else:
+                self._emit(operation, shapes, stored, following, at)
+            if isinstance(operation, Attend):
+                self._converted.clear()     # operands are those of a block of rows
+
+    def _parts(self, operation: Operation, shapes: dict[str, Buffer],
+               following: list[Operation]) -> list[tuple[int, int]]:
+        """Return in which parts columns go from a product to the next one; none if there is no such pair."""
+        most = self._product.hidden_columns
+        if not (most and isinstance(operation, Linear) and following and isinstance(following[0], Linear)):
+            return []
+        hidden = writes(operation)[0]
+        if hidden in self._placed or following[0].x != hidden or multiplied_next(hidden, following[1:]):
+            return []
+        NR, width = self._product.kernels.NR, shapes[hidden].width
+        count, panels = -(-width // most), -(-width // NR)
+        if count == 1 or not all(name in self._placed for name in writes(following[0])):
+            return []
+        ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
+        ends[-1] = width
+        return list(pairwise(ends))
+
+    def _pair_in_parts(self, steps: list[Step], at: dict[str, int], parts: list[tuple[int, int]]) -> None:
+        """Append the instructions of two products for all parts of the columns between them."""
+        pair = []
+        for operation, shapes, _ in steps:
+            assert isinstance(operation, Linear)
+            pair.append(self._multiplication(operation, shapes[operation.x], at))
+        for first, last in parts:
+            for arguments in pair:
+                self._executor.multiply(**arguments, first_hidden=first, last_hidden=last)
+                arguments["needs_barrier"] = False      # by columns, only the first part computes
+
+    def _emit(self, operation: Operation, shapes: dict[str, Buffer], stored: bool, following: list[Operation],
+              at: dict[str, int]) -> None:
+        needs_barrier = self._meetings.before
+        if not isinstance(operation, Linear):
+            self._converted -= set(writes(operation))
+        match operation:
+            case Embed():
+                tables = map(self._packer.table, (operation.word, operation.position, operation.token_type),
+                             (operation.scale, 1.0, 1.0))
+                self._executor.embed(at[operation.out], operation.width, *tables,
+                                     needs_barrier=needs_barrier({}, {operation.out: "rows"}))
+            case Norm():
+                norm = self._packer.norm(operation.weight, operation.bias, operation.eps, shapes[operation.x].width)
+                written = {} if stored else {operation.out: "rows"}
+                operands = -1
+                if not stored and self._product.converts and multiplied_next(operation.out, following):
+                    operands = at[operands_of(operation.out)]
+                    written[operands_of(operation.out)] = "rows"
+                    self._converted.add(operation.out)
+                self._executor.norm(
+                    at[operation.x], at[operation.out], norm,
+                    residual=-1 if operation.residual is None else at[operation.residual], operands=operands,
+                    rms=operation.kind == "rms", stored=stored,
+                    needs_barrier=needs_barrier(dict.fromkeys(reads(operation), "rows"), written))
+            case Linear():
+                self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at))
+            case Heads():
+                rotary = operation.rotary
+                cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
+                for name, weight in zip_longest(operation.buffers, operation.norms):
+                    width = shapes[name].width // (shapes[name].heads or 1)
+                    own = None if weight is None else self._packer.norm(weight, None, operation.eps, width)
+                    self._executor.heads(at[name], own, cos, sin, width, rotary is not None and rotary.interleaved,
+                                         needs_barrier=needs_barrier({name: "heads"}, {name: "heads"}))
+            case Attend(keys="cache" | "cross"):
+                self._attend_state(operation, shapes, at)
+            case Attend():
+                q, heads = shapes[operation.q], (operation.q, operation.k, operation.v)
+                bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
+                self._executor.attend(
+                    at[operation.q], at[operation.k], at[operation.v], at[operation.out], q.width // (q.heads or 1),
+                    operation.scale, *band(operation), bias, self._packer.relative(operation, shapes),
+                    _observed_rows(operation), self._packer.longest,
+                    needs_barrier=needs_barrier(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
+            case Store():
+                self._executor.store(at[operation.x], shapes[operation.x].width, operation.array,
+                                     needs_barrier=needs_barrier({operation.x: "rows"}, {}))
+
+    def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
+        q, k = shapes[operation.q], shapes[operation.k]
+        cached = operation.keys == "cache"
+        operands = (operation.q, operation.k, operation.v) if cached else (operation.q,)
+        bias = None if operation.bias is None else self._packer.bias(operation.bias, q.heads or 1)
+        assert operation.layer is not None
+        self._executor.attend_state(
+            at[operation.q], at[operation.k] if cached else -1, at[operation.v] if cached else -1, at[operation.out],
+            KEYS.index(operation.keys), operation.layer, k.heads or 1, q.width // (q.heads or 1), operation.scale,
+            *band(operation), bias,
+            needs_barrier=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
+
+    def _multiplication(self, operation: Linear, x: Buffer, at: dict[str, int]) -> dict[str, Any]:
+        """Return the arguments of a product's instruction; append the one that converts its input, if it needs one."""
+        if operation.scale != 1.0:
+            raise ValueError(f"{operation}: a product inside of a program does not scale its input")
+        packed, source, first = self._packer.linear(operation, x), operation.x, writes(operation)[0]
+        if self._product.converts:
+            source = operands_of(source)
+            if operation.x not in self._converted:
+                needs_barrier = self._meetings.before({operation.x: "rows"}, {source: "rows"})
+                self._executor.convert(at[operation.x], at[source], self._packer.depth(x), needs_barrier=needs_barrier)
+                self._converted.add(operation.x)
+        read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})
+        self._converted -= set(writes(operation))
+        approximate = False
+        if first in self._placed:
+            self._check_adjacent(operation)
+            out, operands, written = at[first], -1, dict.fromkeys(writes(operation), "panels")
+            approximate = self._product.approximates and self._placed[first].only_converted
+        else:
+            out, operands, written = -1, at[operands_of(first)], {operands_of(first): "panels"}
+            self._converted.add(first)
+        return {
+            "x": at[source], "out": out, "map": packed,
+            "residual": -1 if operation.residual is None else at[operation.residual], "operands": operands,
+            "approximate": approximate, "gated": operation.gate,
+            "needs_barrier": self._meetings.before(read, written),
+        }
+
+    def _check_adjacent(self, operation: Linear) -> None:
+        """Raise unless the results of all parts are one run of heads of equal width, or one buffer."""
+        results = [self._placed[name] for name in writes(operation)]
+        for before, after in pairwise(results):
+            if not (before.heads and after.heads and before.stride == after.stride and before.in_pass and after.in_pass
+                    and after.offset == before.offset + before.floats):
+                raise ValueError(f"{operation}: parts must be heads of one width whose buffers are first written here")

@@ -1,0 +1,299 @@
+# A program as Python sees it: it owns the instructions, the weights and the workspace, and runs forward passes.
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdlib cimport calloc, free
+
+
+cdef Py_ssize_t row_stride(Py_ssize_t width) noexcept nogil:
+    # Return an odd number of cache lines, in floats, so that the rows of a tile do not fall into the same sets of a
+    # cache.
+    return ((width + 15) // 16 | 1) * 16
+
+
+def padded_stride(Py_ssize_t width):
+    """Return the floats from one row to the next in a buffer of rows of this width."""
+    return row_stride(width)
+
+
+cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
+    # Return the numbers from one row of operands to the next: whole lines in strips, otherwise an odd number of lines.
+    cdef Py_ssize_t line = 64 // product.operand_bytes
+    if product.strip > 1:
+        return (width + line - 1) // line * line
+    return row_stride(width * product.operand_bytes // 4 + 16) * 4 // product.operand_bytes
+
+
+cdef inline const EmbeddingTable* table_of(TableWeights weights) noexcept:
+    return &weights.table if weights is not None else NULL
+
+
+cdef inline const int* first_id(const int[::1] ids) noexcept:
+    return &ids[0] if ids is not None and ids.shape[0] else NULL
+
+
+cdef class Executor:
+    """Instructions over buffers, and the memory to run them on `threads` threads.
+
+    buffers: for each, (in_pass, offset, stride, heads, bfloat16, operands) as in `Buffer` of machine.pxi. token_floats and
+    block_floats are those of all buffers together. count: how many instructions there will be. Each method named after a kind of
+    instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
+    to this object, so the caller lets in one at a time.
+    """
+
+    cdef Machine machine
+    cdef Private* privates
+    cdef Py_ssize_t capacity
+    cdef object allocate
+    cdef list keep
+    cdef float[::1] workspace       # the buffers of tokens, then the keys and values that each thread gathers
+    cdef object error               # why the last pass was stopped
+    cdef readonly int threads
+
+    def __cinit__(self, Product product, list buffers, Py_ssize_t count, *, Py_ssize_t token_floats,
+                  Py_ssize_t block_floats, int threads, allocate):
+        cdef Machine* m = &self.machine
+        cdef Py_ssize_t i
+        m.kernels, m.product = product.kernels.table, product.row
+        m.token_floats, m.block_floats = token_floats, block_floats
+        m.code = <Instruction*>calloc(count, sizeof(Instruction))
+        m.buffers = <Buffer*>calloc(len(buffers), sizeof(Buffer))
+        self.privates = <Private*>calloc(threads, sizeof(Private))
+        if m.code == NULL or m.buffers == NULL or self.privates == NULL:
+            raise MemoryError(f"no memory for {count} instructions and {threads} threads")
+        for i in range(len(buffers)):
+            m.buffers[i].in_pass, m.buffers[i].offset, m.buffers[i].stride, m.buffers[i].heads, *rest = buffers[i]
+            m.buffers[i].bfloat16, m.buffers[i].operands = rest
+        self.capacity, self.threads, self.allocate = count, threads, allocate
+        self.keep = [product]
+        self.workspace = allocate(1)
+
+    def __dealloc__(self):
+        free(self.machine.code)
+        free(self.machine.buffers)
+        free(self.privates)
+
+    cdef Instruction* append(self, Kind kind, bint needs_barrier, int x, int out, object keep) except NULL:
+        if self.machine.count == self.capacity:
+            raise ValueError(f"there is room for {self.capacity} instructions")
+        cdef Instruction* op = &self.machine.code[self.machine.count]
+        op.kind, op.needs_barrier, op.x, op.out, op.residual, op.operands = kind, needs_barrier, x, out, -1, -1
+        self.machine.count += 1
+        self.keep.append(keep)
+        return op
+
+    def embed(self, int out, Py_ssize_t width, TableWeights word, TableWeights position, TableWeights token_type, *,
+              bint needs_barrier):
+        """out = the sum of the tables' rows; each table may be None."""
+        cdef Instruction* op = self.append(EMBED, needs_barrier, -1, out, (word, position, token_type))
+        op.width = width
+        op.embedding.word, op.embedding.position, op.embedding.type = table_of(word), table_of(position), table_of(token_type)
+
+    def norm(self, int x, int out, NormWeights weights, *, int residual, int operands, bint rms, bint stored,
+             bint needs_barrier):
+        """out = the norm of x, plus the buffer `residual` unless it is -1; or the rows of the caller's array where `stored`.
+
+        The result is converted to the buffer `operands`, too, unless it is -1.
+        """
+        cdef Instruction* op = self.append(NORM, needs_barrier, x, out, weights)
+        op.norm, op.residual, op.operands, op.rms, op.stored = weights.norm, residual, operands, rms, stored
+        op.width = op.norm.D
+
+    def convert(self, int x, int operands, Py_ssize_t width, *, bint needs_barrier):
+        """Convert rows of x, of `width` numbers, to a buffer of operands."""
+        cdef Instruction* op = self.append(CONVERT, needs_barrier, x, -1, None)
+        op.operands, op.width = operands, width
+
+    def multiply(self, int x, int out, PackedLinear map, *, int residual, int operands, bint approximate, bint gated,
+                 Py_ssize_t first_hidden=0, Py_ssize_t last_hidden=0, bint needs_barrier):
+        """out = the map of x, plus the buffer `residual` unless it is -1, or gated: see `multiply_panels`.
+
+        x: a buffer of operands, if the product converts. The result goes to the buffer `operands` alone, unless it is -1.
+        approximate: whether the result is only read to be converted. first_hidden, last_hidden: see Instruction.
+        """
+        cdef Instruction* op = self.append(MULTIPLY, needs_barrier, x, out, map)
+        op.linear, op.residual, op.operands, op.approximate, op.gated = map.y, residual, operands, approximate, gated
+        op.first_hidden, op.last_hidden = first_hidden, last_hidden
+        if last_hidden and operands < 0:        # the second product of the pair
+            self.machine.sums_columns = max(self.machine.sums_columns, (map.y.N + 31) // 32 * 32)
+        if gated:
+            self.machine.gated = True
+            op.activation, op.linear.activation = map.y.activation, IDENTITY
+
+    def heads(self, int x, NormWeights norm, const float[:, ::1] cos, const float[:, ::1] sin, Py_ssize_t d,
+              bint interleaved, *, bint needs_barrier):
+        """Norm each head of x and rotate it by its position, in place; cos, sin [positions, width/2]; None for neither."""
+        cdef Instruction* op = self.append(HEADS, needs_barrier, x, x, (norm, cos, sin))
+        if norm is not None:
+            op.norm = norm.norm
+        if cos is not None:
+            op.rotary.cos, op.rotary.sin, op.rotary.stride = &cos[0, 0], &sin[0, 0], cos.shape[1]
+            op.rotary.width, op.rotary.d, op.rotary.interleaved = 2 * cos.shape[1], d, interleaved
+
+    def attend(self, int q, int k, int v, int out, Py_ssize_t d, float scale, Py_ssize_t low, Py_ssize_t high,
+               const float[:, ::1] bias, RelativeWeights relative, const int[:, ::1] observed, Py_ssize_t longest, *,
+               bint needs_barrier):
+        """out = attention of the heads of q over those of k and v, inside the band (low, high).
+
+        bias: None, or [H, 2n - 1] as `engine.model.positions.distance_bias` makes it; then no sequence has more than n tokens.
+        relative: of all heads, or None.
+        observed: a row for each `ObservedHead`. longest: the tokens of the longest sequence.
+        """
+        cdef Machine* m = &self.machine
+        cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, (bias, relative, observed))
+        cdef Py_ssize_t e = m.buffers[v].stride
+        if bias is not None:
+            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
+        op.k, op.v, op.d, op.scale, op.low, op.high = k, v, d, scale, low, high
+        if relative is not None:
+            op.relative, op.relative_head = relative.relative, relative.head
+        cdef Py_ssize_t columns = op.relative.columns
+        m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attention_scratch(d, e, columns)))
+        if m.buffers[q].bfloat16:
+            m.scratch_floats = max(m.scratch_floats, row_stride(m.product.attend_rows_scratch(d, e)))
+        if observed.shape[0]:
+            op.observed, op.observed_count = <const ObservedHead*>&observed[0, 0], observed.shape[0]
+            # `weigh` computes in float32 for every precision.
+            op.wide_scratch = row_stride(m.kernels.products[<int>FLOAT32].attention_scratch(d, e, columns))
+            m.scratch_floats = max(m.scratch_floats, op.wide_scratch)
+            if m.buffers[q].bfloat16:
+                m.scratch_floats = max(m.scratch_floats, op.wide_scratch + row_stride((CALL_QUERIES + longest) * d))
+
+    def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads, Py_ssize_t d,
+                     float scale, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, *, bint needs_barrier):
+        """out = attention of the heads of q over the keys of the cache (source 1), or of the encoder (source 2).
+
+        k and v are the buffers that go to the cache, -1 for cross-attention. layer: counts the layers of the cache, or
+        of the keys and values for cross-attention. bias: as in `attend`.
+        """
+        cdef Machine* m = &self.machine
+        cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, bias)
+        cdef Py_ssize_t e = m.buffers[q].stride
+        if source not in (FROM_CACHE, FROM_CROSS) or (k >= 0 and not e == m.buffers[k].stride == m.buffers[v].stride):
+            raise ValueError("keys and values of a state have heads as wide as those of the queries")
+        if bias is not None:
+            op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
+        op.source, op.layer, op.key_heads, op.k, op.v = source, layer, key_heads, max(k, 0), max(v, 0)
+        op.d, op.scale, op.low, op.high = d, scale, low, high
+        if source == FROM_CACHE:
+            m.gathered_floats = max(m.gathered_floats, 2 * e)
+        m.scratch_floats = max(m.scratch_floats, row_stride(max(
+            m.kernels.cached_attention_scratch(d, e), m.kernels.products[<int>FLOAT32].attention_scratch(d, e, 0))))
+
+    def store(self, int x, Py_ssize_t width, int array, *, bint needs_barrier):
+        """Copy rows of x to the caller's array of this number."""
+        cdef Instruction* op = self.append(STORE, needs_barrier, x, -1, None)
+        op.width, op.array = width, array
+
+    def start(self):
+        """Allocate each thread's own memory; instructions are complete."""
+        cdef Machine* m = &self.machine
+        cdef Private* own
+        cdef int rank
+        cdef Py_ssize_t each = self.private_floats()
+        cdef float[::1] memory = self.allocate(each * self.threads)
+        self.keep.append(memory)
+        for rank in range(self.threads):
+            own = &self.privates[rank]
+            own.rows = &memory[rank * each]
+            own.scratch = own.rows + m.product.block * m.block_floats
+            own.sums = own.scratch + m.scratch_floats
+            own.panel = own.sums + m.product.block * m.sums_columns
+
+    cdef Py_ssize_t panel_floats(self) noexcept:
+        return self.machine.product.block * ((self.machine.kernels.NR if self.machine.gated else 0) + self.machine.sums_columns)
+
+    cdef Py_ssize_t private_floats(self) noexcept:
+        cdef Machine* m = &self.machine
+        return row_stride(m.product.block * m.block_floats + m.scratch_floats + self.panel_floats())
+
+    def workspace_bytes(self, Py_ssize_t tokens):
+        """Return the bytes of workspace with `tokens` tokens in flight."""
+        return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats)
+
+    def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
+                const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
+                list arrays, const long long[::1] weight_offsets=None, double deadline=0, state=None):
+        """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
+
+        arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width].
+        weight_offsets: for each sequence, the place of its first attention weight in a flat array that holds the [T,T] of
+        all sequences; None if no weights are asked for.
+        Signal handlers run during the pass; an exception that one raises, such as KeyboardInterrupt, stops the pass.
+        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
+        state: what a decoder keeps: (addresses of the cache's blocks, rows of the cache, and for each sequence, in the
+        order of `sequences`, (the place of its first row in these rows, past, address of the keys and values
+        of its source, S)), or None.
+        """
+        cdef const size_t[::1] blocks
+        cdef const int[::1] rows
+        cdef const long long[:, ::1] kept
+        cdef Job job
+        cdef EmbeddingTable given
+        cdef Py_ssize_t i, tokens, needed, first = 0, most = 0, gathered = 0
+        cdef float[::1] flat, smaller
+        memset(&job, 0, sizeof(job))
+        job.machine, job.privates, job.bundles, job.count = &self.machine, self.privates, bundles, len(groups)
+        job.ids, job.position_ids, job.type_ids = first_id(ids), first_id(position_ids), first_id(type_ids)
+        if embeds is not None:
+            given.rows, given.scale, given.storage, given.factor = &embeds[0, 0], NULL, FLOAT32, 1
+            job.given = &given
+        for i in range(self.threads):
+            self.privates[i].begun = 0
+        job.looked, job.deadline, job.executor = monotonic_seconds(), deadline, <void*>self
+        cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
+        job.groups = <Group*>calloc(job.count, sizeof(Group))
+        job.arrays = <float**>calloc(len(arrays), sizeof(float*))
+        try:
+            if all_sequences == NULL or job.groups == NULL or job.arrays == NULL:
+                raise MemoryError(f"no memory to list {len(sequences)} sequences in {job.count} groups")
+            for i in range(len(arrays)):
+                flat = arrays[i].reshape(-1)
+                job.arrays[i] = &flat[0]
+            for i in range(len(sequences)):
+                all_sequences[i].source, all_sequences[i].T, all_sequences[i].row = sequences[i, 0], sequences[i, 1], sequences[i, 2]
+                all_sequences[i].weight_offset = weight_offsets[i] if weight_offsets is not None else 0
+            if state is not None:
+                blocks, rows, kept = state
+                job.cache = <const float* const*>&blocks[0]
+                for i in range(len(sequences)):
+                    all_sequences[i].rows, all_sequences[i].past = &rows[kept[i, 0]], kept[i, 1]
+                    all_sequences[i].cross, all_sequences[i].S = <const float*><size_t>kept[i, 2], kept[i, 3]
+                    if all_sequences[i].past and all_sequences[i].T > FEW_ROWS:
+                        gathered = max(gathered, (all_sequences[i].past + all_sequences[i].T) * self.machine.gathered_floats)
+            for i in range(job.count):
+                job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + first, groups[i, 0], groups[i, 1]
+                first += groups[i, 0]
+                most = max(most, groups[i, 1])
+            job.share = most * self.machine.token_floats
+            tokens = job.share * (self.threads if bundles else 1)
+            gathered = row_stride(gathered) if gathered else 0
+            needed = tokens + gathered * self.threads
+            # None if an earlier allocation failed, or in a child that was forked while memory was freed or allocated.
+            if self.workspace is None or self.workspace.shape[0] < needed:
+                smaller, self.workspace = self.workspace, None
+                smaller = None      # freed before the larger one is allocated, and only when self.workspace is None
+                self.workspace = self.allocate(needed)
+            job.tokens = &self.workspace[0]
+            for i in range(self.threads):
+                self.privates[i].gathered.sequence = NULL
+                self.privates[i].gathered.rows = job.tokens + tokens + i * gathered
+            run_team(self.threads, work, &job)
+            if job.stop:
+                error, self.error = self.error, None
+                raise error
+        finally:
+            free(all_sequences)
+            free(job.groups)
+            free(job.arrays)
+
+
+cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:
+    # Called by the thread that called `forward`.
+    with gil:
+        try:
+            PyErr_CheckSignals()
+            if job.deadline and monotonic_seconds() > job.deadline:
+                raise TimedOut()
+        except BaseException as error:
+            (<Executor>job.executor).error = error
+            set(&job.stop)

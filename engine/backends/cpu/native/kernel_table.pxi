@@ -1,0 +1,368 @@
+# The kernel table for Python: it serves to pack weights, in tests and in benchmarks. Arguments are not checked: the
+# caller ensures that their sizes fit.
+
+from engine.model.precision import COMPUTED, PRECISIONS       # the names, in the order of enum Storage
+
+
+cdef class Kernels:
+    """The kernel table of one instruction set; `capsule` is the attribute `table` of a kernels module."""
+
+    cdef object capsule
+    cdef const KernelTable* table
+
+    def __cinit__(self, capsule):
+        self.capsule = capsule
+        self.table = <const KernelTable*>PyCapsule_GetPointer(capsule, "engine.KernelTable")
+
+    @property
+    def isa(self):
+        return self.table.isa.decode()
+
+    @property
+    def VL(self):
+        """Lanes of a vector: padded widths are multiples of it."""
+        return self.table.VL
+
+    @property
+    def NR(self):
+        """Columns of a panel."""
+        return self.table.NR
+
+    @property
+    def MR(self):
+        """Rows of a tile."""
+        return self.table.MR
+
+    def product(self, str precision):
+        """The row of the table for "float32", "bfloat16" or "int8"."""
+        return Product(self, precision)
+
+    def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
+        """out [M,D] = LayerNorm(x [M,D]); out may be x."""
+        with nogil:
+            self.table.layer_norm(&weights.norm, &x[0, 0], x.strides[0] // 4, &out[0, 0], out.strides[0] // 4, x.shape[0])
+
+    def activate(self, int activation, float[:, :] x):
+        """x [M,N] = activation(x), in place."""
+        with nogil:
+            self.table.activate(activation, &x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1])
+
+    def weigh(self, const float[:, :] q, const float[:, :] k, float[:, :] weights, float[::1] entropy, float scale,
+              float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
+              const float[:, :] bias=None, const unsigned char[:, :] mask=None):
+        """weights [T,S] and entropy [T], or None for either, of one head, from q [T,d] and k [S,d].
+
+        The options are those of `Product.attention`; scratch is that of float32's attention with e = d.
+        """
+        cdef Attention call
+        cdef Py_ssize_t stride = weights.strides[0] // 4 if weights is not None else 0
+        memset(&call, 0, sizeof(call))
+        call.q, call.q_stride, call.k, call.k_stride = &q[0, 0], q.strides[0] // 4, &k[0, 0], k.strides[0] // 4
+        call.v, call.v_stride = call.k, call.k_stride       # where prefetches go; nothing is read
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], q.shape[1], scale
+        call.low, call.high, call.softcap = low, high, softcap
+        if bias is not None:
+            call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
+        if mask is not None:
+            call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
+        cdef float* rows = &weights[0, 0] if weights is not None else NULL
+        cdef float* nats = &entropy[0] if entropy is not None else NULL
+        with nogil:
+            self.table.weigh(&call, rows, stride, nats, &scratch[0])
+
+    def cached_attention(self, const float[:, :, :] q, const size_t[::1] blocks, int shift, keys, values,
+                         float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch, const int[::1] rows=None,
+                         Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None):
+        """out [T,heads,e] from q [T,heads,d] and S keys of a cache, whose blocks are at these addresses.
+
+        keys and values: the offset of the first row in a block, and the stride, in floats. rows [S] or None. bias
+        [heads,T,S]. See CachedAttention in table.pxd.
+        """
+        cdef CachedAttention call
+        memset(&call, 0, sizeof(call))
+        call.q, call.q_stride, call.q_head = &q[0, 0, 0], q.strides[0] // 4, q.strides[1] // 4
+        call.out, call.out_stride, call.out_head = &out[0, 0, 0], out.strides[0] // 4, out.strides[1] // 4
+        call.T, call.heads, call.S, call.d, call.e = q.shape[0], q.shape[1], S, q.shape[2], out.shape[2]
+        call.low, call.high, call.scale, call.softcap = low, high, scale, softcap
+        call.blocks, call.shift = <const float* const*>&blocks[0], shift
+        call.rows = &rows[0] if rows is not None else NULL
+        call.k, call.k_stride = keys
+        call.v, call.v_stride = values
+        if bias is not None:
+            call.bias, call.bias_head = &bias[0, 0, 0], bias.strides[0] // 4
+            call.bias_t, call.bias_s = bias.strides[1] // 4, bias.strides[2] // 4
+        with nogil:
+            self.table.cached_attention(&call, &scratch[0])
+
+    def cached_attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
+        """Floats of scratch that cached attention needs."""
+        return self.table.cached_attention_scratch(d, e)
+
+    def choose(self, const float[:, :] logits, Py_ssize_t id, float[:, ::1] values, int[:, ::1] ids, float[:, :] sums=None):
+        """Update values and ids [M,k] with logits [M,n], whose first column has this id; sums [M,2] are maxima and sums."""
+        cdef Best best
+        best.values, best.ids, best.k = &values[0, 0], &ids[0, 0], <int>values.shape[1]
+        cdef float* maximum = &sums[0, 0] if sums is not None else NULL
+        cdef float* sum = &sums[0, 1] if sums is not None else NULL
+        cdef Py_ssize_t stride = sums.strides[0] // 4 if sums is not None else 0
+        with nogil:
+            self.table.choose(&best, &logits[0, 0], logits.strides[0] // 4, logits.shape[0], id, logits.shape[1], maximum,
+                              sum, stride)
+
+    def log_sum_exp(self, const float[:, ::1] maximum, const float[:, ::1] sum, float[::1] out):
+        """out [M] from the maxima and the sums [M,parts] of parts of rows."""
+        with nogil:
+            self.table.log_sum_exp(&maximum[0, 0], &sum[0, 0], maximum.shape[1], maximum.shape[0], maximum.shape[1], &out[0])
+
+    def read(self, const float[::1] x, int threads=1):
+        """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
+        cdef Probe probe
+        probe.read, probe.x = self.table.read, &x[0]
+        probe.n = x.shape[0] // threads // (4 * self.table.VL) * 4 * self.table.VL
+        return run_probe(&probe, threads)
+
+
+cdef inline void begin_work(const ProductRow* row) noexcept nogil:
+    if row.begin != NULL:
+        row.begin()
+
+
+cdef inline void end_work(const ProductRow* row) noexcept nogil:
+    if row.end != NULL:
+        row.end()
+
+
+cdef class Product:
+    """What the kernels of one instruction set have for one precision; see Product in table.pxd."""
+
+    cdef readonly Kernels kernels
+    cdef readonly str precision
+    cdef readonly int weight_bytes
+    cdef const ProductRow* row
+
+    def __init__(self, Kernels kernels, str precision):
+        self.kernels, self.precision, self.weight_bytes = kernels, precision, PRECISIONS[precision].dtype.itemsize
+        self.row = &kernels.table.products[<int>COMPUTED.index(precision)]
+
+    @property
+    def name(self):
+        """The precision, or the product where a precision has several."""
+        return self.row.name.decode()
+
+    @property
+    def exists(self):
+        """Whether these kernels have the product."""
+        return self.row.multiply != NULL
+
+    @property
+    def depth_step(self):
+        """The depth of a panel is padded to a multiple of it."""
+        return self.row.depth_step
+
+    @property
+    def needs_bound(self):
+        """Whether it adds int8 products in 16 bits, so that weights have to be within the bound of engine.weights.int8_bound."""
+        return bool(self.row.bounded)
+
+    @property
+    def operand_bytes(self):
+        """Bytes of one number in a row of operands."""
+        return self.row.operand_bytes
+
+    @property
+    def operands_depth(self):
+        """The largest depth with which `multiply` can write operands of another product; 0: none."""
+        return self.row.operands_depth
+
+    @property
+    def hidden_columns(self):
+        """Columns of a buffer between two products that go from one to the other at a time; 0: all of them."""
+        return self.row.hidden_columns
+
+    @property
+    def attends_rows(self):
+        """Whether it has attention without options of bfloat16 rows."""
+        return self.row.attend_rows != NULL
+
+    def attend_rows(self, const unsigned short[:, :] q, const unsigned short[:, :] k, const unsigned short[:, :] v,
+                    float[:, :] out, float scale):
+        """One head: out [T,e] from bfloat16 rows q [T,d], k [S,d], v [S,e]; d and e are multiples of 32."""
+        cdef Attention call
+        cdef float[::1] scratch = np.empty(self.row.attend_rows_scratch(q.shape[1], v.shape[1]), np.float32)
+        memset(&call, 0, sizeof(call))
+        call.q, call.k, call.v = <const float*>&q[0, 0], <const float*>&k[0, 0], <const float*>&v[0, 0]
+        call.out = &out[0, 0]
+        call.q_stride, call.k_stride = q.strides[0] // 2, k.strides[0] // 2
+        call.v_stride, call.out_stride = v.strides[0] // 2, out.strides[0] // 4
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+        with nogil:
+            begin_work(self.row)
+            self.row.attend_rows(&call, &scratch[0])
+            end_work(self.row)
+
+    @property
+    def approximates(self):
+        """Whether it uses approximate activations for results that are only read to be converted."""
+        return self.row.approximates
+
+    def operands_stride(self, Py_ssize_t width):
+        """The numbers from one row of operands to the next, for rows of this width."""
+        return operands_stride(self.row, width)
+
+    @property
+    def converts(self):
+        """Whether rows have to be converted to operands; otherwise float32 rows are operands."""
+        return self.row.convert != NULL
+
+    @property
+    def instruction(self):
+        """The instruction that multiplies."""
+        return self.row.instruction.decode()
+
+    @property
+    def strip(self):
+        """Rows of operands that lie together, line by line; 1 for rows one after another."""
+        return self.row.strip
+
+    @property
+    def block(self):
+        """Rows that go through the instructions between two attentions together."""
+        return self.row.block
+
+    @property
+    def code_zero(self):
+        """The byte that stands for the int8 code 0."""
+        return self.row.code_zero
+
+    @property
+    def shared(self):
+        """Tokens of a group up to which all threads share the columns of each product."""
+        return self.row.shared
+
+    @property
+    def bundle(self):
+        """About how many tokens one thread takes at a time."""
+        return self.row.bundle
+
+    def convert(self, const float[:, :] x, operands, float[:, ::1] ranges=None, Py_ssize_t first=0):
+        """Rows [first, first + M) of operands, of the rows of x [M,K]; ranges [M,2] (low, step) of int8 codes.
+
+        operands [R, K'], K' at least K padded to VL and to depth_step, R a multiple of strip.
+        """
+        cdef unsigned char[:, ::1] target = operands.view("u1")
+        cdef RowRange* r = <RowRange*>&ranges[0, 0] if ranges is not None else NULL
+        with nogil:
+            self.row.convert(&x[0, 0], x.strides[0] // 4, x.shape[0], x.shape[1], &target[0, 0],
+                             target.shape[1] // self.row.operand_bytes, first, r)
+
+    def multiply(self, PackedLinear map, operands, float[:, :] out, const float[:, :] residual=None,
+                 const float[:, ::1] ranges=None, Py_ssize_t width=0, Py_ssize_t block=0, tuple lines=(0, 0),
+                 float[::1] sums=None):
+        """out [M,N] = activation(operands w^T + bias + residual [M,N]); width, block, lines, sums: see Output in table.pxd.
+
+        M is the number of rows of out or of operands, whichever has fewer: operands may end in the middle of a strip,
+        and out may have the rows of all blocks.
+        """
+        cdef const unsigned char[:, :] a = operands.view("u1")
+        cdef Py_ssize_t M = min(a.shape[0], out.shape[0])
+        cdef const float* extra = &residual[0, 0] if residual is not None else NULL
+        cdef const RowRange* r = <const RowRange*>&ranges[0, 0] if ranges is not None else NULL
+        cdef Output target
+        memset(&target, 0, sizeof(target))
+        target.data, target.stride, target.width, target.block = &out[0, 0], out.strides[0] // 4, width or map.y.N, block
+        target.first_line, target.last_line = lines
+        if sums is not None:
+            target.sums = &sums[0]
+        self.multiply_into(&map.y, a, r, M, extra, &target)
+
+    def multiply_to_operands(self, PackedLinear map, operands, to, Py_ssize_t M):
+        """As `multiply`, for M rows, but the results become rows of operands of another product; see `operands_depth`."""
+        cdef const unsigned char[:, :] a = operands.view("u1")
+        cdef unsigned char[:, ::1] rows = to.view("u1")
+        cdef Output target
+        memset(&target, 0, sizeof(target))
+        target.width, target.operands = map.y.N, &rows[0, 0]
+        target.operands_stride = rows.shape[1] // self.row.operand_bytes
+        self.multiply_into(&map.y, a, NULL, M, NULL, &target)
+
+    cdef multiply_into(self, const Linear* y, const unsigned char[:, :] a, const RowRange* ranges, Py_ssize_t M,
+                       const float* residual, const Output* target):
+        with nogil:
+            begin_work(self.row)
+            self.row.multiply(y, &a[0, 0], a.strides[0] // self.row.operand_bytes, ranges, M, residual, target, 0,
+                              (y.N + self.kernels.table.NR - 1) // self.kernels.table.NR)
+            end_work(self.row)
+
+    def attention(self, const float[:, :] q, const float[:, :] k, const float[:, :] v, float[:, :] out, float scale,
+                  float[::1] scratch, Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0,
+                  const float[:, :] bias=None, const unsigned char[:, :] mask=None, size_t score_mod=0,
+                  size_t captured=0, RelativeWeights relative=None, Py_ssize_t query=0):
+        """One head: out [T,e] from q [T,d], k [S,d], v [S,e]; the options as in table.pxd, bias and mask [T,S]."""
+        cdef Attention call
+        memset(&call, 0, sizeof(call))
+        call.q, call.k, call.v, call.out = &q[0, 0], &k[0, 0], &v[0, 0], &out[0, 0]
+        call.q_stride, call.k_stride = q.strides[0] // 4, k.strides[0] // 4
+        call.v_stride, call.out_stride = v.strides[0] // 4, out.strides[0] // 4
+        call.T, call.S, call.d, call.e, call.scale = q.shape[0], k.shape[0], q.shape[1], v.shape[1], scale
+        call.low, call.high, call.softcap = low, high, softcap
+        if bias is not None:
+            call.bias, call.bias_t, call.bias_s = &bias[0, 0], bias.strides[0] // 4, bias.strides[1] // 4
+        if mask is not None:
+            call.mask, call.mask_t, call.mask_s = &mask[0, 0], mask.strides[0], mask.strides[1]
+        call.score_mod, call.captured = <ScoreMod>score_mod, <const void*>captured
+        call.relative, call.query = &relative.relative if relative is not None else NULL, query
+        with nogil:
+            begin_work(self.row)
+            self.row.attention(&call, &scratch[0])
+            end_work(self.row)
+
+    def attention_scratch(self, Py_ssize_t d, Py_ssize_t e, Py_ssize_t columns=0):
+        """Floats of scratch that attention needs; columns: those of relative positions, see Relative in table.pxd."""
+        return self.row.attention_scratch(d, e, columns)
+
+    @property
+    def attends_in_float32(self):
+        """Whether attention is that of float32."""
+        return self.row.attention == self.kernels.table.products[<int>FLOAT32].attention
+
+    def rounds(self, Py_ssize_t n, int threads=1):
+        """Do n rounds of independent products on each thread of the pool; return the operations of all."""
+        cdef Probe probe
+        probe.rounds, probe.n, probe.x = self.row.rounds, n, NULL
+        return run_probe(&probe, threads)
+
+
+cdef struct Probe:
+    double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
+    float (*read)(const float* x, Py_ssize_t n) noexcept nogil
+    Py_ssize_t n
+    const float* x          # the floats to read; NULL to run rounds
+    double total            # the sum of all threads, added up under a lock
+
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+    static void add_up(double *total, double part) {
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        pthread_mutex_lock(&lock);
+        *total += part;
+        pthread_mutex_unlock(&lock);
+    }
+    """
+    void add_up(double* total, double part) noexcept nogil
+
+
+cdef void probe_work(void* arg, int rank, int size) noexcept nogil:
+    cdef Probe* probe = <Probe*>arg
+    cdef float sink
+    if probe.x == NULL:
+        add_up(&probe.total, probe.rounds(probe.n, &sink))
+    else:
+        add_up(&probe.total, probe.read(probe.x + rank * probe.n, probe.n))
+
+
+cdef double run_probe(Probe* probe, int threads) except *:
+    probe.total = 0
+    run_team(threads, probe_work, probe)
+    return probe.total

@@ -1,0 +1,156 @@
+# What a program is in native code: instructions over buffers, the groups of sequences that they run for, and the memory
+# of a pass. program.pxi runs the instructions.
+
+cdef enum:
+    PIECES = 4                  # pieces of an ATTEND for each thread of a team
+    CALL_QUERIES = 1024         # queries of one call of attention; a multiple of attention's query group
+    LINE_OF_HALVES = 32         # bfloat16 numbers of a line of operands
+    NORM_ROWS = 4               # rows that are normed before they are converted
+
+cdef enum Kind:
+    EMBED
+    NORM
+    CONVERT                     # converts rows of x to operands
+    MULTIPLY
+    HEADS
+    ATTEND
+    STORE
+
+cdef struct Buffer:
+    # Rows of numbers, one for each token of a group, or for each row of a thread's block. Operands are those of a block.
+    bint in_pass                # whether its rows are kept for all tokens of the group
+    Py_ssize_t offset           # floats of the buffers in front of it, for each token or each row of a block
+    Py_ssize_t stride           # numbers from one row to the next
+    Py_ssize_t heads            # 0 for plain rows; otherwise its heads lie one after another, each [tokens][stride]
+    bint bfloat16                 # whether the numbers are bfloat16, which only heads can be
+    Py_ssize_t operands         # numbers from one row of operands to the next (operands.pxi); 0 for a buffer of floats.
+                                # The RowRange of every row follows the rows
+
+cdef struct ObservedHead:
+    # A head whose attention weights, or the entropy of them, go to the caller's array of this number; -1 for neither.
+    int head
+    int weights
+    int entropy
+
+cdef struct Instruction:
+    int kind
+    bint needs_barrier          # by columns, whether threads meet before it
+    int x                       # indexes of buffers; -1 for none
+    int out
+    int residual
+    int operands                # NORM, CONVERT, MULTIPLY: the buffer of operands that it writes; -1 for none
+    Embedding embedding         # EMBED: the tables; each forward pass supplies the ids
+    Py_ssize_t width            # EMBED, STORE, NORM, CONVERT: columns
+    Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
+    bint rms
+    bint stored                 # NORM: out is the caller's array 0
+    int array                   # STORE: the number of the caller's array
+    Linear linear               # MULTIPLY
+    # MULTIPLY: two GEMMs in a row can run in slices of the hidden columns, which are a buffer of operands between them.
+    # This instruction handles the columns [first_hidden, last_hidden); a last_hidden of 0 means all of them. The schedule
+    # that splits columns between threads runs the first slice as the whole GEMM and skips the others.
+    Py_ssize_t first_hidden
+    Py_ssize_t last_hidden
+    bint approximate            # MULTIPLY: only CONVERT reads the result; see Output
+    bint gated                  # each panel holds columns of the gate, then the same columns of the other part
+    int activation              # of the gate
+    Rotary rotary               # HEADS: the angles of position 0; cos is NULL for no rotation
+    int source                  # ATTEND: a KeySource (state.pxi)
+    Py_ssize_t layer            # FROM_CACHE, FROM_CROSS: the number of the layer's keys and values
+    Py_ssize_t key_heads        # FROM_CROSS: those of the source, which have the stride of q
+    int k                       # ATTEND: q is x
+    int v
+    Py_ssize_t d
+    float scale
+    Py_ssize_t low              # query t sees the keys t + low <= s < t + high of its sequence
+    Py_ssize_t high
+    const float* bias           # head h adds bias[h * bias_stride + t - s] to the score of query t and key s; NULL: none
+    Py_ssize_t bias_stride
+    const ObservedHead* observed
+    Py_ssize_t observed_count
+    Py_ssize_t wide_scratch     # where widened queries and keys begin in the scratch
+    Relative relative           # of the first head; `row` is NULL for none
+    Py_ssize_t relative_head    # floats from one head to the next
+
+cdef struct Sequence:
+    Py_ssize_t source           # its first token in the batch
+    Py_ssize_t weight_offset    # the place of its first attention weight in a flat array of all sequences' [T,T]
+    Py_ssize_t T
+    Py_ssize_t row              # its first row in its group
+    Py_ssize_t past             # FROM_CACHE: tokens of earlier passes
+    const int* rows             # FROM_CACHE: the row of the cache of each token, [past + T]
+    const float* cross          # FROM_CROSS: [layers][keys, values][heads][S][stride]
+    Py_ssize_t S                # tokens of the source
+
+cdef struct Operands:
+    char* rows                  # operands.pxi says where each row lies
+    Py_ssize_t stride           # numbers from one row to the next
+    RowRange* ranges
+
+cdef struct Group:
+    Sequence* sequences
+    Py_ssize_t count
+    Py_ssize_t N                # tokens
+    float* rows                 # rows of the buffers that are kept for all tokens
+
+cdef struct Gathered:
+    # The keys and values of one key head that a thread has gathered from the cache (state.pxi).
+    float* rows                 # [keys, values][S][stride]
+    const Sequence* sequence    # NULL: nothing has been gathered in this pass
+    const Instruction* op
+    Py_ssize_t head
+
+cdef struct Private:
+    # Memory of one thread; the first thread's rows serve a whole team that splits columns.
+    float* rows                 # rows of the buffers of a block, [block] each, the product's block
+    float* scratch              # attention's
+    float* panel                # [block][NR], for a gated product
+    float* sums                 # [block][columns], for products that are computed in parts of the depth
+    Py_ssize_t begun            # atomic: how many of this thread's blocks of rows have been begun
+    Gathered gathered
+
+cdef struct Machine:
+    # What stays the same from pass to pass.
+    const KernelTable* kernels
+    const ProductRow* product
+    Instruction* code
+    Py_ssize_t count
+    Buffer* buffers
+    Py_ssize_t token_floats     # of all buffers that are kept for all tokens, for each token
+    Py_ssize_t block_floats     # of all buffers of a block, for each row
+    Py_ssize_t scratch_floats
+    bint gated                  # whether any product is gated
+    Py_ssize_t sums_columns     # of the widest product that is computed in parts of its depth; 0 for none
+    Py_ssize_t gathered_floats  # of the keys and values of one token and head of a cache; 0: there is no cache
+
+cdef struct Team:
+    int rank
+    int size
+    pool_barrier* barrier
+
+cdef struct Place:
+    # Where instructions find their rows.
+    const Group* group
+    const Private* block        # the thread's memory that holds the rows of the block
+    Py_ssize_t origin           # the row of the group that is the first in the block
+
+cdef struct Job:
+    const Machine* machine
+    const EmbeddingTable* given # the caller's embeddings in place of word rows; NULL for none
+    const int* ids
+    const int* position_ids
+    const int* type_ids
+    float** arrays              # the caller's; the first is the result, [N][width]
+    Group* groups
+    Py_ssize_t count
+    Private* privates
+    float* tokens               # rows of groups: one share for each thread, or all of it for a team
+    Py_ssize_t share            # floats
+    bint bundles
+    Py_ssize_t next             # atomic: the next bundle of the queue; for a team, the next piece of an ATTEND
+    pool_barrier barrier
+    int stop                    # atomic: whether the pass is to be abandoned
+    double looked               # when the caller's thread last looked for a reason to stop, in seconds
+    double deadline             # 0: none
+    const float* const* cache   # blocks, each [layers][keys, values][heads][CACHE_ROWS][stride]
+    void* executor              # the Executor, which keeps the exception of a signal handler

@@ -1,0 +1,63 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The native part of the CPU backends, on any CPU: the interpreter of programs, single operations, CPU features."""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.math cimport INFINITY
+from libc.string cimport memcpy, memset
+
+from engine.backends.cython_cpu.table cimport (
+    DISTANCES, FLOAT32, IDENTITY, INT8, Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm,
+    Output, Relative, Rotary, RowRange, ScoreMod,
+)
+from engine.backends.cython_cpu.table cimport Product as ProductRow
+
+import os
+
+import numpy as np
+
+from engine.base.errors import EngineError, TimedOut
+
+cdef extern from "pool.h" nogil:
+    ctypedef struct pool_barrier:
+        pass
+    int pool_run(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg)
+    void pool_barrier_wait(pool_barrier* barrier, int size)
+
+
+cdef extern from *:
+    """
+    static __thread int inside_a_call; /* of native code, by this thread */
+    """
+    int inside_a_call
+
+
+cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg) except -1:
+    # pool_run without the GIL. A signal handler that runs inside a call and calls the engine again would wait for itself.
+    global inside_a_call
+    cdef int error
+    if inside_a_call:
+        raise EngineError("the engine was called from a signal handler that interrupted another call of the same thread; "
+                          "let the handler set a flag, and call the engine after the interrupted call has returned")
+    inside_a_call = True
+    with nogil:
+        error = pool_run(threads, work, arg)
+    inside_a_call = False
+    if error:
+        raise OSError(error, f"cannot run on {threads} threads")
+    return 0
+
+
+include "features.pxi"
+include "sizes.pxi"
+include "weights.pxi"
+include "kernel_table.pxi"
+include "machine.pxi"
+include "program.pxi"
+include "state.pxi"
+include "schedule.pxi"
+include "executor.pxi"
+include "maps.pxi"
+include "operations.pxi"
+include "best.pxi"
+include "vocabulary.pxi"
+include "attention_operation.pxi"

@@ -1,0 +1,136 @@
+# The schedules: how the threads of a pass share a program's instructions (program.pxi).
+#
+#   bundles      Many tokens. Each thread takes batch groups from a queue, largest first, as a team of one, without
+#                barriers.
+#   by rows      All threads form one team. Each takes blocks of rows through a whole segment: two barriers for each
+#                ATTEND. A thread that has finished its own blocks steals blocks of others, because the cores of a
+#                shared machine are seldom equally fast.
+#   by columns   Few tokens (`shared` of the kernel table). All threads form one team and split the panels of every
+#                product, so that one core alone reads each weight. Instructions state where the team has to meet.
+#
+# No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
+
+cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first, Py_ssize_t last,
+              int rank, int size) noexcept nogil:
+    # Run one instruction on rows [first, last), or this thread's share of its panels or heads.
+    if op.kind == EMBED:
+        embed_rows(job, op, at, first, last)
+    elif op.kind == NORM:
+        norm_rows(job, op, at, first, last)
+    elif op.kind == CONVERT:
+        convert_rows(job.machine, op, op.x, at, first, last)
+    elif op.kind == MULTIPLY:
+        multiply_panels(job.machine, op, at, first, last, own, rank, size)
+    elif op.kind == HEADS:
+        if op.norm.weight != NULL:
+            norm_heads(job, op, at, first, last, rank, size)
+        if op.rotary.cos != NULL:
+            rotate_heads(job, op, at, first, last, rank, size)
+    elif op.kind == STORE:
+        store_rows(job, op, at, first, last)
+
+
+cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py_ssize_t rank, Py_ssize_t i,
+                          Py_ssize_t* first, Py_ssize_t* last) noexcept nogil:
+    # Find the rows [first, last) of the i-th block, of at most `block` rows, of a thread's share; return False when there is no i-th block.
+    cdef Py_ssize_t start = g.N * rank // team.size, M = g.N * (rank + 1) // team.size - start
+    cdef Py_ssize_t blocks = (M + block - 1) // block
+    if i >= blocks:
+        return False
+    first[0], last[0] = start + M * i // blocks, start + M * (i + 1) // blocks
+    return True
+
+
+cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, Py_ssize_t begin,
+                      Py_ssize_t end) noexcept nogil:
+    # Run instructions [begin, end) for blocks of rows: first this thread's own blocks, then blocks that no other thread
+    # has begun (work stealing).
+    cdef Private* privates = own - team.rank
+    cdef Place at
+    cdef Py_ssize_t first = 0, last = 0, turn, rank, i
+    at.group, at.block = g, own
+    for turn in range(team.size):
+        rank = (team.rank + turn) % team.size
+        while block_of(g, team, job.machine.product.block, rank, take_next(&privates[rank].begun), &first, &last):
+            if stopped(job, own):
+                continue
+            at.origin = first
+            for i in range(begin, end):
+                run(job, &job.machine.code[i], &at, own, first, last, 0, 1)
+
+
+cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+    cdef const Machine* m = job.machine
+    cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
+    while True:
+        while end < m.count and m.code[end].kind != ATTEND:
+            end += 1
+        run_segment(job, g, own, team, begin, end)
+        meet(team)
+        own.begun = 0               # nobody steals before the team meets again
+        if end == m.count:
+            return
+        if team.size == 1:
+            attend(job, &m.code[end], g, own, 0, 1)
+        else:
+            i = take_next(&job.next)
+            while i < pieces:
+                attend(job, &m.code[end], g, own, i, pieces)
+                i = take_next(&job.next)
+        meet(team)
+        if team.rank == 0 and team.size > 1:
+            job.next = 0
+        begin = end = end + 1
+
+
+cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
+    cdef const Machine* m = job.machine
+    cdef const Instruction* op
+    cdef Place at
+    cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, i
+    at.group, at.block, at.origin = g, &job.privates[0], 0
+    for i in range(m.count):
+        op = &m.code[i]
+        if op.needs_barrier:
+            meet(team)
+        # One look at the clock for each layer: the pass is short, and a look at each instruction would show.
+        if is_set(&job.stop):
+            continue
+        if op.kind == ATTEND and not stopped(job, own):
+            attend(job, op, g, own, team.rank, team.size)
+        elif op.kind == MULTIPLY or op.kind == HEADS:
+            run(job, op, &at, own, 0, g.N, team.rank, team.size)
+        elif first < last:
+            run(job, op, &at, own, first, last, 0, 1)
+
+
+cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
+    cdef Team team
+    cdef Group group
+    cdef Py_ssize_t i
+    if job.bundles:
+        team.rank, team.size, team.barrier = 0, 1, NULL
+        i = take_next(&job.next)
+        while i < job.count and not stopped(job, &job.privates[rank]):
+            group = job.groups[i]
+            group.rows = job.tokens + rank * job.share
+            run_by_rows(job, &group, &job.privates[rank], &team)
+            i = take_next(&job.next)
+        return
+    team.rank, team.size, team.barrier = rank, size, &job.barrier
+    for i in range(job.count):
+        group = job.groups[i]
+        group.rows = job.tokens
+        if group.N <= job.machine.product.shared:
+            run_by_columns(job, &group, &job.privates[rank], &team)
+        else:
+            run_by_rows(job, &group, &job.privates[rank], &team)
+        meet(&team)
+
+
+cdef void work(void* arg, int rank, int size) noexcept nogil:
+    # Run one thread's part of a forward pass.
+    cdef Job* job = <Job*>arg
+    begin_work(job.machine.product)
+    run_groups(job, rank, size)
+    end_work(job.machine.product)

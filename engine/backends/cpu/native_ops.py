@@ -1,0 +1,124 @@
+"""Run single operations on NumPy arrays with one kernel table; see `engine.backends.ops_interface.Ops`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ops_interface import AttentionCall
+from ..score_mods import check_results, compiled
+from .native import native
+from .native.native import Kernels, NormWeights
+from .packer import ACTIVATIONS
+
+
+class NativeOps:
+    """The operations, on up to `threads` threads.
+
+    Arguments are float32. An argument is copied only if the kernels cannot read its layout.
+    """
+
+    def __init__(self, kernels: Kernels, threads: int):
+        self._kernels = kernels
+        self._threads = threads
+
+    def attention(self, call: AttentionCall) -> np.ndarray:
+        """Return softmax(scores) v, [B,H,T,e]; a query that sees no key gets zeros."""
+        B, H, T, d = call.q.shape
+        S, e = call.v.shape[2:]
+        out = np.empty((B, H, T, e), np.float32)
+        if out.size == 0 or S == 0:
+            out[:] = 0
+            return out
+        q, k = (call.q, call.k) if d else (np.zeros((*x.shape[:3], 1), np.float32) for x in (call.q, call.k))
+        bias = call.bias if call.bias is None or _whole_floats(call.bias) else call.bias.copy()
+        mask = None if call.mask is None else call.mask.view(np.uint8)
+        code = compiled(call.score_mod)
+        native.attention(self._kernels, _unit_rows(q), _unit_rows(k), _unit_rows(call.v), out, call.scale, call.softcap,
+                         call.low, call.high, call.lengths, bias, mask, code.address if code else 0,
+                         code.captured if code else 0, self._threads)
+        if code and code.failed:
+            check_results(call, out)
+        return out
+
+    def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
+               residual: np.ndarray | None) -> np.ndarray:
+        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]. Every call packs the weights."""
+        (M, K), N = x.shape, len(weight)
+        if K == 0:
+            return self.linear(np.zeros((M, 1), np.float32), np.zeros((N, 1), np.float32), bias, activation, residual)
+        if activation and residual is not None:     # the kernel adds the residual before the activation
+            return self.linear(x, weight, bias, activation, None) + residual
+        padding = -N % self._kernels.VL
+        out = np.empty((M, N + padding), np.float32)
+        if out.size == 0:
+            return out[:, :N]
+        bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
+        residual = None if residual is None else _padded(residual, padding)
+        native.linear(self._kernels, _unit_rows(x), _contiguous(weight), bias,
+                      ACTIVATIONS[activation] if activation else 0, residual, out,
+                      np.empty((N + padding) * K, np.float32), self._threads)
+        return out[:, :N].copy() if padding else out
+
+    def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
+        """Return LayerNorm over the last axis of x [M,D]."""
+        out = np.empty(x.shape, np.float32)
+        native.layer_norm(self._kernels, _norm(x.shape[1], weight, bias, eps), _unit_rows(x), out, self._threads)
+        return out
+
+    def rms_norm(self, x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.ndarray:
+        """Return RMSNorm over the last axis of x [M,D]."""
+        out = np.empty(x.shape, np.float32)
+        native.rms_norm(self._kernels, _norm(x.shape[1], weight, None, eps), _unit_rows(x), out, self._threads)
+        return out
+
+    def softmax(self, x: np.ndarray) -> np.ndarray:
+        """Return the softmax over the last axis of x [M,N]; -inf becomes 0, also in a row of nothing but -inf."""
+        out = np.empty(x.shape, np.float32)
+        native.softmax(self._kernels, _unit_rows(x), out, self._threads)
+        return out
+
+    def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
+        """Return activation(x) for x of any shape."""
+        out = np.empty(x.shape, np.float32)
+        native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1), None,
+                        self._threads)
+        return out
+
+    def gate(self, activation: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return activation(x) * y, where x and y have the same shape."""
+        out = np.empty(x.shape, np.float32)
+        native.activate(self._kernels, ACTIVATIONS[activation], _contiguous(x).reshape(-1), out.reshape(-1),
+                        _contiguous(y).reshape(-1), self._threads)
+        return out
+
+    def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
+        """Return x [B,H,T,d] with its first r columns rotated by cos, sin [B,T,r/2], whose strides may be 0."""
+        out = np.empty(x.shape, np.float32)
+        cos, sin = _unit_rows(cos), _unit_rows(sin)
+        if cos.strides != sin.strides:
+            cos, sin = _contiguous(cos), _contiguous(sin)
+        native.rotate(self._kernels, _unit_rows(x), cos, sin, interleaved, out, self._threads)
+        return out
+
+
+def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> NormWeights:
+    return NormWeights(np.ones(D, np.float32) if weight is None else _contiguous(weight),
+                       np.zeros(D, np.float32) if bias is None else _contiguous(bias), eps)
+
+
+def _contiguous(x: np.ndarray) -> np.ndarray:
+    return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
+
+
+def _whole_floats(x: np.ndarray) -> bool:
+    return x.flags.aligned and not any(stride % 4 for stride in x.strides)
+
+
+def _padded(x: np.ndarray, padding: int) -> np.ndarray:
+    """Return x with `padding` zeros after the end of its last axis."""
+    return _contiguous(np.concatenate([x, np.zeros((*x.shape[:-1], padding), np.float32)], axis=-1) if padding else x)
+
+
+def _unit_rows(x: np.ndarray) -> np.ndarray:
+    """Return x, or a copy of it unless its strides are whole floats and the last stride is one float."""
+    return x if x.strides[-1] == 4 and _whole_floats(x) else x.copy()

@@ -1,0 +1,294 @@
+"""Pack a model's weights into the panels of the kernels, in the plan's precision, with heads padded to vectors."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ...base.errors import InputError, UnsupportedError, WeightsError
+from ...model.positions import distance_bias, relative_rows, rotary_angles
+from ...model.precision import COMPUTED, STORED
+from ...programs import program_of
+from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Part, Relative, Rotary, Table
+from ...weights.bfloat16 import from_bfloat16, to_bfloat16
+from ...weights.packed import PREFIX, PackedFormat
+from ...weights.parameters import parameters_of
+from ...weights.quantize import is_bounded, quantize_linear, widen
+from ..relative import relative_vectors
+from .native.native import NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
+
+if TYPE_CHECKING:
+    from ...weights.model import Transformer
+
+ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
+"""The values of enum Activation in table.pxd."""
+
+MOST_BIAS_BYTES = 2**30
+"""Limit on the memory of a model's biases by distance, which grows with the longest sequence."""
+
+
+def allocate(n: int) -> np.ndarray:
+    """Return n zeroed floats, page-aligned, on huge pages where the system grants them, private to a forked child.
+
+    Raises `MemoryError`.
+    """
+    try:
+        memory = mmap.mmap(-1, max(1, n) * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {4 * n:,} bytes of weights or workspace: {error.strerror}") from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel can be built without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.float32, n)
+
+
+def layout_of(product: Product) -> PackedFormat:
+    """Return the layout of the panels that a product reads."""
+    kernels = product.kernels
+    return PackedFormat(product.precision, product.weight_bytes, kernels.NR, product.depth_step, kernels.VL,
+                  product.needs_bound)
+
+
+Made = TypeVar("Made")
+
+
+class Packer:
+    """Makes the data that a model's instructions read, each once: linear maps, norms, tables, angles and biases."""
+
+    def __init__(self, product: Product, weights: Mapping[str, np.ndarray], longest: int = 1):
+        """longest: the tokens of the longest sequence."""
+        self._product = product
+        self._weights = weights
+        self._longest = longest
+        self._angles: dict[Rotary, tuple[np.ndarray, np.ndarray]] = {}
+        self._biases: dict[DistanceBias, np.ndarray] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longest sequence."""
+        return self._longest
+
+    def release(self) -> None:
+        """Release the unpacked weights; afterwards the packer returns only the arrays that it has made before."""
+        self._weights = {}
+
+    def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return the cached result of `make` for this key, and call `make` if there is none."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def padded(self, width: int, heads: int | None = None) -> int:
+        """Return the width of a row in memory: each head, or the row, is padded to whole vectors."""
+        each, VL = width // (heads or 1), self._product.kernels.VL
+        return (heads or 1) * -(-each // VL) * VL
+
+    def depth(self, x: Buffer) -> int:
+        """Return K of the products whose input is laid out as the buffer x."""
+        return self.padded(x.width, x.heads) if x.heads else x.width
+
+    def norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
+        """Return weight, bias and epsilon of a norm; an absent bias is zeros."""
+        return self._once((weight, bias, eps, width), lambda: self._norm(weight, bias, eps, width))
+
+    def _norm(self, weight: str, bias: str | None, eps: float, width: int) -> NormWeights:
+        shift = np.zeros(width, np.float32) if bias is None else self._weights[bias]
+        return NormWeights(self._weights[weight], shift, eps)
+
+    def table(self, table: Table | None, factor: float = 1.0) -> TableWeights | None:
+        """Return a table of the embeddings as it is stored, without a copy; a float16 table is widened.
+
+        factor: multiplies the numbers of the table when they are read.
+        """
+        return None if table is None else self._once((table, factor), lambda: self._table(table, factor))
+
+    def _table(self, table: Table, factor: float) -> TableWeights:
+        rows = self._weights[table.name]
+        if STORED[rows.dtype] not in COMPUTED:
+            rows = widen(self._weights, table.name)
+        storage, scale = COMPUTED.index(STORED[rows.dtype]), self._weights.get(f"{table.name}_scale")
+        return TableWeights(rows.view(np.uint8), storage, scale, factor)
+
+    def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
+        """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it."""
+        if rotary not in self._angles:
+            positions = np.arange(rotary.positions)
+            self._angles[rotary] = rotary_angles(positions, rotary.theta, rotary.width, scale=rotary.scale,
+                                                 frequencies=rotary.frequencies, factor=rotary.factor)
+        return self._angles[rotary]
+
+    def bias(self, bias: DistanceBias, heads: int) -> np.ndarray:
+        """Return the bias of each head for all distances [H, 2 * longest - 1], made once for all layers that share it.
+
+        Raises `InputError` if the biases of the model would need more memory than `MOST_BIAS_BYTES`.
+        """
+        if bias not in self._biases:
+            size = 4 * heads * (2 * self._longest - 1) * (len(self._biases) + 1)
+            if size > MOST_BIAS_BYTES:
+                raise InputError(f"the biases of attention would take more than {MOST_BIAS_BYTES:,} bytes for sequences"
+                                 f" of {self._longest:,} tokens; load the model with a smaller max_batch_tokens")
+            table = None if bias.table is None else self._weights[bias.table.name]
+            line = distance_bias(self._longest, heads, table, bias.max_distance, bias.one_sided)
+            self._biases[bias] = np.ascontiguousarray(line, np.float32)
+        return self._biases[bias]
+
+    def relative(self, operation: Attend, shapes: Mapping[str, Buffer]) -> RelativeWeights | None:
+        """Return key and query vectors of relative positions, from the maps' weights in the plan's precision."""
+        relative, k, q = operation.relative, shapes[operation.k], shapes[operation.q]
+        if relative is None:
+            return None
+        key = relative, operation.scale, k, q
+        return self._once(key, lambda: self._relative(relative, operation.scale, k.heads or 1, q.heads or 1))
+
+    def _relative(self, relative: Relative, scale: float, key_heads: int, heads: int) -> RelativeWeights:
+        weights = dict(self._weights)
+        for affine in (relative.key, relative.query):
+            if affine is not None:
+                weight, step = self._rounded(affine.weight, 1)
+                wide = from_bfloat16(weight) if weight.dtype == np.uint16 else weight
+                weights[affine.weight] = wide * step[:, None].astype(np.float64)
+        keys, queries = relative_vectors(relative, weights)
+        distances = np.arange(-relative.limit, relative.limit + 1)
+        return RelativeWeights(
+            None if keys is None else self._panels_of_heads(keys[::-1] * scale, key_heads),
+            None if queries is None else self._panels_of_heads(queries * scale, heads),
+            relative_rows(distances, relative.limit, relative.buckets), relative.table.rows)
+
+    def _panels_of_heads(self, rows: np.ndarray, heads: int) -> np.ndarray:
+        """Return rows [n, heads*d] as panels [heads, n/NR, d, NR] for each head, the last panel filled with zeros."""
+        NR, d = self._product.kernels.NR, rows.shape[1] // heads
+        count = -(-len(rows) // NR)
+        panels = allocate(heads * count * d * NR).reshape(heads, count, d, NR)
+        by_head = rows.reshape(len(rows), heads, d).transpose(1, 2, 0)
+        for i in range(count):
+            part = by_head[:, :, i * NR : (i + 1) * NR]
+            panels[:, i, :, : part.shape[2]] = part
+        return panels
+
+    def linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+        """Return all parts of an operation packed as one map, whose inputs are laid out as the buffer x is.
+
+        Layers that share their weights share the packed map, too.
+        """
+        key = operation.parts, operation.gate, operation.activation, x
+        return self._once(key, lambda: self._linear(operation, x))
+
+    def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
+        product, step = self._product, self._product.depth_step
+        widths = [self.padded(part.width, part.heads) for part in operation.parts]
+        N, K = sum(widths), self.depth(x)
+        size = N * -(-K // step) * step * product.weight_bytes
+        activation = ACTIVATIONS[operation.activation] if operation.activation else 0
+        runs = list(_runs(operation, widths, product.kernels.NR))
+        bias = np.zeros(N, np.float32)
+        for part, column, rows in runs:
+            if part.bias is not None:
+                bias[column : column + rows.stop - rows.start] = self._weights[part.bias][rows]
+        name = f"{PREFIX}{operation.parts[0].weight}"
+        if name in self._weights:
+            return self._filled(name, (size, N), K, bias, activation)
+        scale = np.ones(N, np.float32)
+        panels = allocate(-(-size // 4)).view(np.uint8)[:size]
+        packed = PackedLinear(product, panels, K, bias, scale if product.precision == "int8" else None, activation)
+        for part, of_part in groupby(runs, key=itemgetter(0)):
+            weight, own = self._rows(part.weight, x)
+            for _, column, rows in of_part:
+                scale[column : column + rows.stop - rows.start] = own[rows]
+                packed.fill(np.ascontiguousarray(weight[rows]), column)
+        return packed
+
+    def _filled(self, name: str, sizes: tuple[int, int], K: int, bias: np.ndarray, activation: int) -> PackedLinear:
+        """Return a map whose panels are in the weights; `sizes`: the bytes of its panels, and its columns."""
+        panels, scale, sums = self._weights[name], self._weights.get(f"{name}_scale"), self._weights.get(f"{name}_sums")
+        for array, size in zip((panels, scale, sums), (sizes[0], sizes[1], sizes[1]), strict=True):
+            if array is not None and len(array) != size:
+                raise WeightsError(f"{name} or its scale or sums has {len(array):,} entries, expected {size:,}: the "
+                                   "packed file is damaged; convert the original model again")
+        return PackedLinear(self._product, panels, K, bias, scale, activation, sums)
+
+    def _rows(self, name: str, x: Buffer) -> tuple[np.ndarray, np.ndarray]:
+        """Return a weight [N,K] in the plan's precision, padded as x is, and the rows' scales, 1 except in int8."""
+        weight, scale = self._rounded(name, x.heads or 1)
+        if x.heads:
+            width = x.width // x.heads
+            padded = np.zeros((len(weight), x.heads, self.padded(width)), weight.dtype)
+            padded[:, :, :width] = weight.reshape(len(weight), x.heads, width)
+            weight = padded.reshape(len(weight), -1)
+        return weight, scale
+
+    def _rounded(self, name: str, heads: int) -> tuple[np.ndarray, np.ndarray]:
+        stored, precision = self._weights[name], self._product.precision
+        if precision == "int8":
+            return self._integers(name, heads)
+        if precision == "float32":
+            stored = widen(self._weights, name)
+        elif stored.dtype != np.uint16:
+            stored = to_bfloat16(widen(self._weights, name))
+        return stored, np.ones(len(stored), np.float32)
+
+    def _integers(self, name: str, heads: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return a weight [N,K] in int8 and the rows' scales, in coarser steps if the product needs the bound."""
+        stored, bounded = self._weights[name], self._product.needs_bound
+        if stored.dtype == np.int8 and not (bounded and not is_bounded(stored, heads)):
+            return stored, self._weights[f"{name}_scale"]
+        return quantize_linear(widen(self._weights, name), heads, bounded)
+
+
+def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Part, int, slice]]:
+    """Yield (part, first column, rows of its weight) for all runs of columns that are filled together.
+
+    widths: the columns of each part, with its padding.
+    """
+    for index, part in enumerate(operation.parts):
+        if operation.gate:
+            runs = _halves_of_panels(part.width, sum(widths), NR, second=index == 1)
+        else:
+            runs = _heads(part.width, part.heads, widths[index], sum(widths[:index]))
+        yield from ((part, column, rows) for column, rows in runs)
+
+
+def _heads(width: int, heads: int | None, padded: int, start: int) -> Iterator[tuple[int, slice]]:
+    """Yield (first column, rows of the weight) for each head of a part that begins at column `start`."""
+    count = heads or 1
+    for h in range(count):
+        yield start + h * (padded // count), slice(h * (width // count), (h + 1) * (width // count))
+
+
+def _halves_of_panels(width: int, N: int, NR: int, second: bool) -> Iterator[tuple[int, slice]]:
+    """Yield (first column, rows of the weight) for one of the two parts of a gate, which fills half of each panel."""
+    for panel in range(0, N, NR):
+        half = min(N - panel, NR) // 2
+        first = panel // 2
+        yield panel + half * second, slice(first, min(first + half, width))
+
+
+def pack_transformer(model: Transformer, product: Product) -> Transformer:
+    """Return an encoder or a decoder with its linear maps packed for a product, as `engine.weights.packed` describes.
+
+    Raises `UnsupportedError` for a model with relative positions, whose linear maps are also read unpacked, and for a
+    model that is packed already.
+    """
+    if model.layout is not None:
+        raise UnsupportedError(f"the model is packed already, as {model.layout}; pack the original model")
+    program, packer = program_of(model.config), Packer(product, model.weights)
+    arrays: dict[str, np.ndarray] = {}
+    for operation, shapes in program.steps():
+        if isinstance(operation, Attend) and operation.relative is not None:
+            raise UnsupportedError(f"a model of the family {model.config.family} cannot be packed, because relative "
+                                   "positions are computed from linear maps at load; convert it without --packed")
+        if isinstance(operation, Linear):
+            found = packer.linear(operation, shapes[operation.x]).arrays
+            name = PREFIX + operation.parts[0].weight
+            arrays |= {name + suffix: array for suffix, array in zip(("", "_scale", "_sums"), found, strict=True)
+                       if array is not None}
+    linear = {name for name, parameter in parameters_of(model.config).items() if parameter.kind == "linear"}
+    kept = {name: array for name, array in model.weights.items() if name.removesuffix("_scale") not in linear}
+    return replace(model, weights=kept | arrays, layout=layout_of(product))

@@ -1,0 +1,82 @@
+"""A model ready for the CPU kernels: weights packed once, then one native call per forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...base.errors import InputError
+from ...model.config import ModelConfig
+from ...model.run_config import RunConfig
+from ...programs import program_of
+from ...programs.observe import Observed, weight_offsets, with_observed
+from ..batch import Batch
+from ..interfaces import refuse_decoder
+from ..lock import Turn
+from .lowering import lower
+from .native.native import Executor, Kernels
+from .packer import Packer
+from .schedule import make_schedule
+
+
+class CpuPlan:
+    """A model whose linear maps are in the plan's precision; everything else is float32.
+
+    `forward` may be called from any thread; calls take turns.
+    """
+
+    def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
+        refuse_decoder(config)
+        self._run = run
+        self._width = config.hidden_size
+        self._product = kernels.product(run.precision)
+        self._program = program_of(config)
+        self._packer = Packer(self._product, weights, run.max_tokens)
+        self._executor = lower(self._program, self._product, self._packer, run.threads)
+        self._packer.release()
+        self._observing: tuple[Observed, Executor] | None = None
+        self._turn = Turn()
+
+    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+        """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
+
+        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
+        """
+        return self._compute(batch, None, deadline)[0]
+
+    def observe(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the token vectors, then the arrays of `observed`; raises as `forward` does.
+
+        The plan keeps the instructions and the workspace for the last value of `observed`; they share the weights.
+        """
+        return self._compute(batch, observed, deadline)
+
+    def _compute(self, batch: Batch, observed: Observed | None, deadline: float) -> list[np.ndarray]:
+        """Return the arrays that the program writes, with those of `observed` unless it is None."""
+        arrays = [np.empty((batch.tokens, self._width), np.float32)]
+        if observed is not None:
+            arrays += observed.arrays(batch.cu_seqlens, self._width)
+        if batch.tokens == 0:
+            return arrays
+        longest = int(np.diff(batch.cu_seqlens).max())
+        if longest > self._run.max_tokens:
+            raise InputError(f"a sequence of {longest} tokens exceeds max_batch_tokens={self._run.max_tokens}, which "
+                             "bounds the workspace; load the model with a larger max_batch_tokens")
+        schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
+        offsets = None
+        if observed is not None:
+            members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
+            offsets = weight_offsets(batch.cu_seqlens)[members]
+        with self._turn.take():
+            executor = self._executor if observed is None else self._observing_executor(observed)
+            executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
+                             batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets, deadline)
+        return arrays
+
+    def _observing_executor(self, observed: Observed) -> Executor:
+        if self._observing is None or self._observing[0] != observed:
+            self._observing = None      # frees the workspace of the other instructions first
+            self._observing = observed, lower(with_observed(self._program, observed), self._product, self._packer,
+                                        self._run.threads)
+        return self._observing[1]

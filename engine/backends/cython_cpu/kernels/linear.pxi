@@ -1,0 +1,71 @@
+# Compute the GEMM y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]) from packed panels. Weights are
+# float32, or bfloat16 with two or four successive k of a column together (simd/simd.h).
+
+cdef inline void multiply_panels(const int kind, const Linear* y, const char* a, Py_ssize_t a_stride, Py_ssize_t M,
+                                 const float* residual, const Output* out, Py_ssize_t panel,
+                                 Py_ssize_t last) noexcept nogil:
+    # The loops, from the outermost: K blocks (slices); panels, whose K block stays in cache; tiles of rows of nearly
+    # equal height.
+    cdef Py_ssize_t step = WEIGHTS_TOGETHER if kind == PAIRS else 1
+    cdef Py_ssize_t a_size = sizeof(operand) if kind == PAIRS else sizeof(float), w_size = 2 if kind == PAIRS else sizeof(float)
+    cdef Py_ssize_t deepest = KC * sizeof(float) // w_size, K = (y.K + step - 1) // step * step
+    cdef Py_ssize_t slices = (K + deepest - 1) // deepest, tiles = (M + MR - 1) // MR
+    cdef Py_ssize_t s, k, p, i, row, next_row, column
+    cdef int j, nv
+    cdef bint final
+    cdef Tile t
+    t.a_stride, t.out_stride = a_stride, out.stride
+    t.out, t.operands, t.operands_stride = NULL, NULL, out.operands_stride
+    t.ahead_step = (NR * step * w_size + tiles - 1) // max(tiles, 1)
+    for s in range(slices):
+        k = K // step * s // slices * step
+        final = s == slices - 1
+        t.depth = (y.K if final else K // step * (s + 1) // slices * step) - k
+        t.activation = y.activation if final else IDENTITY
+        for p in range(panel, last):
+            nv = <int>(min(y.N - p * NR, <Py_ssize_t>NR) // VL)
+            for j in range(nv):
+                column = p * NR + j * VL
+                t.column[j] = column // out.width * out.block + column % out.width
+            t.b = <const char*>y.panels + (p * NR * K + k * nv * VL) * w_size
+            t.bias = y.bias + p * NR if s == 0 else NULL
+            row = 0
+            for i in range(tiles):
+                next_row = M * (i + 1) // tiles
+                t.a = a + (row * a_stride + k) * a_size
+                t.ahead = <const char*>t.b + NR * (K + t.depth * i // tiles) * w_size
+                if kind == PAIRS and out.operands != NULL:
+                    t.operands = <operand*>out.operands + row * out.operands_stride + p * NR
+                else:
+                    t.out = out.data + row * out.stride
+                t.residual = residual + row * out.stride if final and residual != NULL else NULL
+                if kind == PAIRS:
+                    pairs_any(<int>(next_row - row), nv, &t)
+                else:
+                    linear_any(<int>(next_row - row), nv, &t)
+                row = next_row
+
+
+cdef void linear(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                 const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_panels(LINEAR, y, <const char*>a, a_stride, M, residual, out, panel, last)
+
+
+cdef void linear_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_panels(PAIRS, y, <const char*>a, a_stride, M, residual, out, panel, last)
+
+
+cdef void pack(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+    cdef const float* w = <const float*>weight
+    cdef Py_ssize_t c = 0, first, count, width, k, i
+    cdef float* panel
+    while c < n:
+        first = (column + c) // NR * NR
+        width = min(y.N - first, <Py_ssize_t>NR)
+        count = min(n - c, first + width - column - c)
+        panel = <float*>panels + first * y.K + column + c - first
+        for k in range(y.K):
+            for i in range(count):
+                panel[k * width + i] = w[(c + i) * y.K + k]
+        c += count

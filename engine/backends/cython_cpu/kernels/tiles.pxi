@@ -1,0 +1,346 @@
+# The GEMM on tiles (tiles.h), in bfloat16 and in int8: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
+#
+# Operands and weights lie in whole tiles of 1 KB, in the order in which the loop reads them:
+#   operands     [rows/16][K/line][16][line], a line being 64 bytes: 32 bfloat16 numbers or 64 codes
+#   weights      [N/32][K/line][2][16][16][4 bytes], the tiles of 16 columns beside each other, each as tiles.h says;
+#                if N is an odd number of vectors, the last 16 columns have tiles [K/line][16][16][4 bytes]
+# K is padded to whole lines with zeros. Rows beyond M may hold anything: no row of a tile sees another row, and their
+# sums are not stored.
+#
+# A block of sums has up to 32 rows and 32 columns. The loop over its depth has one load of a tile for each product, and
+# the vector units are free in the meantime: they finish the block before, whose sums wait in memory. Sums keep all their
+# bits in memory, so it changes no result to compute a product in parts of its depth.
+#
+# The loops, from the outermost: columns; slices of their depth, whose weights stay in the L1 cache; blocks of rows.
+# Operands pass by that cache (t_stream), or else they would drive the weights and the sums out of it.
+
+cdef extern from "simd/tiles.h" nogil:
+    enum:
+        TILE_ROWS
+        TILE_BYTES
+        SIDE
+        KEEP_OPERANDS
+        KEEP_WEIGHTS
+    ctypedef struct tile_sums:
+        float* sums
+        Py_ssize_t row
+        Py_ssize_t column
+        Py_ssize_t rows
+        Py_ssize_t next
+        Py_ssize_t* place
+        int columns
+    void t_begin()
+    void t_end()
+    void t_clear(const int rows, const int columns)
+    void t_clear_all()
+    void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
+    void t_step(const int codes, const int keep, const int rows, const int columns, const char* a, const char* lower,
+                Py_ssize_t a_stride, const char* b, Py_ssize_t next, Py_ssize_t stride)
+    void t_round(const int codes)
+    void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
+    void t_store_tiles(const int rows, float* upper, float* lower)
+    vf t_integers(const float* sums)
+
+cdef enum:
+    LINE_BYTES = 64         # bytes of depth of a tile
+    SLICE = 12              # lines of depth: their weights take 24 KB of an L1 cache of 48 KB
+    SLICED_BLOCKS = 16      # blocks of rows whose sums can wait between slices
+
+cdef struct TileWork:
+    # One call of `multiply`, and the slice of a block at hand.
+    const Linear* y
+    const RowRange* ranges
+    const float* residual
+    const Output* out
+    Py_ssize_t steps        # lines of depth
+    const char* a           # the upper tiles of operands
+    const char* lower       # the lower ones
+    const char* b
+    const float* sums       # the sums that the block begins with; NULL for zeros
+    float* waiting          # where its sums wait for the rest of the depth; NULL if they are complete
+    const float* sums_ahead # sums that the next block begins with, to be prefetched; or NULL
+    const char* ahead       # the part of the next columns' weights that is prefetched in this slice
+    Py_ssize_t ahead_step   # bytes of it in each step
+
+
+cdef inline operand* line_of_operands(const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
+    # Return the line of row i of a block of results that become operands.
+    return <operand*>w.out.operands + block.place[0] + start_of_row(i, TILE_ROWS, w.out.operands_stride, SIDE)
+
+
+cdef inline void write_operands(const int activation, const TileWork* w, const tile_sums* block, Py_ssize_t first,
+                                Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows [first, last) of a block, and write lines of bfloat16 operands. Zeros complete a line.
+    cdef Py_ssize_t i
+    cdef const float* sums
+    cdef operand* line
+    cdef vf first_half, second_half, low = v_load(w.y.bias + block.column), high = v_set1(0.0)
+    if block.columns == 2:
+        high = v_load(w.y.bias + block.column + VL)
+    for i in range(first, last):
+        sums, line = block.sums + i * SIDE, line_of_operands(w, block, i)
+        first_half, second_half = v_activate(activation, v_add(v_load(sums), low)), v_set1(0.0)
+        if block.columns == 2:
+            second_half = v_activate(activation, v_add(v_load(sums + VL), high))
+        p_store_line(line, first_half, second_half)
+
+
+cdef inline void write_floats(const bint codes, const int activation, const TileWork* w, const tile_sums* block,
+                              Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows [first, last) of a block, and write floats.
+    cdef Py_ssize_t column, i, at
+    cdef int j
+    cdef vf bias, scale, sums, x
+    for j in range(block.columns):
+        column = block.column + j * VL
+        bias = scale = sums = v_load(w.y.bias + column)
+        if codes:
+            scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
+        for i in range(first, last):
+            at = block.place[j] + i * w.out.stride
+            if codes:
+                x = result_of(t_integers(block.sums + i * SIDE + j * VL), &w.ranges[block.row + i], sums, scale, bias)
+            else:
+                x = v_add(v_load(block.sums + i * SIDE + j * VL), bias)
+            if w.residual != NULL:
+                x = v_add(x, v_load(w.residual + at))
+            x = v_activate(activation, x)
+            if w.out.bfloat16:
+                p_store(<operand*>w.out.data + at, x)
+            else:
+                v_store(w.out.data + at, x)
+
+
+cdef inline void finish_as(const bint codes, const int activation, const TileWork* w, const tile_sums* block,
+                           Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    if not codes and w.out.operands != NULL:
+        write_operands(approximation_of(activation), w, block, first, last)
+    elif codes and activation == GELU and w.out.approximate:
+        write_floats(codes, GELU_APPROXIMATE, w, block, first, last)
+    else:
+        write_floats(codes, activation, w, block, first, last)
+
+
+cdef inline void finish_rows(const bint codes, const TileWork* w, tile_sums* block, Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows of a block, from the next one to the one before `last`.
+    cdef Py_ssize_t first = block.next
+    if first >= last:
+        return
+    block.next = last
+    if w.y.activation == GELU:
+        finish_as(codes, GELU, w, block, first, last)
+    elif w.y.activation == GELU_TANH:
+        finish_as(codes, GELU_TANH, w, block, first, last)
+    elif w.y.activation == RELU:
+        finish_as(codes, RELU, w, block, first, last)
+    elif w.y.activation == SILU:
+        finish_as(codes, SILU, w, block, first, last)
+    else:
+        finish_as(codes, IDENTITY, w, block, first, last)
+
+
+cdef inline void work_between(const bint codes, const TileWork* w, const tile_sums* block, tile_sums* before,
+                              Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # For rows [first, last): prefetch sums, and the lines of the result of a block, and finish the block before.
+    cdef Py_ssize_t row
+    cdef int j
+    for row in range(first, last if w.sums_ahead != NULL else 0):
+        for j in range(SIDE // VL):
+            fetch_far(<const char*>(w.sums_ahead + row * SIDE + j * VL))
+    for row in range(first, min(last, block.rows) if w.waiting == NULL else 0):
+        if not codes and w.out.operands != NULL:
+            fetch_near(<const char*>line_of_operands(w, block, row))
+            continue
+        for j in range(block.columns):
+            fetch_near(<const char*>w.out.data + (block.place[j] + row * w.out.stride) * (2 if w.out.bfloat16 else 4))
+    finish_rows(codes, w, before, min(last, before.rows))
+
+
+# These are called from the loop, and not inlined there, so that it keeps its own addresses in registers.
+
+cdef void work_between_bfloat16(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
+                                Py_ssize_t last) noexcept nogil:
+    work_between(False, w, block, before, first, last)
+
+
+cdef void work_between_int8(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
+                            Py_ssize_t last) noexcept nogil:
+    work_between(True, w, block, before, first, last)
+
+
+cdef inline void multiply_block(const bint codes, const int rows, const int columns, const TileWork* w,
+                                tile_sums* block, tile_sums* before) noexcept nogil:
+    # Add a slice of the depth to the sums of a block of 1 or 2 tiles of rows and of columns, and finish the block before,
+    # its rows spread over the steps. The tiles keep their contents in the calls, because no function that is called uses
+    # them.
+    cdef Py_ssize_t steps = w.steps, ahead_step = w.ahead_step, row = 0, last, due = 0, k
+    cdef bint busy = w.waiting == NULL or w.sums_ahead != NULL or before.next < before.rows
+    cdef const char* a = w.a
+    cdef const char* lower = w.lower
+    cdef const char* b = w.b
+    cdef const char* ahead = w.ahead
+    if w.sums != NULL:
+        t_load_sums(rows, columns, w.sums, SIDE * sizeof(float))
+    else:
+        t_clear(rows, columns)
+    for k in range(steps):
+        fetch_lines(ahead, ahead_step)
+        ahead += ahead_step
+        t_step(codes, KEEP_WEIGHTS, rows, columns, a, lower, LINE_BYTES, b, TILE_BYTES, LINE_BYTES)
+        a += TILE_BYTES
+        lower += TILE_BYTES
+        b += columns * TILE_BYTES
+        last = row
+        due += SIDE if busy else 0
+        while due >= steps:
+            due -= steps
+            last += 1
+        if row < last:
+            if codes:
+                work_between_int8(w, block, before, row, last)
+            else:
+                work_between_bfloat16(w, block, before, row, last)
+            row = last
+    t_store_sums(rows, columns, block.sums if w.waiting == NULL else w.waiting, SIDE * sizeof(float))
+
+
+cdef inline void multiply_any_block(const bint codes, const int columns, const TileWork* w, tile_sums* block,
+                                    tile_sums* before) noexcept nogil:
+    if block.rows > TILE_ROWS:
+        multiply_block(codes, 2, columns, w, block, before)
+    else:
+        multiply_block(codes, 1, columns, w, block, before)
+
+
+cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
+                             Py_ssize_t width) noexcept nogil:
+    # Say where the results of a block go, of which no row is finished.
+    cdef Py_ssize_t c
+    cdef int j
+    block.row, block.column, block.next = row, column, 0
+    block.rows, block.columns = rows, <int>(width // VL)
+    for j in range(block.columns):
+        c = column + j * VL
+        block.place[j] = c // w.out.width * w.out.block + c % w.out.width + row * w.out.stride
+    if w.out.operands != NULL:
+        block.place[0] = row * w.out.operands_stride + column * TILE_ROWS
+
+
+cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a, Py_ssize_t strip,
+                                const RowRange* ranges, Py_ssize_t M, const float* residual, const Output* out,
+                                Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
+    # strip: bytes from 16 rows of operands to the next 16.
+    cdef Py_ssize_t last = min(y.N, last_panel * NR), blocks = (M + SIDE - 1) // SIDE, slices = 1, number = 0
+    cdef Py_ssize_t lines = (y.K * (1 if codes else 2) + LINE_BYTES - 1) // LINE_BYTES
+    cdef Py_ssize_t steps = (out.last_line if out.last_line else lines) - out.first_line
+    cdef bint resumes = out.first_line > 0, pauses = 0 < out.last_line < lines
+    cdef Py_ssize_t column = panel * NR, width, turn, first, end, i
+    cdef tile_sums buffers[2]
+    cdef tile_sums between[SLICED_BLOCKS]       # of each block, between slices
+    cdef tile_sums* block
+    cdef tile_sums* before
+    cdef const char* b
+    cdef float* sums = NULL                     # of the block at hand, between parts of the depth
+    cdef TileWork w
+    w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
+    if 1 < blocks <= SLICED_BLOCKS:             # a single block uses its weights once
+        slices = (steps + SLICE - 1) // SLICE
+    buffers[1].rows = buffers[1].next = 0       # nothing is there to finish during the first block
+    while column < last:
+        width = min(y.N - column, <Py_ssize_t>SIDE)
+        b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
+        w.ahead_step = (width * LINE_BYTES + blocks - 1) // blocks
+        for turn in range(slices):
+            first, end = steps * turn // slices, steps * (turn + 1) // slices
+            w.steps, w.b = end - first, b + first * width * LINE_BYTES
+            for i in range(blocks):
+                block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
+                place_block(&w, block, i * SIDE, min(M - i * SIDE, <Py_ssize_t>SIDE), column, width)
+                w.a = a + i * SIDE // TILE_ROWS * strip + first * TILE_BYTES
+                w.lower = w.a + strip
+                w.ahead = b + lines * width * LINE_BYTES + (first * blocks + w.steps * i) * w.ahead_step
+                if resumes or pauses:
+                    sums = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
+                w.sums = between[i].sums if turn > 0 else sums if resumes else NULL
+                w.waiting = between[i].sums if end < steps else sums if pauses else NULL
+                w.sums_ahead = NULL
+                if resumes and turn == (0 if i + 1 < blocks else slices - 1):
+                    w.sums_ahead = sums + SIDE * SIDE
+                if block.columns == 2:
+                    multiply_any_block(codes, 2, &w, block, before)
+                else:
+                    multiply_any_block(codes, 1, &w, block, before)
+                if w.waiting == NULL:
+                    number += 1
+        column += SIDE
+    if number > 0:
+        block = &buffers[1 - (number & 1)]
+        finish_rows(codes, &w, block, block.rows)
+
+
+cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                         const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_tiles(False, y, <const char*>a, a_stride * TILE_ROWS * 2, ranges, M, residual, out, panel, last)
+
+
+cdef void tiles_int8(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                     const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_tiles(True, y, <const char*>a, a_stride * TILE_ROWS, ranges, M, residual, out, panel, last)
+
+
+cdef void to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                   Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    round_rows(TILE_ROWS, x, x_stride, M, K, <operand*>operands, operands_stride, first)
+
+
+cdef void quantize_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                            Py_ssize_t codes_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    quantize_rows(TILE_ROWS, x, x_stride, M, K, <unsigned char*>operands, codes_stride, first, ranges)
+
+
+cdef inline void pack_row(const Linear* y, char* panels, Py_ssize_t column, const char* w,
+                          Py_ssize_t size) noexcept nogil:
+    # Put one row of w, the weights of a column, `size` bytes, into its places, four bytes after four bytes.
+    cdef Py_ssize_t steps = (size + LINE_BYTES - 1) // LINE_BYTES, first = column // SIDE * SIDE, i
+    cdef Py_ssize_t step = min(y.N - first, <Py_ssize_t>SIDE) * LINE_BYTES      # bytes of all tiles of a step of depth
+    cdef char* start = panels + first * steps * LINE_BYTES
+    start += column % SIDE // TILE_ROWS * TILE_BYTES + column % TILE_ROWS * 4
+    for i in range((size + 3) // 4):
+        memcpy(start + i // TILE_ROWS * step + i % TILE_ROWS * LINE_BYTES, w + 4 * i, min(size - 4 * i, <Py_ssize_t>4))
+
+
+cdef void pack_tiles_bfloat16(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w,
+                              Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        pack_row(y, <char*>panels, column + i, <const char*>w + i * y.K * 2, y.K * 2)
+
+
+cdef void pack_tiles_int8(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* w,
+                          Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        pack_row(y, <char*>panels, column + i, <const char*>w + i * y.K, y.K)
+        sums[column + i] = sum_of_row(<const signed char*>w + i * y.K, y.K)
+
+
+cdef inline double tile_rounds(const bint codes, Py_ssize_t n, float* sink) noexcept nogil:
+    # Run n rounds of independent products in registers, and return their operations.
+    cdef tile_sums block
+    cdef Py_ssize_t k
+    t_begin()
+    t_clear_all()
+    for k in range(n):
+        t_round(codes)
+    t_store_sums(2, 2, block.sums, SIDE * sizeof(float))
+    t_end()
+    sink[0] = block.sums[0]
+    return 2.0 * SIDE * SIDE * (LINE_BYTES if codes else LINE_BYTES // 2) * n
+
+
+cdef double tile_rounds_bfloat16(Py_ssize_t n, float* sink) noexcept nogil:
+    return tile_rounds(False, n, sink)
+
+
+cdef double tile_rounds_int8(Py_ssize_t n, float* sink) noexcept nogil:
+    return tile_rounds(True, n, sink)

@@ -1,0 +1,81 @@
+/* AVX2 with FMA: 8 lanes, 16 registers. A tile is 6x16, 12 accumulators; a slice of a panel is 768 x 16 floats = 48 KB.
+ *
+ * The variant with AVX-VNNI has vpdpbusd for codes. A tile of codes by vpmaddubsw has 5 rows: 10 sums, 2 vectors of
+ * codes, 2 of products and one of ones are 15 of 16 registers. */
+#pragma once
+#include <immintrin.h>
+
+#ifdef __AVXVNNI__
+#define ISA_NAME "avxvnni"
+#else
+#define ISA_NAME "avx2"
+#endif
+enum { VL = 8, NV = 2, MR = 6, KC = 768 };
+#define PAIRS PAIRS_8
+#define ALTERNATE ALTERNATE_8
+typedef __m256 vf;
+
+INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
+INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+INLINE vf v_raise(vf p, vf z) {
+    return (__m256)_mm256_add_epi32((__m256i)p, _mm256_slli_epi32((__m256i)z, 23));
+}
+INLINE __m256i v_mask(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE vf v_keep(vf x, int n) { return _mm256_and_ps(x, (__m256)v_mask(n)); }
+/* Masked stores are slow, so they are avoided if the compiler knows that n is VL. */
+INLINE int v_whole(int n) { return __builtin_constant_p(n) && n == VL; }
+INLINE vf v_loadn(const float *p, int n) { return v_whole(n) ? v_load(p) : _mm256_maskload_ps(p, v_mask(n)); }
+INLINE void v_storen(float *p, vf x, int n) {
+    if (v_whole(n)) v_store(p, x);
+    else _mm256_maskstore_ps(p, v_mask(n), x);
+}
+INLINE vf v_and(vf a, vf b) { return _mm256_and_ps(a, b); }
+INLINE vf v_or(vf a, vf b) { return _mm256_or_ps(a, b); }
+INLINE vf v_select(vf mask, vf a, vf b) { return _mm256_blendv_ps(b, a, mask); }
+INLINE vf v_equal(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+INLINE vf v_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+INLINE vf v_load_mask(const unsigned char *p, int n) {
+    uint64_t bytes = 0;
+    if (n == VL) memcpy(&bytes, p, VL);
+    else memcpy(&bytes, p, (size_t)n);
+    __m256i lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
+    return (__m256)_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256());
+}
+
+/* Dot products of codes */
+
+typedef __m256i vd;
+INLINE vd d_start(const float *sums) { return (void)sums, _mm256_setzero_si256(); }
+INLINE vf d_float(vd x, int row) { return (void)row, _mm256_cvtepi32_ps(x); }
+INLINE void d_store(uint8_t *p, vf x) {
+    __m256i whole = _mm256_cvtps_epi32(x);
+    __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(halves, halves));
+}
+INLINE vd d_set1(int32_t x) { return _mm256_set1_epi32(x); }
+#ifdef __AVXVNNI__
+enum { DOT_MR = MR };
+#define ENGINE_VPDPBUSD "%{vex%} vpdpbusd"
+#else
+enum { DOT_MR = 5 };
+#endif
+#include "x86.h"
+
+/* Products of bfloat16 numbers */
+
+INLINE vf p_weights(const uint16_t *p, int half) {
+    __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
+    return (vf)(half ? _mm256_and_si256(pairs, _mm256_set1_epi32((int32_t)0xffff0000)) : _mm256_slli_epi32(pairs, 16));
+}

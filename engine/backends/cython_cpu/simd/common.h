@@ -1,0 +1,142 @@
+/* Define what is the same for all instruction sets, over the functions of the set's header, which simd.h has included;
+ * and plain formulas for functions that this header has not defined itself. */
+#pragma once
+
+enum { NR = NV * VL, LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */
+
+/* Load n int8 numbers, or n bfloat16 numbers, and convert them to float; other lanes are zero. */
+INLINE vf v_load_int8(const int8_t *p, int n) {
+    typedef int8_t narrow __attribute__((vector_size(VL)));
+    typedef int32_t wide __attribute__((vector_size(VL * 4)));
+    narrow x = {0};
+    memcpy(&x, p, (size_t)n);
+    return (vf)__builtin_convertvector(__builtin_convertvector(x, wide), vf);
+}
+INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
+    typedef uint16_t narrow __attribute__((vector_size(VL * 2)));
+    typedef uint32_t wide __attribute__((vector_size(VL * 4)));
+    narrow x = {0};
+    memcpy(&x, p, 2 * (size_t)n);
+    return (vf)(__builtin_convertvector(x, wide) << 16);
+}
+
+/* Return 0, 1, 2, ... */
+INLINE vf v_iota(void) {
+    float lane[VL];
+    for (int i = 0; i < VL; i++) lane[i] = (float)i;
+    return v_load(lane);
+}
+
+/* v_zip_low and v_zip_high interleave a0 b0 a1 b1 ... the lower or the upper halves of a and b. v_even and v_odd invert
+ * that: they return the even or the odd lanes of the two vectors. */
+INLINE vf v_zip_low(vf a, vf b) { return __builtin_shufflevector(a, b, PAIRS(0)); }
+INLINE vf v_zip_high(vf a, vf b) { return __builtin_shufflevector(a, b, PAIRS(VL / 2)); }
+INLINE vf v_even(vf a, vf b) { return __builtin_shufflevector(a, b, ALTERNATE(0)); }
+INLINE vf v_odd(vf a, vf b) { return __builtin_shufflevector(a, b, ALTERNATE(1)); }
+
+/* Transpose VL vectors. A round that zips row i with row i + VL/2 rotates the bits of (row, lane) by one place, so that
+ * after log2(VL) rounds row and lane are exchanged. */
+INLINE void v_transpose(vf *rows) {
+    vf zipped[VL];
+    for (int round = 1; round < VL; round *= 2) {
+        for (int i = 0; i < VL / 2; i++) {
+            zipped[2 * i] = v_zip_low(rows[i], rows[i + VL / 2]);
+            zipped[2 * i + 1] = v_zip_high(rows[i], rows[i + VL / 2]);
+        }
+        for (int i = 0; i < VL; i++) rows[i] = zipped[i];
+    }
+}
+
+/* v_split: divide x into the nearest integer n and the rest. v_scale: return p * 2^n, for the n of v_split. AVX-512 has
+ * instructions for this. Elsewhere, adding 1.5*2^23 rounds x to an integer, which the low bits of the sum then hold,
+ * and v_raise adds them to the exponent of p. Results are the same for -126 <= x <= 127. */
+#ifndef ENGINE_SPLIT
+typedef struct { vf n, rest; } v_parts;
+INLINE v_parts v_split(vf x) {
+    vf magic = v_set1(12582912.0f), n = v_add(x, magic);
+    return (v_parts){n, v_sub(x, v_sub(n, magic))};
+}
+INLINE vf v_scale(vf p, vf n) { return v_raise(p, n); }
+#endif
+
+/* v_sum: return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly.
+ * v_largest: return the largest lane; NaN may be ignored. */
+#ifndef ENGINE_REDUCE
+INLINE float v_sum(vf x) {
+    float lane[VL];
+    v_store(lane, x);
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
+INLINE float v_largest(vf x) {
+    float lane[VL];
+    v_store(lane, x);
+    for (int i = 1; i < VL; i++) lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
+    return lane[0];
+}
+#endif
+
+/* Store the codes of 4*VL floats. */
+#ifndef ENGINE_STORE_CODES
+INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
+    d_store(p, a), d_store(p + VL, b), d_store(p + 2 * VL, c), d_store(p + 3 * VL, d);
+}
+#endif
+
+/* Without an instruction for products of bfloat16, two FMAs multiply a pair, with weights widened by a shift and a
+ * mask. */
+#ifndef PAIR_INSTRUCTION
+#define PAIR_INSTRUCTION FLOAT_INSTRUCTION " of widened weights"
+enum { PAIR_STEPS = 2 };
+typedef float operand;
+typedef vf vp;
+typedef vfactor vpair;
+INLINE vpair p_operand(const operand *p) { return v_factor(p); }
+INLINE vp p_lanes(vf x) { return x; }
+INLINE vf p_dot(vf sum, vpair x, vp weights) { return v_add_product(sum, x, weights); }
+INLINE void p_store(operand *p, vf x) { v_store(p, x); }
+INLINE void p_store_pairs(uint16_t *p, vf first, vf second) { (void)p, (void)first, (void)second; /* never called */ }
+#endif
+
+/* Round two vectors and store them as operands, one after the other. */
+#ifndef ENGINE_STORE_OPERANDS
+INLINE void p_store_line(operand *p, vf first, vf second) { p_store(p, first), p_store(p + VL, second); }
+#endif
+
+#ifndef QUAD_INSTRUCTION
+#define QUAD_INSTRUCTION PAIR_INSTRUCTION
+enum { QUADS = 0 }; /* the functions are never called */
+typedef vf vq;
+typedef vf vquad;
+typedef vf vquads;
+INLINE vq q_zero(void) { return v_set1(0); }
+INLINE vquad q_operands(const operand *p, const operand *next) { return (void)p, (void)next, v_set1(0); }
+INLINE vquads q_weights(const uint16_t *p) { return (void)p, v_set1(0); }
+INLINE vq q_dot(vq sum, vquad x, vquads weights) { return (void)x, (void)weights, sum; }
+INLINE vf q_row(vq sum, int row) { return (void)row, sum; }
+#endif
+
+/* How many successive weights of a column of a GEMM lie together. */
+enum { WEIGHTS_TOGETHER = QUADS ? 4 : 2 };
+
+/* Interleave n numbers of two rows of bfloat16; the second may be NULL, for zeros. */
+INLINE void p_zip(const uint16_t *first, const uint16_t *second, uint16_t *to, ptrdiff_t n) {
+    if (second)
+        for (ptrdiff_t i = 0; i < n; i++) to[2 * i] = first[i], to[2 * i + 1] = second[i];
+    else
+        for (ptrdiff_t i = 0; i < n; i++) to[2 * i] = first[i], to[2 * i + 1] = 0;
+}
+
+/* Prefetch the cache line at p into the L1 or the L2 cache. */
+INLINE void fetch_near(const char *p) { __builtin_prefetch(p, 0, 3); }
+INLINE void fetch_far(const char *p) { __builtin_prefetch(p, 0, 2); }
+/* Prefetch the lines that hold `size` bytes from p on, usually one line, into the L2 cache. */
+INLINE void fetch_lines(const char *p, ptrdiff_t size) {
+    fetch_far(p);
+    if (__builtin_expect(size > 4 * LINE, 0))
+        for (ptrdiff_t at = 4 * LINE; at < size; at += 4 * LINE) fetch_far(p + at);
+}
+
+/* Return x, but hide its value from the compiler, so that it does not compute addresses from it in advance. */
+INLINE ptrdiff_t opaque(ptrdiff_t x) { __asm__("" : "+r"(x)); return x; }

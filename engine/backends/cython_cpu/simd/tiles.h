@@ -1,0 +1,223 @@
+/* Multiply with AMX's tiles: eight registers of 16 rows with 64 bytes each.
+ *
+ * A tile of the first operand holds 16 rows of operands. A tile of the second operand holds weights of 16 columns:
+ * row g has, for each column, the four bytes of depth that belong to bytes 4g to 4g + 3 of a row of operands. A tile of
+ * sums holds 16 rows of 16 floats or integers. One instruction multiplies 16 x 16 x 64 bytes and adds to the sums:
+ *
+ *   tdpbf16ps   pairs of bfloat16 numbers, sums in float32; see t_add_pairs
+ *   tdpbusd     four codes from 0 to 255 and four signed weights, sums in int32
+ *
+ * With ENGINE_EMULATE_TILES the same functions compute the same bits in plain C, so that any machine can test their
+ * callers. Where the CPU would raise a fault, because a thread has not configured its tiles, the emulation aborts.
+ *
+ * A block of sums has one or two tiles of rows and one or two tiles of columns: sums 0 and 1 are the upper ones, sums 2
+ * and 3 the lower ones. Operands are in tiles 4 and 5, weights in tiles 6 and 7. The numbers of tiles are part of the
+ * instructions, so these functions know them, and their callers do not. */
+#pragma once
+#include "simd.h"
+
+enum { TILE_ROWS = 16, TILE_BYTES = 1024, SIDE = 2 * TILE_ROWS };
+
+/* What a loop over t_step reads again soon, so that it has to stay in the L1 cache. */
+enum { KEEP_OPERANDS = 1, KEEP_WEIGHTS = 2 };
+
+/* The sums of a block, where their results go, and the row that the epilogue comes to next. */
+typedef struct {
+    float sums[SIDE * SIDE] __attribute__((aligned(64))); /* [SIDE][SIDE]; of int8, the bits of int32 */
+    ptrdiff_t row, column;  /* the first ones */
+    ptrdiff_t rows, next;
+    ptrdiff_t place[2];     /* the offset in the result of each 16 columns of the first row */
+    int columns;            /* tiles of columns, 1 or 2 */
+} tile_sums;
+
+typedef int32_t t_lanes __attribute__((vector_size(4 * VL)));
+
+#if !defined(ENGINE_EMULATE_TILES)
+
+typedef struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_shapes;
+
+/* t_begin: make this thread's tiles usable, all of the full size. t_end: release them, so that the operating system
+ * need not save them. */
+static void t_begin(void) {
+    static const tile_shapes all = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                    .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&all);
+}
+static void t_end(void) { _tile_release(); }
+#define t_zero(tile) _tile_zero(tile)
+/* t_stream: a load that leaves no copy in the L1 cache, for what no load reads again soon. */
+#define t_load(tile, p, stride) _tile_loadd(tile, p, stride)
+#define t_stream(tile, p, stride) _tile_stream_loadd(tile, p, stride)
+#define t_store(tile, p, stride) _tile_stored(tile, p, stride)
+#define t_add_pairs(sum, a, b) _tile_dpbf16ps(sum, a, b)
+#define t_add_codes(sum, a, b) _tile_dpbusd(sum, a, b)
+/* Keep the compiler from moving writes to operands, or reads of sums, across this place: gcc's functions for tile loads
+ * do not say that they read memory. */
+#define T_BARRIER() __asm__ volatile("" ::: "memory")
+
+#else
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local struct {
+    int configured;
+    uint8_t tile[8][TILE_ROWS][64] __attribute__((aligned(64)));
+} t_state;
+
+static void t_begin(void) { memset(&t_state, 0, sizeof t_state), t_state.configured = 1; }
+static void t_end(void) { memset(&t_state, 0, sizeof t_state); }
+static void t_demand(void) {
+    if (!t_state.configured) fputs("a tile instruction ran before t_begin\n", stderr), abort();
+}
+static void t_zero(int tile) { t_demand(), memset(t_state.tile[tile], 0, TILE_BYTES); }
+static void t_load(int tile, const void *p, ptrdiff_t stride) {
+    t_demand();
+    for (int i = 0; i < TILE_ROWS; i++) memcpy(t_state.tile[tile][i], (const char *)p + i * stride, 64);
+}
+#define t_stream t_load
+static void t_store(int tile, void *p, ptrdiff_t stride) {
+    t_demand();
+    for (int i = 0; i < TILE_ROWS; i++) memcpy((char *)p + i * stride, t_state.tile[tile][i], 64);
+}
+
+typedef double t_doubles __attribute__((vector_size(VL * 8)));
+
+/* Replace denormal numbers by zeros of their sign. */
+INLINE vf t_flush(vf x) { return v_select(v_less(v_abs(x), v_set1(FLT_MIN)), v_and(x, v_set1(-0.0f)), x); }
+
+/* Return a b + c in float32, rounded once; a b must have at most 24 significant bits. A result that is below FLT_MIN
+ * when rounded to 24 bits is a zero of its sign. The product is exact in double, and rounding the sum first to double
+ * changes nothing: such a sum is in the middle between two floats only where double is exact. */
+INLINE vf t_fma(vf a, vf b, vf c) {
+    t_doubles sum = __builtin_convertvector(a, t_doubles) * __builtin_convertvector(b, t_doubles) +
+                    __builtin_convertvector(c, t_doubles);
+    vf rounded = __builtin_convertvector(sum, vf);
+    /* Floats are this dense below FLT_MIN, too, once they are scaled. */
+    vf scaled = __builtin_convertvector(sum * 0x1p64, vf);
+    return v_select(v_less(v_abs(scaled), v_set1(FLT_MIN * 0x1p64f)), v_and(rounded, v_set1(-0.0f)), rounded);
+}
+
+/* Each accumulator gets two partial sums, both started at 0: the products of the even elements in order, and those of the
+ * odd elements in order. Their total is then added to it. Each addition rounds half to even, with its product unrounded.
+ * Denormal numbers count as zeros, in the operands and in the results. Tests on Sapphire Rapids gave the same bits, except
+ * for the bits of NaN. */
+static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
+    t_demand();
+    for (int i = 0; i < TILE_ROWS; i++) {
+        vf even = v_set1(0), odd = even, total;
+        for (int k = 0; k < 16; k++) {
+            uint32_t pair;
+            float first, second;
+            memcpy(&pair, t_state.tile[a][i] + 4 * k, sizeof pair);
+            uint32_t upper = pair & 0xffff0000, lower = pair << 16;
+            memcpy(&first, &lower, sizeof first), memcpy(&second, &upper, sizeof second);
+            t_lanes weights;
+            memcpy(&weights, t_state.tile[b][k], sizeof weights);
+            even = t_fma(t_flush(v_set1(first)), t_flush((vf)(weights << 16)), even);
+            odd = t_fma(t_flush(v_set1(second)), t_flush((vf)(weights & (int32_t)0xffff0000)), odd);
+        }
+        memcpy(&total, t_state.tile[sum][i], sizeof total);
+        total = t_fma(v_set1(1), t_flush(total), t_fma(v_set1(1), even, odd));
+        memcpy(t_state.tile[sum][i], &total, sizeof total);
+    }
+}
+
+static __attribute__((noinline)) void t_add_codes(int sum, int a, int b) {
+    t_demand();
+    for (int i = 0; i < TILE_ROWS; i++)
+        for (int j = 0; j < TILE_ROWS; j++) {
+            int32_t total;
+            memcpy(&total, t_state.tile[sum][i] + 4 * j, sizeof total);
+            for (int k = 0; k < 64; k++)
+                total += t_state.tile[a][i][k] * (int8_t)t_state.tile[b][k / 4][4 * j + k % 4];
+            memcpy(t_state.tile[sum][i] + 4 * j, &total, sizeof total);
+        }
+}
+#define T_BARRIER() ((void)0)
+
+#endif
+
+#define T_LOAD(keep, tile, p, stride) if (keep) { t_load(tile, p, stride); } else { t_stream(tile, p, stride); }
+#define T_ADD(sum, a, b) if (codes) { t_add_codes(sum, a, b); } else { t_add_pairs(sum, a, b); }
+
+/* Set the sums of a block to zero. rows and columns, 1 or 2, count tiles; they and `codes` have to be constants. */
+INLINE void t_clear(const int rows, const int columns) {
+    T_BARRIER();
+    t_zero(0);
+    if (columns == 2) { t_zero(1); }
+    if (rows == 2) { t_zero(2); }
+    if (rows == 2 && columns == 2) { t_zero(3); }
+}
+
+/* Load the sums of a block, whose rows are `stride` bytes apart. */
+INLINE void t_load_sums(const int rows, const int columns, const float *sums, ptrdiff_t stride) {
+    const char *p = (const char *)sums;
+    T_BARRIER();
+    t_stream(0, p, stride);
+    if (columns == 2) { t_stream(1, p + 64, stride); }
+    if (rows == 2) { t_stream(2, p + TILE_ROWS * stride, stride); }
+    if (rows == 2 && columns == 2) { t_stream(3, p + TILE_ROWS * stride + 64, stride); }
+}
+
+/* Add the products of 64 bytes of depth: of a whole tile of operands at a, and of one at `lower` if rows is 2, with the
+ * tile of weights at b, and with the one `next` bytes later if columns is 2. stride: bytes from one row of weights to
+ * the next; a_stride: from one row of operands to the next. codes: whether they are codes and int8 weights. keep: a sum of
+ * KEEP_OPERANDS and KEEP_WEIGHTS. */
+INLINE void t_step(const int codes, const int keep, const int rows, const int columns, const char *a, const char *lower,
+                   ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
+    T_LOAD(keep & KEEP_OPERANDS, 4, a, a_stride)
+    T_LOAD(keep & KEEP_WEIGHTS, 6, b, stride)
+    T_ADD(0, 4, 6)
+    if (columns == 2) {
+        T_LOAD(keep & KEEP_WEIGHTS, 7, b + next, stride)
+        T_ADD(1, 4, 7)
+    }
+    if (rows == 2) {
+        T_LOAD(keep & KEEP_OPERANDS, 5, lower, a_stride)
+        T_ADD(2, 5, 6)
+        if (columns == 2) { T_ADD(3, 5, 7) }
+    }
+}
+
+/* Store the sums of a block in rows that are `stride` bytes apart. */
+INLINE void t_store_sums(const int rows, const int columns, float *sums, ptrdiff_t stride) {
+    char *p = (char *)sums;
+    t_store(0, p, stride);
+    if (columns == 2) { t_store(1, p + 64, stride); }
+    if (rows == 2) { t_store(2, p + TILE_ROWS * stride, stride); }
+    if (rows == 2 && columns == 2) { t_store(3, p + TILE_ROWS * stride + 64, stride); }
+    T_BARRIER();
+}
+
+/* Store the sums of a block, each tile in one run of 1 KB: those of the upper rows at `upper`, those of the others at
+ * `lower`. A block has two tiles of columns. */
+INLINE void t_store_tiles(const int rows, float *upper, float *lower) {
+    t_store(0, upper, 64);
+    t_store(1, upper + TILE_ROWS * 16, 64);
+    if (rows == 2) { t_store(2, lower, 64); }
+    if (rows == 2) { t_store(3, lower + TILE_ROWS * 16, 64); }
+    T_BARRIER();
+}
+
+/* Multiply tiles in registers: the work of t_step on a full block without its loads. */
+INLINE void t_round(const int codes) {
+    T_ADD(0, 4, 6)
+    T_ADD(1, 4, 7)
+    T_ADD(2, 5, 6)
+    T_ADD(3, 5, 7)
+}
+INLINE void t_clear_all(void) {
+    t_zero(0); t_zero(1); t_zero(2); t_zero(3); t_zero(4); t_zero(5); t_zero(6); t_zero(7);
+}
+
+/* Load 16 sums as integers, and convert them to float. */
+INLINE vf t_integers(const float *sums) {
+    t_lanes x;
+    memcpy(&x, sums, sizeof x);
+    return (vf)__builtin_convertvector(x, vf);
+}

@@ -1,0 +1,62 @@
+/* What AVX2 and AVX-512 have in common: products in float32, and dot products of codes by vpdpbusd or vpmaddubsw.
+ *
+ * The header that includes this one has defined vf, vd, d_set1 and DOT_MR, and, if the CPU has vpdpbusd,
+ * ENGINE_VPDPBUSD: how the assembler spells it. */
+#pragma once
+
+#define FLOAT_INSTRUCTION "vfmadd231ps"
+typedef vf vfactor;
+INLINE vfactor v_factor(const float *p) { return v_set1(*p); }
+INLINE vf v_all(vfactor x) { return x; }
+INLINE vf v_add_product(vf sum, vfactor a, vf b) {
+    __asm__(FLOAT_INSTRUCTION " %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
+#ifdef ENGINE_VPDPBUSD
+
+#define DOT_INSTRUCTION "vpdpbusd"
+enum { DOT = 4, DOT_STEPS = 4, DOT_ROWS = 1, DOT_GROUP = 4, DOT_BOUND = 0, CODE_ZERO = 0 };
+typedef vd vcodes, vweights;
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) { return (void)next, d_set1(load_32(p)); }
+INLINE vweights d_weights(const int8_t *p) {
+    vweights weights;
+    memcpy(&weights, p, sizeof weights);
+    return weights;
+}
+INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
+    __asm__(ENGINE_VPDPBUSD " %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(weights));
+    return sum;
+}
+
+#else
+
+/* Four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16 (DOT_BOUND). The sums cannot overflow,
+ * because the weights are rounded so (quantize_bounded) that the sum of same-sign weights of such an int8 group is at
+ * most 128, and 255 * 128 < 2^15. With five instructions for a product, one step is long enough for a tile's loop. To
+ * save registers, weights are read from memory. */
+#define DOT_INSTRUCTION "vpmaddubsw"
+enum { DOT = 8, DOT_STEPS = 1, DOT_ROWS = 1, DOT_GROUP = 4, DOT_BOUND = 1, CODE_ZERO = 0 };
+typedef struct {
+    vd first, second;
+} vcodes;
+typedef const int8_t *vweights;
+INLINE vcodes d_codes(const uint8_t *p, const uint8_t *next) {
+    return (void)next, (vcodes){d_set1(load_32(p)), d_set1(load_32(p + 4))};
+}
+INLINE vweights d_weights(const int8_t *p) { return p; }
+INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
+    vd first, second;
+    /* The weights are not "m" operands: for those gcc spills every sum, in case they alias it. Weights do not change
+     * here. */
+    __asm__("vpmaddubsw (%5), %3, %1\n\t"
+            "vpmaddubsw %c6(%5), %4, %2\n\t"
+            "vpaddw %2, %1, %1\n\t"
+            "vpmaddwd %7, %1, %1\n\t"
+            "vpaddd %1, %0, %0"
+            : "+v"(sum), "=&v"(first), "=&v"(second)
+            : "v"(codes.first), "v"(codes.second), "r"(weights), "i"(4 * VL), "v"(d_set1(0x00010001)));
+    return sum;
+}
+
+#endif

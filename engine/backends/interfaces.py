@@ -1,0 +1,136 @@
+"""The interfaces of a backend, and of the plans that it makes from encoders and decoders.
+
+A backend turns a configuration and weights into a `Plan`; a plan turns a packed `Batch` into token vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import UnsupportedError
+from ..model.config import ModelConfig
+from ..model.run_config import RunConfig
+from ..programs.observe import Head, Observed
+from ..weights.packed import PackedFormat
+from .batch import Batch
+from .ops_interface import Ops
+from .steps import Row, Scores, Top
+
+
+class Plan(Protocol):
+    """A model that is ready to run: it holds the weights, laid out for the kernels, and a workspace.
+
+    Any thread may call it.
+    """
+
+    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+        """Return the token vectors, float32 [N, D], of the N real tokens of a batch.
+
+        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none. A plan that cannot stop raises
+        `UnsupportedError` for any other number.
+        """
+
+
+@runtime_checkable
+class PoolingPlan(Plan, Protocol):
+    """A plan that also pools token vectors on its device, so that `Engine.encode` need not copy them from there."""
+
+    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+        """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.encoding.pooling.pool` does.
+
+        modes: any of `engine.model.text_config.POOLINGS`; their results lie side by side. skip: number of tokens at the
+        start of each sequence that are not pooled.
+        """
+
+
+@runtime_checkable
+class ObservingPlan(Plan, Protocol):
+    """A plan that also gives hidden states, attention weights, and the entropy of attention weights."""
+
+    def observe(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+        """Return the token vectors, float32 [N, D], and then the arrays that `observed` describes, float32.
+
+        The token vectors have the bits of `forward`, and `deadline` is that of `forward`.
+        """
+
+
+class DecoderPlan(Protocol):
+    """A decoder that is ready to run, with its cache.
+
+    It is a `engine.backends.steps.Stepper`, except that it gets the vectors of a source in place of its ids.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the number of logits of a row."""
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a hypothesis; None if there is no limit."""
+
+    def open(self) -> int:
+        """Begin a request and return its number."""
+
+    def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+        """Compute the keys and values of the sources of requests, from the vectors [N, memory_size] of an encoder.
+
+        cu_seqlens: the source of request i has the rows cu_seqlens[i] to cu_seqlens[i+1] - 1.
+        """
+
+    def step(self, rows: Sequence[Row]) -> Scores:
+        """See `Stepper`."""
+
+    def step_top(self, rows: Sequence[Row], k: int) -> Top:
+        """See `Stepper`."""
+
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
+        """See `Stepper`."""
+
+    def release(self, hypotheses: Iterable[int]) -> None:
+        """See `Stepper`."""
+
+    def close(self, request: int) -> None:
+        """See `Stepper`."""
+
+
+@runtime_checkable
+class DecodingBackend(Protocol):
+    """A backend that also runs decoders."""
+
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+        """Lay the weights of a decoder out; raises `UnsupportedError` if the backend cannot run the model."""
+
+
+class Backend(Protocol):
+    """One way to run a model."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Return the reason, in words for the user, why this backend cannot run here; None when it can."""
+
+    def tuned(self) -> bool:
+        """Return whether its kernels are made for this CPU, rather than for any CPU; called only where it can run."""
+
+    def describe(self) -> str:
+        """Describe the instruction set, the device and the versions that it uses, in lines for `engine info`."""
+
+    def layout(self, precision: str) -> PackedFormat | None:
+        """Return the layout of packed linear maps that it reads in a precision; None if it packs none."""
+
+    def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
+        """Lay the weights out and return a plan; raises `UnsupportedError` if the backend cannot run the model."""
+
+    def ops(self, threads: int) -> Ops:
+        """Return the single operations of this backend, which run on up to `threads` threads."""
+
+
+def refuse_decoder(config: ModelConfig) -> None:
+    """Raise `UnsupportedError` for a decoder, where an encoder is expected."""
+    if config.decodes:
+        raise UnsupportedError("this model is a decoder, which gives scores of the next token and no token vectors; "
+                               "load it with Generator")

@@ -1,0 +1,1 @@
+"""Compile annotated Python functions to C functions, and user-written score functions to loops."""

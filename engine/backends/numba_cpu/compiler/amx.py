@@ -1,0 +1,162 @@
+"""Generate AMX's tile instructions as LLVM code, as tiles.h does in C, which explains the tiles and their numbers.
+
+LLVM takes every one of these calls for an access to all memory. So it keeps them in order among themselves and among
+loads and stores, and a thread's tiles keep their contents when it calls other code, because no other code uses tiles.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import global_constant
+from numba.extending import intrinsic
+
+from ..target import LINE_BYTES, TILE_ROWS
+from .emit import VF, VI, call, load
+from .pointers import BYTE, SIZE, Pointer
+from .vector import vector
+
+TILE_BYTES, SIDE = TILE_ROWS * LINE_BYTES, 2 * TILE_ROWS
+"""SIDE: the most rows, and the most columns, of a block of sums."""
+
+_SHAPES = struct.pack("<BB14x16H16B", 1, 0, *[LINE_BYTES] * 8, *[0] * 8, *[TILE_ROWS] * 8, *[0] * 8)
+"""The configuration of a thread: palette 1, and all eight tiles of the full size."""
+
+_STREAM = "tileloaddt164"
+"""The load that leaves no copy in the L1 cache: operands and weights of a whole depth would drive sums out of it."""
+
+
+def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
+    """Emit a tile instruction; an int is the number of a tile."""
+    call(b, f"llvm.x86.{instruction}", ir.VoidType(), *(BYTE(arg) if isinstance(arg, int) else arg for arg in args))
+
+
+def _add_products(b: ir.IRBuilder, codes: bool, row: int, column: int) -> None:
+    """Multiply a tile of operands by a tile of weights, and add the products to the sums of this row and column."""
+    _run(b, "tdpbusd" if codes else "tdpbf16ps", 2 * row + column, 4 + row, 6 + column)
+
+
+def _sums_at(b: ir.IRBuilder, pointer: ir.Value, row: int, column: int) -> ir.Value:
+    floats = row * TILE_ROWS * SIDE + column * TILE_ROWS
+    return b.gep(pointer, [SIZE(4 * floats)], source_etype=BYTE)
+
+
+@intrinsic
+def configure_tiles(typing: Any) -> Any:
+    """Make this thread's tiles usable."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        shapes = ir.Constant(ir.ArrayType(BYTE, len(_SHAPES)), bytearray(_SHAPES))
+        _run(b, "ldtilecfg", global_constant(b.module, "shapes", shapes))
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
+@intrinsic
+def release_tiles(typing: Any) -> Any:
+    """Release this thread's tiles, so that the operating system need not save them."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        _run(b, "tilerelease")
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
+def clear_sums(rows: int, columns: int) -> Any:
+    """Return an intrinsic that sets the sums of a block to zero; rows and columns, here and below, count tiles."""
+
+    @intrinsic
+    def clear(typing: Any) -> Any:
+        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+            for row in range(rows):
+                for column in range(columns):
+                    _run(b, "tilezero", 2 * row + column)
+            return context.get_dummy_value()
+
+        return types.void(), build
+
+    return clear
+
+
+def add_step(codes: bool, rows: int, columns: int) -> Any:
+    """Return an intrinsic that adds the products of 64 bytes of depth to the sums of a block.
+
+    Its arguments are the upper tile of operands, the lower one, and the first tile of weights. codes: whether these are
+    codes and int8 weights.
+    """
+
+    @intrinsic
+    def add(typing: Any, upper: Pointer, lower: Pointer, weights: Pointer) -> Any:
+        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+            upper, lower, weights = args
+            line = SIZE(LINE_BYTES)
+            _run(b, _STREAM, 4, upper, line)
+            _run(b, _STREAM, 6, weights, line)
+            _add_products(b, codes, 0, 0)
+            if columns == 2:
+                _run(b, _STREAM, 7, b.gep(weights, [SIZE(TILE_BYTES)], source_etype=BYTE), line)
+                _add_products(b, codes, 0, 1)
+            if rows == 2:
+                _run(b, _STREAM, 5, lower, line)
+                for column in range(columns):
+                    _add_products(b, codes, 1, column)
+            return context.get_dummy_value()
+
+        return types.void(upper, lower, weights), build
+
+    return add
+
+
+def store_sums(rows: int, columns: int) -> Any:
+    """Return an intrinsic that stores the sums of a block to floats [SIDE][SIDE]."""
+
+    @intrinsic
+    def store(typing: Any, sums: Pointer) -> Any:
+        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+            for row in range(rows):
+                for column in range(columns):
+                    _run(b, "tilestored64", 2 * row + column, _sums_at(b, args[0], row, column), SIZE(4 * SIDE))
+            return context.get_dummy_value()
+
+        return types.void(sums), build
+
+    return store
+
+
+def add_round(codes: bool) -> Any:
+    """Return an intrinsic that multiplies tiles in registers: the work of `add_step` on a full block, without loads."""
+
+    @intrinsic
+    def add(typing: Any) -> Any:
+        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+            for row in range(2):
+                for column in range(2):
+                    _add_products(b, codes, row, column)
+            return context.get_dummy_value()
+
+        return types.void(), build
+
+    return add
+
+
+@intrinsic
+def clear_tiles(typing: Any) -> Any:
+    """Set all tiles to zero."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        for tile in range(8):
+            _run(b, "tilezero", tile)
+        return context.get_dummy_value()
+
+    return types.void(), build
+
+
+@intrinsic
+def v_load_integers(typing: Any, p: Pointer) -> Any:
+    """Load VL sums as integers, and convert them to float."""
+    return vector(p), lambda context, b, sig, args: b.sitofp(b.bitcast(load(b, args[0]), VI), VF)

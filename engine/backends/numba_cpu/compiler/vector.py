@@ -1,0 +1,243 @@
+"""Define a vector of floats with VL lanes for Numba functions, with the operations and names of simd.h.
+
+The compiler must not reorder or contract these operations: none has a fast-math flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+from ..target import VL
+from .emit import I32, VF, VI, call, fetch, first_lanes, fma, greater, load, load_some, shift, shuffle, splat
+from .pointers import SIZE, Pointer, store
+
+
+class _VectorType(types.Type):
+    """The Numba type of `vf`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"vector({VL} x float32)")
+
+
+vector = _VectorType()
+
+
+@register_model(_VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: types.Type):
+        super().__init__(manager, kind, VF)
+
+
+def with_parameters(typing: Callable[..., Any], build: Callable[..., Any]) -> Any:
+    """Return an intrinsic with the parameters of `build`; Numba would replace *args by a tuple."""
+    typing.__signature__ = signature(build)  # type: ignore[attr-defined]
+    return intrinsic(typing)
+
+
+def _of_vectors(build: Callable[..., ir.Value]) -> Any:
+    """Return an intrinsic on vectors, from a function of a builder and LLVM values."""
+
+    def operation(typing: Any, *args: Any) -> Any:
+        if any(arg != vector for arg in args):
+            return None
+        return vector(*args), lambda context, b, sig, values: build(b, *values)
+
+    return with_parameters(operation, build)
+
+
+v_add = _of_vectors(lambda b, x, y: b.fadd(x, y))
+v_sub = _of_vectors(lambda b, x, y: b.fsub(x, y))
+v_mul = _of_vectors(lambda b, x, y: b.fmul(x, y))
+v_div = _of_vectors(lambda b, x, y: b.fdiv(x, y))
+v_max = _of_vectors(greater)
+v_min = _of_vectors(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+v_abs = _of_vectors(lambda b, x: call(b, f"llvm.fabs.v{VL}f32", VF, x))
+v_fma = _of_vectors(fma)
+v_fnma = _of_vectors(lambda b, x, y, z: fma(b, b.fneg(x), y, z))
+
+
+def _scale(b: ir.IRBuilder, p: ir.Value, z: ir.Value) -> ir.Value:
+    # Return p * 2^n, where z = n + 1.5*2^23: the low bits of z are n, which is added to the exponent of p.
+    exponent = b.shl(b.bitcast(z, VI), ir.Constant(VI, [23] * VL))
+    return b.bitcast(b.add(b.bitcast(p, VI), exponent), VF)
+
+
+v_scale = _of_vectors(_scale)
+
+
+# A mask is a vector whose lanes are all ones or all zeros.
+
+def _bits(operation: str) -> Any:
+    return _of_vectors(lambda b, x, y: b.bitcast(getattr(b, operation)(b.bitcast(x, VI), b.bitcast(y, VI)), VF))
+
+
+def _mask(b: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
+    return b.bitcast(b.sext(lanes, VI), VF)
+
+
+v_and, v_or = _bits("and_"), _bits("or_")
+v_equal = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("==", x, y)))
+v_less = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("<", x, y)))
+v_select = _of_vectors(lambda b, mask, x, y: b.select(b.icmp_signed("<", b.bitcast(mask, VI), VI(None)), x, y))
+
+PAIRS = [i // 2 + i % 2 * VL for i in range(2 * VL)]
+v_zip_low = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[:VL]))
+v_zip_high = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[VL:]))
+v_even = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(0, 2 * VL, 2))))
+v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
+v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
+
+
+def _load_narrow(bits: int, widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+    """Return an intrinsic that loads n integers of `bits` bits and converts them to a vector; other lanes are zero."""
+    kind = ir.VectorType(ir.IntType(bits), VL)
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        pointer, n = args
+        with b.if_else(b.icmp_signed(">=", n, SIZE(VL)), likely=True) as (then, otherwise):
+            with then:
+                whole, at_once = b.load(pointer, typ=kind, align=1), b.block
+            with otherwise:
+                name, mask = f"llvm.masked.load.v{VL}i{bits}.p0", first_lanes(b, n)
+                some = call(b, name, kind, pointer, I32(1), mask, kind(None))
+                in_part = b.block
+        lanes = b.phi(kind)
+        lanes.add_incoming(whole, at_once)
+        lanes.add_incoming(some, in_part)
+        return widened(b, lanes)
+
+    return intrinsic(lambda typing, p, n: (vector(p, types.intp), build))
+
+
+def _not_zero(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return _mask(b, b.icmp_unsigned("!=", x, x.type(None)))
+
+
+def _upper_halves(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.bitcast(b.shl(b.zext(x, VI), ir.Constant(VI, [16] * VL)), VF)
+
+
+v_load_mask = _load_narrow(8, _not_zero)
+v_load_int8 = _load_narrow(8, lambda b, x: b.sitofp(x, VF))
+v_load_bfloat16 = _load_narrow(16, _upper_halves)
+
+
+@intrinsic
+def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
+    """Transpose the rows of VL floats at p into tile [VL][VL]; p may equal tile.
+
+    A round that zips row i with row i + VL/2 rotates the bits of (row, lane) by one place, so that after log2(VL)
+    rounds row and lane are exchanged.
+    """
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        pointer, step, target = args
+        rows = [load(b, shift(b, pointer, b.mul(step, SIZE(i)))) for i in range(VL)]
+        for _ in range(VL.bit_length() - 1):
+            halves = zip(rows[: VL // 2], rows[VL // 2 :], strict=True)
+            rows = [shuffle(b, x, y, lanes) for x, y in halves for lanes in (PAIRS[:VL], PAIRS[VL:])]
+        for i, row in enumerate(rows):
+            store(b, shift(b, target, i * VL), row, 4)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp, tile), build
+
+
+@intrinsic
+def v_set1(typing: Any, x: Any) -> Any:
+    """Round x to float32 and broadcast it to every lane."""
+    return vector(types.float32), lambda context, b, sig, args: splat(b, args[0])
+
+
+@intrinsic
+def v_load(typing: Any, p: Pointer) -> Any:
+    """Load VL floats from p."""
+    return vector(p), lambda context, b, sig, args: load(b, args[0])
+
+
+@intrinsic
+def v_store(typing: Any, p: Pointer, x: Any) -> Any:
+    """Store VL floats at p."""
+    return types.void(p, x), lambda context, b, sig, args: store(b, args[0], args[1], 4)
+
+
+@intrinsic
+def v_loadn(typing: Any, p: Pointer, n: Any) -> Any:
+    """Load n floats from p; other lanes are zero."""
+
+    return vector(p, types.intp), lambda context, b, sig, args: load_some(b, *args)
+
+
+@intrinsic
+def v_storen(typing: Any, p: Pointer, x: Any, n: Any) -> Any:
+    """Store the first n lanes at p."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> None:
+        pointer, value, count = args
+        # Masked stores are slow on some CPUs. If n is a constant, the compiler removes the branch.
+        with b.if_else(b.icmp_signed(">=", count, SIZE(VL))) as (whole, part):
+            with whole:
+                store(b, pointer, value, 4)
+            with part:
+                mask = first_lanes(b, count)
+                call(b, f"llvm.masked.store.v{VL}f32.p0", ir.VoidType(), value, pointer, I32(4), mask)
+
+    return types.void(p, x, types.intp), build
+
+
+@intrinsic
+def v_keep(typing: Any, x: Any, n: Any) -> Any:
+    """Keep the first n lanes and set the others to zero."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return b.select(first_lanes(b, args[1]), args[0], VF(None))
+
+    return vector(x, types.intp), build
+
+
+@intrinsic
+def v_sum(typing: Any, x: Any) -> Any:
+    """Return the sum of the lanes in a fixed order: the upper half is added to the lower half, repeatedly."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        total = args[0]
+        half = VL // 2
+        while half:
+            low, high = (shuffle(b, total, total, list(range(first, first + half))) for first in (0, half))
+            total = b.fadd(low, high)
+            half //= 2
+        return b.extract_element(total, I32(0))
+
+    return types.float32(x), build
+
+
+@intrinsic
+def v_largest(typing: Any, x: Any) -> Any:
+    """Return the largest lane; NaN may be ignored."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        largest = b.extract_element(args[0], I32(0))
+        for i in range(1, VL):
+            lane = b.extract_element(args[0], I32(i))
+            largest = b.select(b.fcmp_ordered(">", lane, largest), lane, largest)
+        return largest
+
+    return types.float32(x), build
+
+
+@intrinsic
+def fetch_far(typing: Any, p: Pointer) -> Any:
+    """Prefetch the cache line at p into the L2 cache."""
+    return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 2)
+
+
+@intrinsic
+def fetch_near(typing: Any, p: Pointer) -> Any:
+    """Prefetch the cache line at p into the L1 cache."""
+    return types.void(p), lambda context, b, sig, args: fetch(b, args[0], 3)

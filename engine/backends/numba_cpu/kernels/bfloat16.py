@@ -1,0 +1,91 @@
+"""Compute the GEMM with bfloat16 weights, convert operands, and pack panels; see bfloat16.pxi and linear.pxi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ..compiler.compiling import inline
+from ..compiler.emit import VF, VI
+from ..compiler.pointers import Pointer, as_bits
+from ..compiler.structs import Bits, Double, Floats, Linear, Operands, Output, Size
+from ..compiler.vector import v_load, v_loadn, v_set1, v_sum, vector
+from ..target import LINE_BYTES, MR, NR, NV, OPERAND_BYTES, PAIR_STEPS, VL
+from . import pairs
+from .linear import product
+from .operands import place_in_row, start_of_row
+from .roofline import fma_rounds, in_rounds
+from .tile import pairs_tile
+
+multiply_pairs = product(2, pairs_tile)
+
+
+def linear_bfloat16(y: Linear, a: Operands, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                    panel: Size, last: Size) -> None:
+    """Compute as `linear` does, with bfloat16 weights; `a` has been converted if the CPU has a bfloat16 instruction."""
+    multiply_pairs(y, as_bits(y.panels), a, a_stride, M, residual, out, panel, last)
+
+
+@intrinsic
+def store_operands(typing: Any, p: Pointer, x: Any) -> Any:
+    """Store the lanes of x to p as VL operands."""
+    return types.void(p, x), lambda context, b, sig, args: pairs.store_operands(b, *args)
+
+
+@inline
+def round_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size,
+               first: Size) -> None:
+    """Round M rows of x to bfloat16, and pad them to VL with zeros, or to whole lines if they lie in strips."""
+    line, whole = LINE_BYTES // OPERAND_BYTES, K // VL * VL
+    for row in range(first, first + M):
+        out = operands + start_of_row(row, strip, operands_stride, line)
+        for i in range(0, whole, VL):
+            store_operands(out + place_in_row(i, strip, line), v_load(x + i))
+        if whole < K:
+            store_operands(out + place_in_row(whole, strip, line), v_loadn(x + whole, K - whole))
+        if strip > 1:
+            for i in range((K + VL - 1) // VL * VL, (K + line - 1) // line * line, VL):
+                store_operands(out + place_in_row(i, strip, line), v_set1(0.0))
+        x += x_stride
+
+
+def to_operands(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size, first: Size,
+                ranges: Floats) -> None:
+    """Round M rows of x to bfloat16, and pad them to VL with zeros."""
+    round_rows(1, x, x_stride, M, K, operands, operands_stride, first)
+
+
+def pack_bfloat16(y: Linear, panels: Bits, sums: Floats, column: Size, w: Bits, n: Size) -> None:
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
+    K = (y.K + 1) // 2 * 2
+    for i in range(n):
+        c = column + i
+        first = c // NR * NR
+        width = min(y.N - first, NR)
+        panel = panels + (first * K + (c - first) * 2)
+        for k in range(y.K):
+            panel[k // 2 * width * 2 + k % 2] = w[i * y.K + k]
+
+
+@intrinsic
+def pair_loop(typing: Any, n: Any) -> Any:
+    """Run n rounds of MR*NV independent products of pairs, with sums as weights, and return the sum of all."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        starts = [ir.Constant(VF, [float(i)] * VL) for i in range(MR * NV)]
+        return in_rounds(b, args[0], starts, lambda x: pairs.dot(b, VI(None), b.bitcast(x, VI), x), b.fadd)
+
+    return vector(types.intp), build
+
+
+def _pair_rounds(n: Size, sink: Floats) -> Double:
+    """Run n rounds of independent products of pairs, and return their floating-point operations."""
+    sink[0] = v_sum(pair_loop(n))
+    return 4.0 * VL * MR * NV * n
+
+
+pair_rounds = _pair_rounds if PAIR_STEPS == 1 else fma_rounds
+"""Runs rounds as `fma_rounds` does, with bfloat16 products if the CPU has an instruction for them."""

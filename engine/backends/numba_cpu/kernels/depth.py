@@ -1,0 +1,137 @@
+"""Generate the loop over the depth, which all tiles share: depth.pxi as a generator of LLVM code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from ..compiler.emit import F32, VF, fetch, fma, load, load_again, splat
+from ..compiler.flow import Sums, either, repeat
+from ..compiler.pointers import BYTE, POINTER, SIZE
+from ..target import DOT, LINE, OPERAND_BYTES, PAIR_STEPS, STEPS, VL
+from . import dot, pairs
+
+EMPTY = ir.Constant(POINTER, None)
+
+
+class Arithmetic(NamedTuple):
+    """The operand types and the arithmetic of a tile's loop."""
+
+    a: ir.Type                          # element of a, in which its strides are counted
+    w: ir.Type                          # element of w, in which its strides are counted
+    vector: int                         # elements of w in a vector of columns
+    zero: ir.Constant                   # initial value of a sum
+    row: Callable[..., Any]             # (b, pointer into a) -> operand with one value in every lane
+    column: Callable[..., Any]          # (b, pointer into w, half) -> operand with one value for each lane
+    add: Callable[..., ir.Value]        # (b, row, column, sum) -> sum + row * column
+    pair_steps: int = 1                 # products in a step, of successive elements of a
+    steps: int = STEPS                  # unrolled steps of a tile's loop
+
+
+def broadcast(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    return splat(b, b.load(pointer, typ=F32, align=4))
+
+
+FLOATS = Arithmetic(F32, F32, VL, ir.Constant(VF, [0.0] * VL), broadcast, lambda b, p, half: load(b, p), fma)
+INTEGERS = Arithmetic(BYTE, BYTE, VL * DOT, dot.NO_SUM, dot.load_codes,
+                      lambda b, p, half: dot.load_weights(b, p), dot.dot, steps=STEPS if DOT == 4 else 1)
+PAIRS = Arithmetic(ir.IntType(8 * OPERAND_BYTES), ir.IntType(16), VL * 2, FLOATS.zero, pairs.load_operand,
+                   pairs.load_weights, pairs.dot, PAIR_STEPS)
+
+
+def _moved(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type) -> ir.Value:
+    return b.gep(pointer, [by], source_etype=element)
+
+
+def _add_products(b: ir.IRBuilder, kind: Arithmetic, half: int, a: ir.Value, rows: list[ir.Value], w: ir.Value,
+                  sums: Sums) -> Sums:
+    """Add the products of one step of depth, or of one half of it, to the sums.
+
+    rows: offsets in a of the first four rows. Later rows are addressed from the fourth, as in depth.pxi, so that six
+    rows need few registers.
+    """
+    columns = [kind.column(b, _moved(b, w, SIZE(j * kind.vector), kind.w), half) for j in range(len(sums[0]))]
+    a = _moved(b, a, SIZE(half), kind.a)
+    high = _moved(b, a, rows[3], kind.a)
+    results = []
+    for i, row in enumerate(sums):
+        x = kind.row(b, _moved(b, a if i < 3 else high, rows[i % 3], kind.a))
+        results.append([kind.add(b, x, column, total) for total, column in zip(row, columns, strict=True)])
+    return results
+
+
+def fetch_lines(b: ir.IRBuilder, pointer: ir.Value, size: ir.Value) -> None:
+    """Prefetch the cache lines that hold `size` bytes, at least one line."""
+    fetch(b, pointer, 2)
+
+    def another(values: list[ir.Value]) -> list[ir.Value]:
+        following = _moved(b, values[0], SIZE(4 * LINE), BYTE)
+        fetch(b, following, 2)
+        return [following]
+
+    repeat(b, b.lshr(b.sub(size, SIZE(1)), SIZE((4 * LINE).bit_length() - 1)), [pointer], another)
+
+
+def multiply(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, a_step: ir.Value,
+             w: ir.Value, w_step: ir.Value, ahead: ir.Value = EMPTY, ahead_step: ir.Value | None = None,
+             kind: Arithmetic = FLOATS) -> Sums:
+    """Return sums[i][j] = sum over k < depth of a[i*a_stride + k*a_step] * w[k*w_step + j*vector ...].
+
+    Meanwhile `ahead` is prefetched into the L2 cache, and advances by ahead_step bytes in each step.
+    """
+    rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
+
+    def rounds(times: ir.Value, steps: int, values: list[ir.Value], size: ir.Value | None = None) -> list[ir.Value]:
+        """Run `times` iterations of `steps` unrolled steps; each prefetches `size` bytes. values: a, w, ahead, sums."""
+
+        def body(values: list[ir.Value]) -> list[ir.Value]:
+            a, w, ahead, *totals = values
+            sums = _by_rows(totals, nv)
+            if size is not None:
+                fetch_lines(b, ahead, size)
+                ahead = _moved(b, ahead, size, BYTE)
+            for _ in range(steps):
+                for half in range(kind.pair_steps):
+                    sums = _add_products(b, kind, half, a, rows, w, sums)
+                    if kind.pair_steps > 1:
+                        load_again(b)       # without this, LLVM keeps weights for the second half and spills them
+                a, w = _moved(b, a, a_step, kind.a), _moved(b, w, w_step, kind.w)
+            return [a, w, ahead, *(total for row in sums for total in row)]
+
+        return repeat(b, times, values, body)
+
+    steps = SIZE(kind.steps)
+    size = b.mul(ahead_step, steps) if ahead_step is not None else None
+    values = rounds(b.sdiv(depth, steps), kind.steps, [a, w, ahead, *[kind.zero] * (mr * nv)], size)
+    if kind.steps > 1:
+        values = rounds(b.srem(depth, steps), 1, values)
+    return _by_rows(values[3:], nv)
+
+
+def _by_rows(values: list[ir.Value], nv: int) -> Sums:
+    return [values[i : i + nv] for i in range(0, len(values), nv)]
+
+
+def multiply_pairs(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+                   ahead: ir.Value, ahead_step: ir.Value) -> Sums:
+    """Return the same sums as multiply for bfloat16 weights [depth/2][nv*VL][2].
+
+    If PAIR_STEPS is 1, the rows of a are padded to whole pairs; if it is 2, rows are not read beyond depth.
+    """
+    width = nv * PAIRS.vector
+
+    def whole(pairs_of_steps: ir.Value) -> Sums:
+        return multiply(b, mr, nv, pairs_of_steps, a, a_stride, SIZE(2), w, SIZE(width), ahead, ahead_step, PAIRS)
+
+    def last(sums: Sums) -> Sums:
+        k = b.sub(depth, SIZE(1))
+        w_last = _moved(b, w, b.mul(k, SIZE(width // 2)), PAIRS.w)
+        rows = [b.mul(a_stride, SIZE(i)) for i in range(4)]
+        return _add_products(b, PAIRS, 0, _moved(b, a, k, PAIRS.a), rows, w_last, sums)
+
+    if PAIR_STEPS == 1:
+        return whole(b.lshr(b.add(depth, SIZE(1)), SIZE(1)))
+    sums = whole(b.lshr(depth, SIZE(1)))
+    return either(b, b.trunc(depth, ir.IntType(1)), lambda: last(sums), lambda: sums)

@@ -1,0 +1,145 @@
+"""Compute the GEMM in 8-bit integers, y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]); see int8.pxi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import global_constant
+from numba.extending import intrinsic
+
+from ..compiler.compiling import inline
+from ..compiler.emit import VF, VI
+from ..compiler.pointers import BYTE, Pointer, as_integers8, null
+from ..compiler.structs import Code, Double, Floats, Integers8, Linear, Output, Size, Vector
+from ..compiler.vector import (
+    v_fma,
+    v_iota,
+    v_largest,
+    v_less,
+    v_load,
+    v_loadn,
+    v_max,
+    v_min,
+    v_mul,
+    v_select,
+    v_set1,
+    v_sub,
+    v_sum,
+    vector,
+)
+from ..target import DOT, DOT_MR, LINE_BYTES, NR, NV, VL
+from . import dot
+from .elementwise import IDENTITY, activate_rows
+from .operands import place_in_row, start_of_row
+from .roofline import in_rounds
+from .tile import columns, dot_tile
+
+
+@intrinsic
+def store_codes(typing: Any, p: Pointer, x: Any) -> Any:
+    """Store VL codes to p: the integers nearest to the lanes of x."""
+    return types.void(p, x), lambda context, b, sig, args: dot.store_codes(b, *args)
+
+
+@inline
+def row_part(x: Floats, i: Size, K: Size, rest: Vector) -> Vector:
+    """Return VL entries of a row of K from entry i on; beyond the end of the row, return the entries of `rest`."""
+    if i + VL <= K:
+        return v_load(x + i)
+    return v_select(v_less(v_iota(), v_set1(K - i)), v_loadn(x + i, K - i), rest)
+
+
+@inline
+def quantize_rows(strip: Size, x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, codes_stride: Size,
+                  first: Size, ranges: Floats) -> None:
+    """Convert M rows of x to codes, each over its own range (low, step); a row that is not finite gets the step NaN."""
+    for row in range(M):
+        codes = operands + start_of_row(first + row, strip, codes_stride, LINE_BYTES)
+        least = v_set1(x[0])
+        most, probe = least, v_set1(0.0)
+        for i in range(0, K, VL):
+            value = row_part(x, i, K, least)
+            least, most = v_min(value, least), v_max(value, most)
+            probe = v_fma(value, v_set1(0.0), probe)
+        lowest = -v_largest(v_sub(v_set1(0.0), least))
+        step = (v_largest(most) - lowest) / np.float32(255)
+        ranges[2 * row], ranges[2 * row + 1] = lowest, step + v_sum(probe)
+        low = v_set1(lowest)
+        inverse = v_set1(np.float32(1) / step if step > np.float32(1e-30) else np.float32(0))
+        for i in range(0, K, VL):
+            value = v_mul(v_sub(row_part(x, i, K, v_set1(0.0)), low), inverse)
+            store_codes(codes + place_in_row(i, strip, LINE_BYTES), v_min(v_max(value, v_set1(0.0)), v_set1(255.0)))
+        x += x_stride
+
+
+def quantize(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, first: Size,
+             ranges: Floats) -> None:
+    """Convert M rows of x to codes."""
+    quantize_rows(1, x, x_stride, M, K, codes, codes_stride, first, ranges)
+
+
+def linear_int8(y: Linear, codes: Code, codes_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                panel: Size, last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of codes.
+
+    The outer loop is over panels, the inner loop over tiles of rows of nearly equal height. The depth is not divided.
+    """
+    tiles, depth = (M + DOT_MR - 1) // DOT_MR, (y.K + DOT - 1) // DOT
+    offsets = columns()
+    ahead_step = (NR * DOT + tiles - 1) // max(tiles, 1)
+    for p in range(panel, last):
+        nv = min(y.N - p * NR, NR) // VL
+        for j in range(nv):
+            column = p * NR + j * VL
+            offsets[j] = column // out.width * out.block + column % out.width
+        w = as_integers8(y.panels) + p * NR * depth * DOT
+        scale, sums, bias = y.scale + p * NR, y.sums + p * NR, y.bias + p * NR
+        row = 0
+        for i in range(tiles):
+            next_row = M * (i + 1) // tiles
+            extra = residual + row * out.stride if residual else null()
+            ahead = w + (depth * NR * DOT + depth * NR * DOT * i // tiles)
+            target = out.data + row * out.stride
+            dot_tile(next_row - row, nv, depth, codes + row * codes_stride, codes_stride, w, target,
+                     out.stride, offsets, ranges + 2 * row, scale, sums, bias, extra, ahead, ahead_step)
+            if y.activation != IDENTITY:
+                activate_rows(y.activation, target + offsets[0], out.stride, next_row - row, nv * VL)
+            row = next_row
+
+
+def pack_int8(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
+    """Pack the rows of w[n,K] into columns [column, column + n) of the zeroed panels, and store the sums of columns."""
+    depth = (y.K + DOT - 1) // DOT
+    for i in range(n):
+        c = column + i
+        first = c // NR * NR
+        width = min(y.N - first, NR)
+        lane = panels + (first * depth * DOT + (c - first) // VL * VL * DOT + c % VL * 4)
+        total = 0
+        for k in range(y.K):
+            lane[k // DOT * width * DOT + k % DOT // 4 * VL * 4 + k % 4] = w[i * y.K + k]
+            total += w[i * y.K + k]
+        sums[c] = np.float32(total)
+
+
+@intrinsic
+def dot_loop(typing: Any, n: Any) -> Any:
+    """Run n rounds of DOT_MR*NV independent dot products, with sums as codes, and return the sum of all."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        ones = ir.Constant(ir.ArrayType(BYTE, VL * DOT), [1] * (VL * DOT))
+        weights = dot.load_weights(b, global_constant(b.module, "ones", ones))
+        starts = [ir.Constant(VI, [i] * VL) for i in range(DOT_MR * NV)]
+        total = in_rounds(b, args[0], starts, lambda x: dot.dot(b, dot.as_codes(b, x), weights, x), b.add)
+        return b.sitofp(total, VF)
+
+    return vector(types.intp), build
+
+
+def dot_rounds(n: Size, sink: Floats) -> Double:
+    """Run n rounds of independent dot products, and return their integer operations."""
+    sink[0] = v_sum(dot_loop(n))
+    return 2.0 * DOT * VL * DOT_MR * NV * n

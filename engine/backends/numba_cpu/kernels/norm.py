@@ -1,0 +1,60 @@
+"""Compute LayerNorm and RMSNorm of rows; see norm.pxi."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from ..compiler.structs import Floats, Norm, Size
+from ..compiler.vector import v_add, v_fma, v_keep, v_load, v_loadn, v_mul, v_set1, v_store, v_storen, v_sub, v_sum
+from ..target import VL
+
+
+def layer_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
+    """Compute out = (x - mean) / sqrt(variance + eps) * weight + bias; out may equal x.
+
+    The variance is computed from x - mean.
+    """
+    vectors, tail = norm.D // VL, norm.D % VL
+    whole = vectors * VL
+    weight, bias, D = norm.weight, norm.bias, np.float32(norm.D)
+    for _ in range(M):
+        total = v_set1(0.0)
+        for i in range(vectors):
+            total = v_add(total, v_load(x + i * VL))
+        if tail:
+            total = v_add(total, v_loadn(x + whole, tail))
+        mean = v_set1(v_sum(total) / D)
+        squares = v_set1(0.0)
+        for i in range(vectors):
+            centred = v_sub(v_load(x + i * VL), mean)
+            squares = v_fma(centred, centred, squares)
+        if tail:
+            centred = v_keep(v_sub(v_loadn(x + whole, tail), mean), tail)
+            squares = v_fma(centred, centred, squares)
+        scale = v_set1(np.float32(1.0) / sqrt(v_sum(squares) / D + norm.eps))
+        for i in range(vectors):
+            centred = v_mul(v_sub(v_load(x + i * VL), mean), scale)
+            v_store(out + i * VL, v_fma(centred, v_load(weight + i * VL), v_load(bias + i * VL)))
+        if tail:
+            centred = v_mul(v_sub(v_loadn(x + whole, tail), mean), scale)
+            v_storen(out + whole, v_fma(centred, v_loadn(weight + whole, tail), v_loadn(bias + whole, tail)), tail)
+        x += x_stride
+        out += out_stride
+
+
+def rms_norm(norm: Norm, x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size) -> None:
+    """Compute out = x / sqrt(mean(x^2) + eps) * weight; out may equal x."""
+    D = norm.D
+    for _ in range(M):
+        squares = v_set1(0.0)
+        for i in range(0, D, VL):
+            value = v_loadn(x + i, min(D - i, VL))
+            squares = v_fma(value, value, squares)
+        scale = v_set1(np.float32(1.0) / sqrt(v_sum(squares) / np.float32(D) + norm.eps))
+        for i in range(0, D, VL):
+            n = min(D - i, VL)
+            v_storen(out + i, v_mul(v_mul(v_loadn(x + i, n), scale), v_loadn(norm.weight + i, n)), n)
+        x += x_stride
+        out += out_stride

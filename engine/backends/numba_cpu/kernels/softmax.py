@@ -1,0 +1,63 @@
+"""Compute the softmax of rows; see softmax.pxi."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiler.compiling import inline
+from ..compiler.structs import Floats, Size, Vector
+from ..compiler.vector import (
+    v_add,
+    v_iota,
+    v_largest,
+    v_less,
+    v_loadn,
+    v_max,
+    v_mul,
+    v_select,
+    v_set1,
+    v_storen,
+    v_sub,
+    v_sum,
+)
+from ..target import VL
+from .elementwise import v_exp2_bounded
+
+
+@inline
+def entries(x: Floats, n: Size) -> Vector:
+    """Load n entries of a row, and -inf in the other lanes."""
+    return v_select(v_less(v_iota(), v_set1(np.float32(n))), v_loadn(x, n), v_set1(-np.inf))
+
+
+@inline
+def power(x: Vector, maximum: Vector) -> Vector:
+    """Return 2^((x - maximum) log2 e): 0 where that is below 2^-126, and NaN where x - maximum is NaN."""
+    y = v_mul(v_sub(x, maximum), v_set1(1.4426950408889634))
+    return v_select(v_less(v_set1(-126.0), y), v_exp2_bounded(y), v_max(v_set1(0.0), y))
+
+
+def softmax(x: Floats, x_stride: Size, out: Floats, out_stride: Size, M: Size, N: Size) -> None:
+    """Compute out[M,N] = 2^((x - max) log2 e), divided by its sum; out may equal x.
+
+    The maximum starts at the most negative finite number, so that all powers of a row of -inf are 0 and its sum 0 marks
+    an empty row. The maximum may ignore NaN, but the sum does not, and it makes the whole row NaN.
+    """
+    for _ in range(M):
+        highest = v_set1(-np.finfo(np.float32).max)
+        for i in range(0, N, VL):
+            highest = v_max(entries(x + i, min(N - i, VL)), highest)
+        maximum = v_set1(v_largest(highest))
+        sum = v_set1(0.0)
+        for i in range(0, N, VL):
+            n = min(N - i, VL)
+            p = power(entries(x + i, n), maximum)
+            v_storen(out + i, p, n)
+            sum = v_add(sum, p)
+        total = v_sum(sum)
+        scale = v_set1(np.float32(1.0) / total if total != 0 else np.float32(0.0))
+        for i in range(0, N, VL):
+            n = min(N - i, VL)
+            v_storen(out + i, v_mul(v_loadn(out + i, n), scale), n)
+        x += x_stride
+        out += out_stride

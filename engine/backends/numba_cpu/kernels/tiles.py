@@ -1,0 +1,276 @@
+"""Compute the GEMM on AMX's tiles, in bfloat16 and in int8, and prepare its operands and weights; see tiles.pxi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ..compiler.amx import (
+    SIDE,
+    TILE_BYTES,
+    add_round,
+    add_step,
+    clear_sums,
+    clear_tiles,
+    configure_tiles,
+    release_tiles,
+    store_sums,
+    v_load_integers,
+)
+from ..compiler.compiling import apart, inline, stays_apart
+from ..compiler.pointers import Pointer, as_bytes, as_integers8, on_stack
+from ..compiler.structs import (
+    NUMBA_TYPES,
+    Bytes,
+    Code,
+    Double,
+    Floats,
+    Linear,
+    Operands,
+    Output,
+    Size,
+    TileBlock,
+    Vector,
+)
+from ..compiler.vector import fetch_near, v_add, v_fma, v_load, v_mul, v_set1, v_store
+from ..target import LINE_BYTES, NR, TILE_ROWS, VL
+from . import depth
+from .bfloat16 import round_rows
+from .elementwise import IDENTITY, activate_rows
+from .int8 import quantize_rows
+
+two_blocks = on_stack(NUMBA_TYPES["TileBlock"].to, 2)
+sums_of_two = on_stack(types.float32, 2 * SIDE * SIDE, align=LINE_BYTES)
+
+
+@intrinsic
+def fetch_lines(typing: Any, p: Pointer, size: Any) -> Any:
+    """Prefetch the cache lines that hold `size` bytes from p on, at least one line, into the L2 cache."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        depth.fetch_lines(b, *args)
+        return context.get_dummy_value()
+
+    return types.void(p, types.intp), build
+
+
+def begin_tiles() -> None:
+    """Make this thread ready for products on tiles."""
+    configure_tiles()
+
+
+def end_tiles() -> None:
+    """Release what `begin_tiles` took."""
+    release_tiles()
+
+
+@inline
+def bfloat16_result(y: Linear, column: Size, sums: Floats, row: Floats) -> Vector:
+    """Return the sums of one row and VL columns, from `column` on, with the bias."""
+    return v_add(v_load(sums), v_load(y.bias + column))
+
+
+@inline
+def int8_result(y: Linear, column: Size, sums: Floats, row: Floats) -> Vector:
+    """Return the result that int8.pxi defines for the sums of VL columns and one row of codes; row: (low, step)."""
+    low = v_mul(v_set1(row[0]), v_load(y.sums + column))
+    total = v_fma(v_set1(row[1]), v_load_integers(sums), low)
+    return v_fma(total, v_load(y.scale + column), v_load(y.bias + column))
+
+
+@inline
+def place_of(column: Size, out: Output) -> Size:
+    """Return the offset of a column in the first row of the result."""
+    return column // out.width * out.block + column % out.width
+
+
+def _block(codes: bool, rows: int, columns: int, work_between: Any) -> Any:
+    """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns."""
+    clear, add, store = clear_sums(rows, columns), add_step(codes, rows, columns), store_sums(rows, columns)
+
+    @apart
+    def multiply_block(block: TileBlock, before: TileBlock, steps: Size, a: Bytes, lower: Bytes, w: Bytes, ahead: Bytes,
+                       ahead_step: Size) -> None:
+        stays_apart()
+        row = last = due = 0
+        clear()
+        for _ in range(steps):
+            fetch_lines(ahead, ahead_step)
+            ahead += ahead_step
+            add(a, lower, w)
+            a += TILE_BYTES
+            lower += TILE_BYTES
+            w += columns * TILE_BYTES
+            due += SIDE
+            while due >= steps:
+                due -= steps
+                last += 1
+            if row < last:
+                work_between(block, before, row, last)
+                row = last
+        store(block.sums)
+
+    return multiply_block
+
+
+def product(codes: bool, size: int, result: Callable[..., Vector]) -> Any:
+    """Return the loops of a GEMM of operands that have `size` bytes each, with the first part of its epilogue.
+
+    The loops, from the outermost: columns, whose weights stay in cache; blocks of rows. While the tiles multiply for a
+    block, the vectors finish the block before.
+    """
+
+    @inline
+    def finish_rows(block: TileBlock, first: Size, last: Size) -> None:
+        y, out, residual, stride = block.y, block.out.data, block.residual, block.out.stride
+        for i in range(first, last):
+            for j in range(block.columns):
+                at = (block.second if j else block.place) + i * stride
+                x = result(y, block.column + j * VL, block.sums + (i * SIDE + j * VL), block.ranges + 2 * i)
+                if residual:
+                    x = v_add(x, v_load(residual + at))
+                v_store(out + at, x)
+        if y.activation != IDENTITY and first < last:
+            activate_rows(y.activation, out + (block.place + first * stride), stride, last - first, block.columns * VL)
+
+    @apart
+    def work_between(block: TileBlock, before: TileBlock, first: Size, last: Size) -> None:
+        """Prefetch the results of rows [first, last) of a block, and finish these rows of the block before."""
+        stays_apart()
+        out, stride = block.out.data, block.out.stride
+        for row in range(first, min(last, block.rows)):
+            for j in range(block.columns):
+                fetch_near(out + ((block.second if j else block.place) + row * stride))
+        finish_rows(before, first, min(last, before.rows))
+
+    small, wide = (_block(codes, 1, columns, work_between) for columns in (1, 2))
+    high, full = (_block(codes, 2, columns, work_between) for columns in (1, 2))
+
+    @inline
+    def multiply_tiles(y: Linear, a: Bytes, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                       panel: Size, last_panel: Size) -> None:
+        steps, strip = (y.K * size + LINE_BYTES - 1) // LINE_BYTES, a_stride * size * TILE_ROWS
+        blocks = (M + SIDE - 1) // SIDE
+        pair, sums, number = two_blocks(), sums_of_two(), 0
+        for i in range(2):
+            block = pair + i
+            block.y, block.residual, block.out = y, residual, out
+            block.sums, block.rows = sums + i * SIDE * SIDE, 0      # no rows: nothing to finish during the first block
+        for column in range(panel * NR, min(y.N, last_panel * NR), SIDE):
+            width = min(y.N - column, SIDE)
+            w, bytes_of_columns = as_bytes(y.panels) + column * steps * LINE_BYTES, width * steps * LINE_BYTES
+            ahead_step = (width * LINE_BYTES + blocks - 1) // max(blocks, 1)
+            place, second = place_of(column, out), place_of(column + VL, out)
+            for i in range(blocks):
+                row, block, before = i * SIDE, pair + number % 2, pair + (number + 1) % 2
+                block.column, block.columns, block.rows = column, width // VL, min(M - row, SIDE)
+                block.place, block.second = place + row * out.stride, second + row * out.stride
+                block.ranges = ranges + 2 * row
+                upper = a + i * 2 * strip
+                lower = upper + strip
+                ahead = w + (bytes_of_columns + bytes_of_columns // blocks * i)
+                if block.rows > TILE_ROWS:
+                    if block.columns == 2:
+                        full(block, before, steps, upper, lower, w, ahead, ahead_step)
+                    else:
+                        high(block, before, steps, upper, lower, w, ahead, ahead_step)
+                elif block.columns == 2:
+                    wide(block, before, steps, upper, lower, w, ahead, ahead_step)
+                else:
+                    small(block, before, steps, upper, lower, w, ahead, ahead_step)
+                number += 1
+        block = pair + (number + 1) % 2
+        finish_rows(block, 0, block.rows)
+
+    return multiply_tiles
+
+
+multiply_bfloat16 = product(False, 2, bfloat16_result)
+multiply_int8 = product(True, 1, int8_result)
+
+
+def tiles_bfloat16(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                   panel: Size, last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of bfloat16 operands in strips."""
+    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last)
+
+
+def tiles_int8(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
+               last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of codes in strips."""
+    multiply_int8(y, a, a_stride, ranges, M, residual, out, panel, last)
+
+
+def to_tiles(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size, first: Size,
+             ranges: Floats) -> None:
+    """Round M rows of x to bfloat16 in strips of 16 rows."""
+    round_rows(TILE_ROWS, x, x_stride, M, K, operands, operands_stride, first)
+
+
+def quantize_to_tiles(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, codes_stride: Size, first: Size,
+                      ranges: Floats) -> None:
+    """Convert M rows of x to codes in strips of 16 rows."""
+    quantize_rows(TILE_ROWS, x, x_stride, M, K, codes, codes_stride, first, ranges)
+
+
+@inline
+def pack_row(y: Linear, panels: Bytes, column: Size, w: Bytes, size: Size) -> None:
+    """Put a row of w, the weights of a column, `size` bytes, into its places, four bytes after four bytes."""
+    first, steps = column // SIDE * SIDE, (size + LINE_BYTES - 1) // LINE_BYTES
+    step = min(y.N - first, SIDE) * LINE_BYTES      # bytes of all tiles of a step of depth
+    start = panels + (first * steps * LINE_BYTES + column % SIDE // TILE_ROWS * TILE_BYTES + column % TILE_ROWS * 4)
+    for i in range(size):
+        start[i // LINE_BYTES * step + i % LINE_BYTES // 4 * LINE_BYTES + i % 4] = w[i]
+
+
+def pack_tiles_bfloat16(y: Linear, panels: Code, sums: Floats, column: Size, w: Code, n: Size) -> None:
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
+    for i in range(n):
+        pack_row(y, panels, column + i, w + i * y.K * 2, y.K * 2)
+
+
+def pack_tiles_int8(y: Linear, panels: Code, sums: Floats, column: Size, w: Code, n: Size) -> None:
+    """Pack the rows of w[n,K] into columns [column, column + n) of the zeroed panels, and store the sums of columns."""
+    for i in range(n):
+        row, total = w + i * y.K, 0
+        pack_row(y, panels, column + i, row, y.K)
+        for k in range(y.K):
+            total += as_integers8(row)[k]
+        sums[column + i] = np.float32(total)
+
+
+def _rounds(codes: bool) -> Any:
+    """Return a function that runs n rounds of independent products in registers, and returns their operations."""
+    add, store, depth_of_tile = add_round(codes), store_sums(2, 2), LINE_BYTES if codes else LINE_BYTES // 2
+
+    @inline
+    def run_rounds(n: Size, sink: Floats) -> Double:
+        sums = sums_of_two()
+        configure_tiles()
+        clear_tiles()
+        for _ in range(n):
+            add()
+        store(sums)
+        release_tiles()
+        sink[0] = sums[0]
+        return 2.0 * SIDE * SIDE * depth_of_tile * n
+
+    return run_rounds
+
+
+run_bfloat16_rounds, run_int8_rounds = _rounds(False), _rounds(True)
+
+
+def tile_rounds_bfloat16(n: Size, sink: Floats) -> Double:
+    """Run n rounds of products of bfloat16 tiles, and return their floating-point operations."""
+    return run_bfloat16_rounds(n, sink)
+
+
+def tile_rounds_int8(n: Size, sink: Floats) -> Double:
+    """Run n rounds of products of int8 tiles, and return their integer operations."""
+    return run_int8_rounds(n, sink)

@@ -1,0 +1,108 @@
+"""Measure the machine's peak FLOP/s and memory bandwidth, the yardstick of every speed that the project states.
+
+A time means nothing on a machine that is shared, or of another kind; a fraction of the peak measured beside it does.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model.config import ModelConfig
+from ..model.precision import PRECISIONS
+from ..programs import program_of
+from ..programs.operations import Attend, Linear
+from .cython_cpu import isa
+
+ROUNDS = 10_000_000
+"""FMA rounds of one measurement: about 20 ms, long against the start of a thread."""
+
+BUFFER = 64 * 2**20
+"""Floats read in one measurement of the memory: 256 MB, far beyond the caches."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Measured limits of `threads` threads together."""
+
+    gops: float
+    """Multiply-adds of a precision in the engine's own vectors, both operations counted, in 10^9 a second."""
+    dram_read_gbs: float
+    """Sequential reading of memory, in GB/s."""
+    threads: int
+
+    def or_higher(self, other: Peak) -> Peak:
+        """The higher of two measurements, limit by limit."""
+        return Peak(max(self.gops, other.gops), max(self.dram_read_gbs, other.dram_read_gbs), self.threads)
+
+
+def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> Peak:
+    """Measure both limits with `threads` threads at work together; the best of `repeats` runs each. About 0.5 s."""
+    return Peak(measure_rate(threads, precision, repeats), measure_dram(threads, repeats), threads)
+
+
+def measure_rate(threads: int, precision: str = "float32", repeats: int = 5) -> float:
+    """Measure 10^9 operations a second of a precision's independent products, on `threads` threads together.
+
+    float32 has FMAs, int8 dot products, bfloat16 the CPU's own product of it, or FMAs where there is none. The best of
+    `repeats` runs counts.
+    """
+    rounds = isa.chosen().product(precision).rounds
+    operations = rounds(ROUNDS, threads)
+    return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
+
+
+def measure_dram(threads: int, repeats: int = 5) -> float:
+    """GB/s of reading 256 MB from start to end, each of `threads` threads its part: the best of `repeats` runs."""
+    kernels = isa.chosen()
+    buffer = np.ones(BUFFER, np.float32)
+    return buffer.nbytes / _best_time(lambda: kernels.read(buffer, threads), repeats) / 1e9
+
+
+def _best_time(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def forward_flops(config: ModelConfig, lengths: Iterable[int]) -> float:
+    """Return the floating-point operations of one forward pass over sequences of these lengths.
+
+    A product [m,k] x [k,n] counts 2*m*n*k: all linear maps, the two products of attention over the keys that each query
+    sees, and the products with the rows of relative positions that a sequence uses. Norms, activations and softmax are
+    not counted.
+    """
+    lengths = list(lengths)
+    total = 0.0
+    for operation, shapes in program_of(config).steps():
+        if isinstance(operation, Linear):
+            total += 2.0 * shapes[operation.x].width * sum(part.width for part in operation.parts) * sum(lengths)
+        elif isinstance(operation, Attend):
+            width = shapes[operation.q].width + shapes[operation.out].width
+            total += 2.0 * width * sum(visible_pairs(operation, T) for T in lengths)
+            if operation.relative is not None:
+                terms = (operation.relative.key is not None) + (operation.relative.query is not None)
+                rows = operation.relative.table.rows
+                total += 2.0 * terms * shapes[operation.q].width * sum(T * min(2 * T - 1, rows) for T in lengths)
+    return total
+
+
+def visible_pairs(operation: Attend, T: int) -> int:
+    """Return how many pairs of a query and a key that it sees a sequence of T tokens has."""
+    left, right = (T - 1 if side is None else min(side, T - 1) for side in operation.window)
+    return T * (left + right + 1) - (left * (left + 1) + right * (right + 1)) // 2
+
+
+def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
+    """Return the bytes of the weights that every forward pass reads: those of all layers, without the embeddings."""
+    program = program_of(config)
+    size = PRECISIONS[precision].dtype.itemsize
+    layers = [parameter for name, parameter in program.parameters.items() if not name.startswith("embeddings.")]
+    return sum(math.prod(parameter.shape) * (size if parameter.kind == "linear" else 4) for parameter in layers)

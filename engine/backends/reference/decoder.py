@@ -1,0 +1,170 @@
+"""Run a decoder step by step in NumPy, one row after the other, with the keys and values of earlier steps in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.errors import InputError
+from ...model.config import ModelConfig
+from ...programs import cross_program, head_program, step_program
+from ...programs.observe import Head
+from ...programs.operations import Attend, Embed, Operation, Store
+from ...weights.parameters import parameters_of
+from ...weights.quantize import widen
+from ..execute import Execution
+from ..hypotheses import Forest, Node, check_heads, check_k, check_sources, check_vectors, path, top_of
+from ..lock import Turn
+from ..ops_interface import Ops
+from ..steps import Row, Scores, Top
+from .attention import attention_weights
+from .plan import add_positions
+
+Heads = tuple[np.ndarray, np.ndarray]
+"""Keys [1,G,T,d] and values [1,G,T,d] of one layer."""
+
+
+@dataclass
+class _Pass:
+    """The layers' keys and values: of the tokens before a row, and of the tokens that the row adds."""
+
+    before: list[list[Heads]]
+    own: list[Heads]
+    heads: tuple[Head, ...] = ()
+    """The heads whose weights of cross-attention are wanted."""
+    weights: dict[Head, np.ndarray] = field(default_factory=dict)
+    """The weights [n,S] of each of them."""
+
+
+class ReferenceDecoder:
+    """A decoder as `engine.backends.interfaces.DecoderPlan` describes it. All arithmetic is in the dtype, float32 or
+    float64."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
+        self.vocab_size = config.vocab_size
+        self.longest = config.longest_sequence
+        self._program, self._cross, self._head = step_program(config), cross_program(config), head_program(config)
+        self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
+        self._config, self._width = config, config.memory_size
+        self._weights = {name: np.asarray(widen(weights, name), dtype) for name in parameters_of(config)}
+        self._forest: Forest[list[Heads]] = Forest(config.vocab_size, self.longest)
+        self._sources: dict[int, dict[str, np.ndarray]] = {}
+        self._turn = Turn()
+
+    def open(self) -> int:
+        """Begin a request and return its number."""
+        with self._turn.take():
+            return self._forest.open()
+
+    def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+        """Compute the keys and values of each request's source, as `engine.backends.interfaces.DecoderPlan`
+        describes."""
+        check_vectors(vectors, self._width)
+        assert self._cross is not None
+        with self._turn.take():
+            for i, request in enumerate(requests):
+                self._forest.check(request)
+                buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
+                arrays = self._run(self._cross.operations, Execution(self._ops, self._weights), buffers)
+                self._sources[request] = {name: arrays[j] for j, (name, _) in enumerate(self._program.inputs)}
+
+    def step(self, rows: Sequence[Row]) -> Scores:
+        """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
+        hypotheses, logits = self.step_unrounded(rows)
+        return Scores(hypotheses, logits.astype(np.float32))
+
+    def step_unrounded(self, rows: Sequence[Row]) -> tuple[NDArray[np.int64], np.ndarray]:
+        """Return the new hypotheses, and the logits in the decoder's own dtype."""
+        with self._turn.take():
+            parents = self._forest.parents(rows)
+            if self._cross is not None:
+                check_sources(rows, self._sources)
+            results = [self._row(row, parent) for row, parent in zip(rows, parents, strict=True)]
+            hypotheses = [self._forest.add(row, parent, own)
+                          for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
+        return np.array(hypotheses), np.concatenate([logits for _, logits in results])
+
+    def step_top(self, rows: Sequence[Row], k: int) -> Top:
+        """Return the k best logits of each row, as `engine.backends.steps.Stepper` describes."""
+        if any(row.every for row in rows):
+            raise InputError("step_top gives the logits after each row, not after every token")
+        check_k(k, self.vocab_size)
+        scores = self.step(rows)
+        return top_of(scores.hypotheses, scores.logits, k)
+
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
+        """Return weights of cross-attention, as `engine.backends.steps.Stepper` describes."""
+        return self.attention_weights_unrounded(request, tokens, heads).astype(np.float32)
+
+    def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64],
+                                    heads: Sequence[Head]) -> np.ndarray:
+        """Return the result of `attention_weights` in the decoder's own dtype."""
+        check_heads(heads, self._config if self._cross is not None else None)
+        row = Row(request, None, tokens)
+        with self._turn.take():
+            self._forest.parents([row])
+            check_sources([row], self._sources)
+            state = _Pass([], [], tuple(heads))
+            self._vectors(row, 0, state)
+        return np.stack([state.weights[head] for head in heads])
+
+    def release(self, hypotheses: Iterable[int]) -> None:
+        """Note that these hypotheses become no parents."""
+        with self._turn.take():
+            self._forest.release(hypotheses)
+
+    def close(self, request: int) -> None:
+        """End a request."""
+        with self._turn.take():
+            self._forest.close(request)
+            self._sources.pop(request, None)
+
+    def _row(self, row: Row, parent: Node[list[Heads]] | None) -> tuple[list[Heads], np.ndarray]:
+        """Return the row's keys and values of each layer, and its logits."""
+        state = _Pass([node.rows for node in path(parent)], [])
+        x = self._vectors(row, parent.length if parent else 0, state)
+        x = x if row.every else x[:, -1:]
+        return state.own, self._run(self._head.operations, Execution(self._ops, self._weights), {"x": x})[0][0]
+
+    def _vectors(self, row: Row, past: int, state: _Pass) -> np.ndarray:
+        """Return the vectors [1,n,D] of the row's tokens, and fill the state."""
+        positions = np.arange(past, past + len(row.tokens)) + self._offset
+        execution = Execution(self._ops, self._weights, positions[None])
+        execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
+        buffers = dict(self._sources[row.request]) if self._program.inputs else {}
+        return self._run(self._program.operations, execution, buffers, row.tokens, positions)[0]
+
+    def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
+                operation: Attend) -> np.ndarray:
+        q, k, v = heads
+        if operation.keys == "cache":
+            layer = len(state.own)
+            state.own.append((k, v))
+            k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.own[layer][i]], axis=2)
+                    for i in range(2))
+        call = execution.attention_call(q, k, v, operation, past)
+        if operation.keys == "cross":
+            state.weights |= {own: attention_weights(call, 0, own[1]) for own in state.heads
+                              if own[0] == operation.layer}
+        return self._ops.attention(call)
+
+    def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray],
+             ids: np.ndarray | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
+        """Return the arrays that operations store, [1,T,width] or [1,T,heads,width of a head]."""
+        arrays = {}
+        for operation in operations:
+            match operation:
+                case Embed():
+                    assert operation.word is not None
+                    assert positions is not None
+                    x = self._weights[operation.word.name][ids] * self._dtype(operation.scale)
+                    x = add_positions(operation, self._weights, x, positions, np.zeros_like(positions))
+                    buffers[operation.out] = x[None]
+                case Store():
+                    arrays[operation.array] = buffers[operation.x]
+                case _:
+                    execution.run([operation], buffers)
+        return arrays

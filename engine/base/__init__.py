@@ -1,0 +1,1 @@
+"""Helpers for every package that know nothing of transformers: errors, checks, CPUs."""

@@ -1,0 +1,37 @@
+"""The commands that install a missing package, for error messages. No other place holds them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from .errors import UnsupportedError
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder that Python imported this package from."""
+
+
+def install_command(extra: str = "") -> str:
+    """Return advice to install the package, or one of its extras, with the command in full."""
+    # There is no package on an index, so that the command works only in a clone. The quotes are for zsh.
+    target = f"'.[{extra}]'" if extra else "."
+    return f"run pip install {target} in a clone of encoder-engine"
+
+
+def explain_missing_kernels(error: ImportError) -> str:
+    """Explain why the compiled modules cannot be imported, and name the remedy."""
+    if (PACKAGE.parent / "setup.py").exists():
+        return (
+            f"the compiled modules are missing, because Python imported the source folder {PACKAGE} ({error}); start "
+            "Python in another folder to use the installed package, or run make test, which compiles them here"
+        )
+    return f"the compiled modules cannot be imported ({error}); {install_command()}"
+
+
+def require(module: str) -> ModuleType:
+    """Import a module of the [text] extra, or raise an `UnsupportedError` that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(f"encode needs the package {module}; {install_command('text')}") from error

@@ -1,0 +1,129 @@
+"""Check the `output_...` arguments of `Engine.forward`, and return the arrays they ask for in the caller's form."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.errors import InputError, shown
+from ..model.config import ModelConfig
+from ..programs.observe import Head, Observed
+from .packing import InputShape
+
+Form: TypeAlias = "np.ndarray | list[np.ndarray]"
+"""An array for an input of arrays, with zeros at padding, or a list with one array for each sequence."""
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardOutput:
+    """The result of `Engine.forward` when the caller asks for more than token vectors; every number is float32.
+
+    The names are those of transformers. The keys of the dictionaries are the numbers that the caller asked for.
+    """
+
+    last_hidden_state: Form
+    """The token vectors: [B,T,D], or a list of [T_i,D]."""
+    hidden_states: dict[int, Form]
+    """By layer, as the token vectors: 0 for the embeddings, l for the result of layer l, L for the token vectors."""
+    attentions: dict[Head, Form]
+    """By (layer, head), attention weights: [B,T,T], or a list of [T_i,T_i]. Row t has the weights of token t's keys."""
+    entropies: dict[Head, Form]
+    """By (layer, head), -sum w ln w of each token's attention weights: [B,T], or a list of [T_i].
+
+    It is 0 for a token that reads one token, and ln n for a token that reads n tokens evenly.
+    """
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arrays that a caller asked for: the caller's number of each, and the same number counted from 0."""
+
+    layers: dict[int, int]
+    weights: dict[Head, Head]
+    entropy: dict[Head, Head]
+    depth: int
+    """L."""
+
+    @property
+    def observed(self) -> Observed:
+        """Return the arrays to ask the plan for: all but the result of the last layer, which it always returns."""
+        return Observed(tuple(dict.fromkeys(layer for layer in self.layers.values() if layer < self.depth)),
+                    tuple(dict.fromkeys(self.weights.values())), tuple(dict.fromkeys(self.entropy.values())))
+
+    def output(self, form: InputShape, arrays: list[np.ndarray]) -> ForwardOutput:
+        """Return the arrays of a plan, which are the token vectors and those of `observed`, in the caller's form."""
+        observed, rest = self.observed, iter(arrays)
+        hidden = {self.depth: form.unpack(next(rest))}
+        hidden |= {layer: form.unpack(next(rest)) for layer in observed.hidden}
+        weights = {head: form.unpack_weights(next(rest)) for head in observed.weights}
+        entropy = {head: form.unpack(next(rest)) for head in observed.entropy}
+        return ForwardOutput(
+            hidden[self.depth],
+            {given: hidden[layer] for given, layer in self.layers.items()},
+            {given: weights[head] for given, head in self.weights.items()},
+            {given: entropy[head] for given, head in self.entropy.items()},
+        )
+
+
+def read_asked(config: ModelConfig, hidden_states: Any, attentions: Any, entropies: Any) -> Asked | None:
+    """Check the arguments `output_...` of `Engine.forward`; return None when they are all None or False."""
+    if all(value is None or value is False for value in (hidden_states, attentions, entropies)):
+        return None
+    L, H = config.num_layers, config.num_heads
+    if isinstance(hidden_states, (int, np.integer)) and not isinstance(hidden_states, bool):
+        hidden_states = [hidden_states]
+    layers = [_number(entry, L + 1, "output_hidden_states", f"layers from 0 to {L}")
+              for entry in _entries("output_hidden_states", hidden_states, list(range(L + 1)))]
+    return Asked(
+        {layer: _counted(layer, L + 1) for layer in layers},
+        read_heads("output_attentions", attentions, L, H),
+        read_heads("output_entropies", entropies, L, H),
+        L,
+    )
+
+
+def read_heads(name: str, value: Any, L: int, H: int) -> dict[Head, Head]:
+    """Return, for the heads that an argument asks for, the caller's numbers and the same numbers counted from 0.
+
+    value: True, None, False or pairs (layer, head) of L layers with H heads. Raises `InputError`.
+    """
+    everything = [(layer, head) for layer in range(L) for head in range(H)]
+    expected = f"pairs (layer, head) with layers from 0 to {L - 1} and heads from 0 to {H - 1}"
+    found: dict[Head, Head] = {}
+    for entry in _entries(name, value, everything):
+        pair = tuple(entry) if isinstance(entry, (tuple, list, np.ndarray)) else ()
+        if len(pair) != 2:
+            raise InputError(f"{name} must be True or {expected}, such as [(0, 0)]; {shown(entry)} is no pair")
+        given = _number(pair[0], L, name, expected), _number(pair[1], H, name, expected)
+        found[given] = _counted(given[0], L), _counted(given[1], H)
+    return found
+
+
+def _entries(name: str, value: Any, everything: list[Any]) -> list[Any]:
+    """Return the entries of an argument; True stands for everything, and None and False for nothing."""
+    if value is None or value is False:
+        return []
+    if value is True:
+        return everything
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InputError(f"{name} must be True, None or a list, not {shown(value)}")
+    return list(value)
+
+
+def _number(value: Any, count: int, name: str, expected: str) -> int:
+    """Return a number of the caller as an int from -count to count - 1."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not -count <= number < count:
+        raise InputError(f"{name} must be True or {expected} (or negative, from the end); got {shown(value)}")
+    return number
+
+
+def _counted(number: int, count: int) -> int:
+    return number + count if number < 0 else number

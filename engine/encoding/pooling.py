@@ -1,0 +1,108 @@
+"""Reduce the token vectors of each sequence to one vector, with the pooling modes of sentence-transformers.
+
+Each sequence is reduced separately and its tokens are added in order, so that its vector never depends on the other
+sequences of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError
+
+
+def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    """Pool token vectors into one vector for each sequence: float32 [B, len(modes)*D].
+
+    tokens: float32 [N, D], packed; cu_seqlens: int [B+1]; modes: names of `engine.model.text_config.POOLINGS`. The
+    results of several modes are concatenated. skip: number of tokens at the start of every sequence that are ignored
+    (the tokens of a prompt). A sequence without tokens gives zeros.
+    """
+    out = np.zeros((len(cu_seqlens) - 1, len(modes), tokens.shape[1]), np.float32)
+    for row, (start, end) in zip(out, pairwise(cu_seqlens.tolist()), strict=True):
+        if start < end:
+            for m, mode in enumerate(modes):
+                row[m] = _POOL[mode](tokens[start:end], skip)
+    return out.reshape(len(out), len(modes) * tokens.shape[1])
+
+
+def normalize(vectors: np.ndarray) -> np.ndarray:
+    """Scale vectors [..., D] to length 1; a vector of zeros stays unchanged."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+    return vectors / np.maximum(lengths, 1e-12)
+
+
+def cosine_similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cosine of each vector of a, [n, D] or [D], with each vector of b, [m, D] or [D]: float32 [n, m]."""
+    a, b = _unit_rows(a, b)
+    return a @ b.T
+
+
+def pairwise_cosine_similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cosine of each vector of a, [n, D] or [D], with the vector of b in the same place: float32 [n]."""
+    a, b = _unit_rows(a, b)
+    if len(a) != len(b):
+        raise InputError(f"the cosines of pairs need as many vectors on both sides, not {len(a)} and {len(b)}")
+    return (a * b).sum(axis=1)
+
+
+def _unit_rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return both collections of vectors as float32 [n, D], each vector scaled to length 1."""
+    rows = []
+    for vectors in (a, b):
+        try:
+            array = np.atleast_2d(np.asarray(vectors, np.float32))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"vectors must be numbers [n,D] or [D]; NumPy cannot read them: {error}") from error
+        if array.ndim != 2:
+            raise InputError(f"vectors must have the shape [n,D] or [D], not {list(array.shape)}")
+        rows.append(normalize(array))
+    if rows[0].shape[1] != rows[1].shape[1]:
+        raise InputError(
+            f"vectors of {rows[0].shape[1]} and of {rows[1].shape[1]} dimensions cannot be compared; compare vectors "
+            "of one model, with one truncate_dim"
+        )
+    return rows[0], rows[1]
+
+
+def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
+    """Return the first token after the prompt, or the first token when nothing follows the prompt."""
+    return tokens[skip if skip < len(tokens) else 0]
+
+
+def _last_token(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[-1] if skip < len(tokens) else np.zeros_like(tokens[0])
+
+
+def _max(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[skip:].max(axis=0) if skip < len(tokens) else np.zeros_like(tokens[0])
+
+
+def _mean(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[skip:].sum(axis=0) / max(1, len(tokens) - skip)
+
+
+def _mean_sqrt_len(tokens: np.ndarray, skip: int) -> np.ndarray:
+    return tokens[skip:].sum(axis=0) / math.sqrt(max(1, len(tokens) - skip))
+
+
+def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
+    """Return the mean with weights 1, 2, 3 ... T; the tokens after a prompt keep the weights of their positions."""
+    weights = np.arange(skip + 1, len(tokens) + 1)
+    weighted = tokens[skip:] * weights.astype(np.float32)[:, None]
+    return weighted.sum(axis=0) / max(1, int(weights.sum()))
+
+
+_POOL: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "cls": _cls,
+    "mean": _mean,
+    "max": _max,
+    "lasttoken": _last_token,
+    "mean_sqrt_len_tokens": _mean_sqrt_len,
+    "weightedmean": _weighted_mean,
+}

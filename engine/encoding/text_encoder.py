@@ -1,0 +1,188 @@
+"""Encode sentences with a plan: tokenize, pack, compute, pool. `Engine.encode` and the methods beside it call this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backends.batch import Batch
+from ..backends.interfaces import Plan, PoolingPlan
+from ..backends.ops_interface import Ops
+from ..base.arguments import check_deadline, flag, is_one_of
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.lazy import lazy
+from ..base.progress import progress
+from ..model.config import ModelConfig
+from ..model.precision import canonical_name
+from ..model.text_config import TextConfig
+from ..text.sentences import Sentence, add_prompt, batches, slices
+from ..text.tokenizer import Tokenizer
+from ..weights.dense import Dense
+from .packing import InputShape, pack
+from .pooling import normalize, pool
+
+OUTPUTS = ("sentence_embedding", "token_embeddings", None)
+"""Values of `output_value`."""
+
+
+class TextEncoder:
+    """Encodes sentences with one plan; it tokenizes and pools as the model's text configuration says.
+
+    Several threads may use it at once. The arguments of its methods have been checked.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        text: TextConfig,
+        plan: Plan,
+        threads: int,
+        max_tokens: int,
+        dense: tuple[Dense, ...] = (),
+        ops: Ops | None = None,
+    ):
+        """dense: linear maps of the pooled vectors, which `ops` computes."""
+        self._config, self._text, self._plan = config, text, plan
+        self._threads, self._max_tokens = threads, max_tokens
+        self._dense, self._ops = dense, ops
+
+    @property
+    def width(self) -> int:
+        """The number of dimensions of a sentence's vector."""
+        return len(self._dense[-1].weight) if self._dense else len(self._text.pooling) * self._config.hidden_size
+
+    def encode(
+        self,
+        texts: list[Sentence],
+        prompt: str,
+        *,
+        batch_size: int | None,
+        show_progress_bar: bool | None,
+        output_value: str | None,
+        normalize_embeddings: bool,
+        truncate_dim: int | None,
+        deadline: float = 0.0,
+    ) -> Any:
+        """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
+        skip = self._tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
+        vectors = np.empty((len(texts), min(self.width, truncate_dim or self.width)), np.float32)
+        rows: list[Any] = [None] * len(texts)
+
+        def finish(pooled: np.ndarray) -> np.ndarray:
+            for dense in self._dense:
+                assert self._ops is not None
+                pooled = dense(pooled, self._ops)
+            pooled = (normalize(pooled) if self._text.normalize else pooled)[:, :truncate_dim]
+            return normalize(pooled) if normalize_embeddings else pooled
+
+        with progress(len(texts), show_progress_bar) as advance:
+            for members, batch, form in self._pack(add_prompt(prompt, texts), batch_size):
+                check_deadline(deadline)
+                if output_value == "sentence_embedding":
+                    vectors[members] = finish(self._pool(batch, skip, deadline))
+                else:
+                    tokens = self._plan.forward(batch, deadline)
+                    found: Any = form.unpack(tokens)
+                    if output_value is None:
+                        pooled = finish(pool(tokens, batch.cu_seqlens, self._text.pooling, skip))
+                        found = self._features(batch, form, tokens, pooled)
+                    for i, row in zip(members, found, strict=True):
+                        rows[i] = row
+                advance(len(members))
+        return vectors if output_value == "sentence_embedding" else rows
+
+    def tokenize(self, texts: list[Sentence]) -> dict[str, np.ndarray]:
+        """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right."""
+        tokens = self._tokenizer(texts)
+        given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
+                 "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}  # fmt: skip
+        if self._uses_token_types:
+            given["token_type_ids"] = (tokens.token_type_ids, 0)
+        return {name: _padded(rows, value) for name, (rows, value) in given.items()}
+
+    def _features(
+        self, batch: Batch, form: InputShape, tokens: np.ndarray, pooled: np.ndarray
+    ) -> list[dict[str, np.ndarray]]:
+        """Return a dictionary for each sequence, as sentence-transformers for output_value=None, without padding."""
+        assert batch.input_ids is not None
+        columns = {"input_ids": batch.input_ids, "attention_mask": np.ones_like(batch.input_ids)}
+        if self._uses_token_types:
+            columns["token_type_ids"] = batch.token_type_ids
+        names = [*columns, "token_embeddings", "sentence_embedding"]
+        rows = [form.unpack(column) for column in (*columns.values(), tokens)]
+        return [dict(zip(names, row, strict=True)) for row in zip(*rows, pooled, strict=True)]
+
+    def _pack(self, texts: list[Sentence], batch_size: int | None) -> Iterator[tuple[list[int], Batch, InputShape]]:
+        """Yield (indices of the texts in the batch, batch, form) for each batch."""
+        for part in slices(texts):
+            tokens = self._tokenizer(texts[part.start : part.stop])
+            for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
+                types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
+                batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
+                yield [part[i] for i in members], batch, form
+
+    def _pool(self, batch: Batch, skip: int, deadline: float) -> np.ndarray:
+        """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
+        if isinstance(self._plan, PoolingPlan) and not deadline:
+            return self._plan.pool(batch, self._text.pooling, skip)
+        return pool(self._plan.forward(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
+
+    @property
+    def _uses_token_types(self) -> bool:
+        return self._config.token_types > 1 and self._text.feeds_token_types
+
+    @lazy
+    def _tokenizer(self) -> Tokenizer:
+        # Made at the first use, so that token ids need nothing but NumPy.
+        return Tokenizer(self._text, self._config.longest_sequence, self._threads)
+
+
+def check_options(
+    backend: str,
+    *,
+    output_value: Any,
+    precision: Any,
+    convert_to_tensor: Any,
+    device: Any,
+    pool: Any,
+    chunk_size: Any,
+) -> None:
+    """Raise for options of sentence-transformers that `Engine.encode` does not support; the message has an alternative.
+
+    Raises `InputError` for an unknown value, and `UnsupportedError` for one that sentence-transformers supports.
+    """
+    if not is_one_of(output_value, OUTPUTS):
+        raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(output_value)}")
+    if precision is not None and not (isinstance(precision, str) and canonical_name(precision) == "float32"):
+        raise UnsupportedError(
+            f"encode returns float32 vectors, not precision={shown(precision)}; round the vectors yourself. "
+            "Engine.load(..., precision=...) chooses the precision of the computation"
+        )
+    if flag("convert_to_tensor", convert_to_tensor):
+        raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
+    own = "cuda" if backend == "cuda" else "cpu"
+    if device is not None and str(device) not in (own, f"{own}:0"):
+        raise UnsupportedError(
+            f"this engine computes on the device {own!r}, not on {shown(device)}; Engine.load(..., backend=...)"
+            " chooses the device, and one engine uses all CPUs that the process may use"
+        )
+    for name, value in (("pool", pool), ("chunk_size", chunk_size)):
+        if value is not None:
+            raise UnsupportedError(
+                f"{name} is for a pool of processes, and there is none; leave {name} out, because one engine uses all "
+                "CPUs that the process may use"
+            )
+
+
+def role_prompt(text: TextConfig, names: Sequence[str]) -> str:
+    """Return the first of the model's prompts that has one of these names, or "" when it has none of them."""
+    return next((text.prompts[name] for name in names if name in text.prompts), "")
+
+
+def _padded(rows: list[np.ndarray], value: int) -> np.ndarray:
+    padded = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
+    for line, row in zip(padded, rows, strict=True):
+        line[: len(row)] = row
+    return padded

@@ -1,0 +1,92 @@
+"""The interface of a family: how it reads config.json, and the encoder and the decoder from the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..model.config import ModelConfig
+from ..model.text_config import TextConfig
+from ..weights.input_layers import Stem
+from .names import Names
+
+Values = dict[str, Any]
+"""The contents of a JSON file."""
+Weights = dict[str, np.ndarray]
+
+
+def _unchanged(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
+    return config, weights
+
+
+@dataclass(frozen=True)
+class Part:
+    """How the encoder or the decoder of a model is read; every hook that a family can have is a field here."""
+
+    config: ModelConfig
+    names: Names
+    finish: Callable[[ModelConfig, Weights], tuple[ModelConfig, Weights]] = _unchanged
+    """Adds tensors that files lack, such as tables of sinusoids, or converts tensors to the engine's form. The weights
+    have canonical names, except joined tensors, which are split afterwards."""
+    stem: Callable[[Weights], Stem] | None = None
+    """Makes the input layer for images or audio, from arrays under the names of its fields; None for a part that reads
+    token ids."""
+    adapters: Callable[[Weights, str | None], Weights] | None = None
+    """Merges the adapter of a task into the weights, before `finish`; None for a model without adapters."""
+    text: Callable[[TextConfig, Values], TextConfig] | None = None
+    """Changes how a folder without modules.json reads text, such as its pooling. The second argument is the contents
+    of tokenizer_config.json."""
+
+    def take(self, weights: Mapping[str, np.ndarray]) -> tuple[ModelConfig, Weights]:
+        """Return the configuration and the weights of this part, from tensors that `names.rename` has named."""
+        config, found = self.finish(self.config, dict(weights))
+        return config, self.names.split(found, config)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a model that generates is read."""
+
+    encoder: Part | None
+    decoder: Part
+    handled: tuple[str, ...] = ()
+    """Keys of generation_config.json that are the family's own."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """The functions that read the models of a model_type. Both get the contents of config.json.
+
+    They raise `WeightsError` for impossible values, and `UnsupportedError` for what the engine lacks.
+    """
+
+    read_encoder: Callable[[Values], Part] | None = None
+    """Describes the encoder that gives vectors; None for a family of models that only generate."""
+    read_generator: Callable[[Values], Parts] | None = None
+    """Describes the decoder, and the encoder that it reads by cross-attention; None for a family of encoders."""
+    translates: bool = False
+    """Whether folders may hold the vocabularies of Marian or M2M100 in place of another tokenizer."""
+    generates: str = "generate"
+    """The kind of a model with a decoder: "generate", or "transcribe" for speech."""
+
+
+class PlainEncoder(Protocol):
+    """The module of a family whose encoder needs no hook."""
+
+    NAMES: Names
+
+    def read_config(self, values: Values) -> ModelConfig:
+        """Return the architecture that the contents of a config.json describe."""
+
+
+def plain(module: PlainEncoder) -> Family:
+    """Return the family of encoders that a module describes by a configuration and a table of names."""
+    return Family(partial(_plain_part, module))
+
+
+def _plain_part(module: PlainEncoder, values: Values) -> Part:
+    return Part(module.read_config(values), module.NAMES)

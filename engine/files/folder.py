@@ -1,0 +1,132 @@
+"""The folder of a model, and the files with its weights, in any format, in one file or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from pathlib import Path, PureWindowsPath
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..base.errors import WeightsError, shown
+from .reading import FormatError, has_file, naming, read_bytes, read_list, read_object, within
+from .safetensors import read_safetensors
+from .torch_checkpoint import read_checkpoint
+
+ADVICE = "copy the model's folder again from its source"
+"""The end of a message about a damaged file of a folder."""
+
+_LONGEST_NAME = 1000
+
+
+class Reader(Protocol):
+    """The signature of `read_safetensors` and `read_checkpoint`."""
+
+    def __call__(self, path: Path, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
+                 memory: str = "map") -> dict[str, np.ndarray]:
+        """Return the tensors of one file under their new names."""
+
+
+FORMATS: dict[str, Reader] = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_checkpoint}
+"""The reader of each file of weights, in the order of preference; `NAME.index.json` lists the parts of a split one."""
+
+
+class ModelFolder:
+    """A folder that is opened once: whoever reads a model gets values from it, and no paths.
+
+    A JSON file is read once. All methods raise `WeightsError` for what cannot be read.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._objects: dict[str, dict[str, Any]] = {}
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def label(self, name: str) -> str:
+        """Return the name of a file for messages."""
+        return str(self.path / name)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a regular file of this name."""
+        return has_file(self.path / name)
+
+    def read_object(self, name: str) -> dict[str, Any]:
+        """Return the JSON object in a file, as a copy."""
+        if name not in self._objects:
+            self._objects[name] = read_object(self.path / name)
+        return deepcopy(self._objects[name])
+
+    def read_object_or_empty(self, name: str) -> dict[str, Any]:
+        """Return the JSON object in a file, and an empty one where there is no file."""
+        return self.read_object(name) if self.has(name) else {}
+
+    def read_list(self, name: str) -> list[Any]:
+        """Return the JSON list in a file."""
+        return read_list(self.path / name)
+
+    def read_bytes(self, name: str, limit: int) -> bytes:
+        """Return the contents of a file; raises `FormatError` above this number of bytes, so it needs `naming`."""
+        return read_bytes(self.path / name, limit)
+
+    def naming(self, name: str) -> AbstractContextManager[None]:
+        """Convert a `FormatError` or `OSError` of the block to a `WeightsError` about a file."""
+        return naming(self.path / name, ADVICE)
+
+    def within(self, name: str = "") -> AbstractContextManager[None]:
+        """Put the name of a file, or of the folder, in front of the message of an error of the block."""
+        return within(self.path / name)
+
+    def has_weights(self) -> bool:
+        """Return whether there is a file of weights, or the index of a split one."""
+        return any(self.has(name) or self.has(f"{name}.index.json") for name in FORMATS)
+
+    def tensors(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
+                memory: str = "map") -> dict[str, np.ndarray]:
+        """Return the weights, as `read_weights` does."""
+        return read_weights(self.path, rename, keep_float16=keep_float16, memory=memory)
+
+    def folder(self, relative: str, stated_in: str) -> ModelFolder:
+        """Return a folder inside this one, whose relative path a file states."""
+        parts = PureWindowsPath(relative)  # splits at both / and \, whichever system wrote the path
+        if parts.anchor or ".." in parts.parts or not relative.isprintable() or len(relative) > _LONGEST_NAME:
+            raise WeightsError(f"{self.label(stated_in)}: the module path {shown(relative)} leaves the model's folder, "
+                               "or is too long")
+        return self if not parts.parts else ModelFolder(self.path.joinpath(*parts.parts))
+
+
+def read_weights(folder: Path, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
+                 memory: str = "map") -> dict[str, np.ndarray]:
+    """Return the tensors of a model folder, read as `read_safetensors` describes; raises `WeightsError`."""
+    for name, read in FORMATS.items():
+        if has_file(folder / name):
+            return read(folder / name, rename, keep_float16=keep_float16, memory=memory)
+        if has_file(folder / f"{name}.index.json"):
+            return read_shards(folder / f"{name}.index.json", read, rename, keep_float16=keep_float16, memory=memory)
+    raise WeightsError(f"{folder}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under another "
+                       "name has to be renamed to pytorch_model.bin; from other formats, save the model with "
+                       "transformers: model.save_pretrained(folder)")
+
+
+def read_shards(index: Path, read: Reader, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
+                memory: str = "map") -> dict[str, np.ndarray]:
+    """Return the tensors of a model that is split into several files, which lie beside their index."""
+    suffix = Path(index.name.removesuffix(".index.json")).suffix
+    shards = read_object(index).get("weight_map")
+    with naming(index, ADVICE):
+        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+            raise FormatError("expected a weight_map from tensor names to file names")
+        for shard in shards.values():
+            if not (shard.endswith(suffix) and shard.isprintable() and not set(shard) & set("/\\:")):
+                raise FormatError(f"{shown(shard)} is not the name of a {suffix} file in the same folder")
+    arrays: dict[str, np.ndarray] = {}
+    for shard in sorted(set(shards.values())):
+        found = read(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
+        with naming(index, ADVICE):
+            if twice := sorted(arrays.keys() & found.keys()):
+                raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
+        arrays |= found
+    return arrays

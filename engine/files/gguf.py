@@ -1,0 +1,249 @@
+"""Read GGUF files, in which llama.cpp keeps a language model: its settings, its tokenizer and its tensors.
+
+    "GGUF", version, number of tensors, number of settings
+    settings: key, type, value; a list is the type of its elements, their number, and the elements
+    for each tensor: name, number of dimensions, sizes (the innermost first), type, offset
+    the data of the tensors, each at a multiple of general.alignment
+
+Integers are little-endian, lengths have 64 bits, and texts have a length in front. The layout follows docs/gguf.md of
+ggml. As in llama.cpp, tensors must lie in the order of their list without holes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import shown
+from .cursor import Cursor
+from .gguf_blocks import TYPES, BlockType, dequantize
+from .gguf_parts import check_parts, part_paths
+from .reading import FormatError, map_file, naming
+
+_SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8",
+            12: "<f8"}
+"""The dtype of each type of setting that is a number; type 7 is a Boolean in a byte."""
+_BOOLEAN, _TEXT, _LIST = 7, 8, 9
+_PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_MAX_SETTINGS, _MAX_TENSORS = 10_000, 100_000
+_MAX_TEXTS = 1_000_000
+"""Limit on the texts in all lists of a file; the largest tokenizers have 262,000 tokens and as many merges again."""
+_MAX_TEXT = 8_000_000
+_MAX_NAME = 1000
+_MAX_DIMENSIONS = 4
+_MAX_ALIGNMENT = 2**16
+_ADVICE = "copy the file again from its source, or convert the model again with llama.cpp"
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    kind: BlockType
+    shape: tuple[int, ...]
+    """The outermost size first, as in NumPy."""
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A file of a model."""
+
+    path: Path
+    data: mmap
+    settings: dict[str, Any]
+    tensors: dict[str, _Tensor]
+
+    @classmethod
+    def open(cls, path: Path, memory: str) -> _Split:
+        with naming(path, _ADVICE):
+            data = map_file(path, memory)
+            return cls(path, data, *_parse(data))
+
+
+class GgufFile:
+    """An open GGUF file: `settings` are read, tensors are read on demand.
+
+    A model may lie in several files, NAME-00001-of-0000N.gguf and so on, which llama.cpp's llama-gguf-split writes. The
+    path of any of them opens all. The settings are those of the first file; each has tensors of its own.
+    """
+
+    settings: dict[str, Any]
+    """Values by key: int, float, bool, str, a list of str, or an array of numbers."""
+
+    def __init__(self, path: str | os.PathLike[str], memory: str = "map"):
+        """Read the settings and the list of tensors; raises `WeightsError` for a file that breaks the format."""
+        self.path = Path(path)
+        self._parts = [_Split.open(self.path, memory)]
+        with naming(self.path, _ADVICE):
+            if paths := part_paths(self.path, self._parts[0].settings):
+                self._parts = [_Split.open(one, memory) for one in paths]
+                check_parts([part.settings for part in self._parts], [list(part.tensors) for part in self._parts])
+        self.settings = self._parts[0].settings
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The name of the type of each tensor, by the tensor's name."""
+        return {name: tensor.kind.name for part in self._parts for name, tensor in part.tensors.items()}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor, the outermost size first, by the tensor's name."""
+        return {name: tensor.shape for part in self._parts for name, tensor in part.tensors.items()}
+
+    def read(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False) -> dict[str, np.ndarray]:
+        """Return the tensors as read-only arrays, under the names that `rename` returns for them.
+
+        As in `read_safetensors`, a tensor whose new name is None is not read, and F32, BF16 and, with keep_float16,
+        F16 are views of the map where they are aligned. Blocks are converted to float32 as in llama.cpp. Raises
+        `WeightsError` for types without a conversion here, and for two tensors with the same new name.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for part in self._parts:
+            with naming(part.path, _ADVICE):
+                for old, tensor in part.tensors.items():
+                    name = rename(old)
+                    if name in arrays:
+                        raise FormatError(f"two tensors are both {name}, the second is {shown(old)}")
+                    if name is not None:
+                        arrays[name] = _read_tensor(part.data, old, tensor, keep_float16)
+        return arrays
+
+
+class _Cursor(Cursor):
+    def __init__(self, data: mmap):
+        super().__init__(data)
+        self.texts_left = _MAX_TEXTS
+
+    def text(self, limit: int = _MAX_TEXT) -> str:
+        size = self.integer(8)
+        if size > limit:
+            raise FormatError(f"it has a text of {size:,} bytes; at most {limit:,} are allowed here")
+        start = self.skip(size)
+        try:
+            return self.data[start:start + size].decode("utf-8")
+        except UnicodeDecodeError:
+            raise FormatError(f"the text at byte {start:,} is not UTF-8") from None
+
+    def name(self) -> str:
+        name = self.text(_MAX_NAME)
+        if not name or not name.isprintable():
+            raise FormatError(f"the name {shown(name)} is empty or not printable")
+        return name
+
+    def value(self, kind: int) -> Any:
+        if kind == _TEXT:
+            return self.text()
+        if kind == _LIST:
+            kind, count = self.integer(4), self.integer(8)
+            if kind == _TEXT:
+                return self.texts(count)
+            return self.numbers(kind, count)
+        return self.numbers(kind, 1)[0].item()
+
+    def numbers(self, kind: int, count: int) -> np.ndarray:
+        if kind not in _SCALARS:
+            raise FormatError(f"a setting has the type {kind}, which is not one that GGUF has here")
+        dtype = np.dtype(_SCALARS[kind])
+        start = self.skip(count * dtype.itemsize)
+        # A copy, so that a file with many lists needs no map of its own for each of them.
+        numbers = np.frombuffer(self.data, dtype, count, start).astype(dtype.newbyteorder("="))
+        if kind != _BOOLEAN:
+            return numbers
+        if numbers.max(initial=0) > 1:
+            raise FormatError(f"a Boolean has the value {numbers.max()}; expected 0 or 1")
+        return numbers.astype(bool)
+
+    def texts(self, count: int) -> list[str]:
+        self.texts_left -= count
+        if self.texts_left < 0:
+            raise FormatError(f"its lists have more than {_MAX_TEXTS:,} texts")
+        return [self.text() for _ in range(count)]
+
+
+def _parse(data: mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
+    cursor = _Cursor(data)
+    if data[:4] != b"GGUF":
+        raise FormatError(f"it does not start with GGUF but with {data[:4]!r}")
+    cursor.skip(4)
+    version = cursor.integer(4)
+    if version not in (2, 3):
+        swapped = int.from_bytes(struct.pack(">I", version), "little")
+        raise FormatError("it was written for a big-endian machine, which is not supported" if swapped in (2, 3) else
+                          f"it has version {version} of GGUF; expected 2 or 3")
+    tensor_count, setting_count = cursor.integer(8), cursor.integer(8)
+    if tensor_count > _MAX_TENSORS or setting_count > _MAX_SETTINGS:
+        raise FormatError(f"it claims {tensor_count:,} tensors and {setting_count:,} settings; at most "
+                          f"{_MAX_TENSORS:,} and {_MAX_SETTINGS:,} are allowed")
+    settings: dict[str, Any] = {}
+    for _ in range(setting_count):
+        key = cursor.name()
+        if key in settings:
+            raise FormatError(f"the setting {shown(key)} occurs twice")
+        settings[key] = cursor.value(cursor.integer(4))
+    alignment = settings.get("general.alignment", 32)
+    if type(alignment) is not int or not 1 <= alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise FormatError(f"general.alignment must be a power of two of at most {_MAX_ALIGNMENT:,}, not "
+                          f"{shown(alignment)}")
+    return settings, _parse_tensors(cursor, tensor_count, alignment)
+
+
+def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Tensor]:
+    """Return the tensors by name, with their places in the file."""
+    tensors: dict[str, _Tensor] = {}
+    end = aligned = 0
+    for _ in range(count):
+        name = cursor.name()
+        dimensions = cursor.integer(4)
+        if not 1 <= dimensions <= _MAX_DIMENSIONS:
+            raise FormatError(f"tensor {shown(name)} has {dimensions:,} dimensions; expected 1 to {_MAX_DIMENSIONS}")
+        shape = tuple(cursor.integer(8) for _ in range(dimensions))[::-1]
+        number, begin = cursor.integer(4), cursor.integer(8)
+        if name in tensors:
+            raise FormatError(f"two tensors are called {shown(name)}")
+        if number not in TYPES:
+            raise FormatError(f"tensor {shown(name)} has the unknown type {number}")
+        kind = TYPES[number]
+        if 0 in shape or math.prod(shape) >= 2**60 or shape[-1] % kind.size:
+            raise FormatError(f"tensor {shown(name)} has the impossible shape {list(shape)} for {kind.name}, which "
+                              f"has blocks of {kind.size}")
+        if begin != aligned:
+            raise FormatError(f"tensor {shown(name)} starts at {begin:,} of the data; expected {aligned:,}, after the "
+                              "tensor before it")
+        end = begin + math.prod(shape) // kind.size * kind.nbytes
+        aligned = end + -end % alignment
+        tensors[name] = _Tensor(kind, shape, begin, end)
+    if not tensors:  # a tokenizer alone, which some writers do not pad
+        return tensors
+    start = cursor.position + -cursor.position % alignment
+    if not start + end <= len(cursor.data) <= start + aligned:
+        raise FormatError(f"its tensors take {end:,} bytes, but {len(cursor.data) - start:,} follow the list of "
+                          "tensors")
+    return {name: _Tensor(tensor.kind, tensor.shape, start + tensor.begin, start + tensor.end)
+            for name, tensor in tensors.items()}
+
+
+def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool) -> np.ndarray:
+    """Return the tensor read-only: a view of the map when it is aligned and keeps its dtype, otherwise a copy."""
+    kind = tensor.kind
+    if kind.name in _PLAIN:
+        flat = np.frombuffer(data, _PLAIN[kind.name], math.prod(tensor.shape), tensor.begin).reshape(tensor.shape)
+        kept = kind.name == "BF16" or (kind.name == "F16" and keep_float16)
+        with np.errstate(invalid="ignore"):  # a later check reports NaN
+            array = np.require(flat, flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
+    elif kind.dequantize is not None:
+        blocks = np.frombuffer(data, np.uint8, tensor.end - tensor.begin, tensor.begin)
+        array = dequantize(kind, blocks, tensor.shape)
+    else:
+        readable = [*_PLAIN, *(one.name for one in TYPES.values() if one.dequantize is not None)]
+        raise FormatError(f"tensor {shown(name)} has type {kind.name}; expected {', '.join(readable)}. llama.cpp's "
+                          "llama-quantize --allow-requantize writes the model in one of them")
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,53 @@
+"""Find the files of a GGUF model that llama.cpp's llama-gguf-split has cut into several, and check that they fit.
+
+Each file states its place, from 0 (split.no), the number of the files (split.count), and how many tensors all of them
+have (split.tensors.count). Its name ends with its place, from 1, and the number of the files: -00001-of-00003.gguf.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import listed, shown
+from .reading import FormatError
+
+_MAX_PARTS = 1000
+_NAME = re.compile(r"(.*-)([0-9]{5})(-of-([0-9]{5})\.gguf)", re.DOTALL)
+_JOIN = "join the files with llama.cpp's llama-gguf-split --merge"
+
+
+def part_paths(path: Path, settings: Mapping[str, Any]) -> list[Path]:
+    """Return the paths of all files of a model, in order, by the path and the settings of one; none for a whole model.
+
+    Raises `FormatError` for a file whose name does not say where the others are.
+    """
+    count = settings.get("split.count", 1)
+    if type(count) is not int or not 0 <= count <= _MAX_PARTS:
+        raise FormatError(f"split.count, the number of files of the model, must be at most {_MAX_PARTS:,}, not "
+                          f"{shown(count)}")
+    if count <= 1:
+        return []
+    match = _NAME.fullmatch(path.name)
+    if match is None or int(match[4]) != count:
+        raise FormatError(f"it is one of {count} files of a model, whose names must end with -00001-of-{count:05}.gguf "
+                          f"and so on; give the files these names, or {_JOIN}")
+    return [path.with_name(f"{match[1]}{i + 1:05}{match[3]}") for i in range(count)]
+
+
+def check_parts(settings: Sequence[Mapping[str, Any]], names: Sequence[Sequence[str]]) -> None:
+    """Raise `FormatError` unless the files belong together; settings, names: the settings and the tensors of each."""
+    wrong = [str(i + 1) for i, own in enumerate(settings)
+             if own.get("split.no") != i or own.get("split.count") != len(settings)]  # fmt: skip
+    if wrong:
+        raise FormatError(f"the files {listed(wrong)} of {len(settings)} state another place in the model than their "
+                          "names do")
+    every = [name for own in names for name in own]
+    if len(set(every)) != len(every):
+        raise FormatError("two of its files have a tensor of the same name")
+    stated = settings[0].get("split.tensors.count", len(every))
+    if stated != len(every):
+        raise FormatError(f"its {len(settings)} files have {len(every):,} tensors together, and the first one states "
+                          f"{shown(stated)}")

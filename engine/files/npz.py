@@ -1,0 +1,155 @@
+"""Read and write the engine's own weights file: an `.npz` whose arrays are memory-mapped.
+
+Members are stored uncompressed, and each array's numbers start at a multiple of 64 bytes in the file. Therefore reading
+needs no copy: an array is a read-only view into one shared map, and processes that load the same file share its pages.
+`numpy.load` reads these files. This module also reads the files of `numpy.savez` and `numpy.savez_compressed`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..base.errors import WeightsError
+from .reading import FormatError, map_file, naming
+from .writing import replacing
+from .zip import Member, check_inflation, list_members, read_member
+
+ALIGNMENT = 64
+"""Alignment in bytes of an array's first byte in the file: one cache line, and the widest vector register."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_ADVICE = "write it again with engine.save or numpy.savez, or copy it again from its source"
+_LOCAL_HEADER = 30
+_ZIP64_EXTRA = 20
+_ZIP64_FROM = 2**31 - 2**16
+"""Arrays of at least this many bytes get 64-bit sizes, which zipfile must be told before it writes."""
+_PADDING_ID = 0xD935
+"""Identifier of a zip extra field that holds padding; Android's zipalign uses the same one, and readers skip it."""
+
+_READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint16, "i1": np.int8, "u1": np.uint8}
+"""The dtype that an array is read as, for each stored dtype without its byte order."""
+
+_LARGE = 2**18
+"""Size in bytes of an array that is not read at load where its file may be mapped unread."""
+_MAX_NPY_HEADER = 10_000
+_NPY_ENTRY = re.compile(r"""'descr': ?(?P<descr>'[<>|=]?[b-zA-Z][0-9]{0,9}')"""
+                        r"""|'fortran_order': ?(?P<order>True|False)"""
+                        r"""|'shape': ?(?P<shape>\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\))""")
+_NPY_HEADER = re.compile(rf"\{{(?:(?:{re.sub('[?]P<[a-z]+>', '?:', _NPY_ENTRY.pattern)}),? ?){{3}}\}} *\n?")
+_MAX_DIMENSIONS = 8
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays under their names, aligned and uncompressed; equal arrays give equal files.
+
+    The file appears at `path`, or replaces an older file, only when it is complete. Raises `WeightsError` for a name
+    that has characters other than letters, digits, `_`, `.` and `-`, for an array that is empty or holds Python
+    objects, and when the file cannot be written.
+    """
+    for name, array in arrays.items():
+        if not _NAME.fullmatch(name):
+            raise WeightsError(f"an array's name must be made of letters, digits, '_', '.' and '-', not {name!r}")
+        if array.dtype.hasobject:
+            raise WeightsError(f"array {name!r} holds Python objects, which are never written; convert it to numbers")
+        if array.size == 0:
+            raise WeightsError(f"array {name!r} is empty, shape {list(array.shape)}; leave it out")
+    try:
+        with replacing(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():
+                member = zipfile.ZipInfo(f"{name}.npy")
+                zip64 = array.nbytes >= _ZIP64_FROM
+                end_of_header = file.tell() + _LOCAL_HEADER + len(member.filename) + zip64 * _ZIP64_EXTRA
+                padding = -(end_of_header + 4) % ALIGNMENT
+                member.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
+                with archive.open(member, "w", force_zip64=zip64) as stream:
+                    # NumPy pads the .npy header to a multiple of 64 bytes, so that aligning the member aligns its
+                    # numbers.
+                    np.lib.format.write_array(stream, np.require(array, requirements="C"), (1, 0), allow_pickle=False)
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False, memory: str = "map",
+             unread: str = "") -> dict[str, np.ndarray]:
+    """Return all arrays of an `.npz`, read-only and C-contiguous.
+
+    Floats are returned as float32, or float16 as it is with keep_float16; int8, uint8, uint16 and str keep their dtype.
+    Little-endian arrays that keep their dtype and are stored uncompressed are views of one memory map, or with
+    memory="copy" of one block of private memory. Every byte is checked against the archive's checksums, with one
+    exception: if the name of an array begins with `unread`, large arrays of the file are mapped without being read. A
+    file that is damaged, hostile or of another kind raises `WeightsError`. Nothing is ever unpickled, and the memory
+    allocated is limited to a fixed multiple of the file's size.
+    """
+    path = Path(path)
+    with naming(path, _ADVICE):
+        data = map_file(path, memory)
+        members = list_members(data)
+        check_inflation(data, members)
+        mapped = memory == "map" and unread and any(member.name.startswith(unread) for member in members)
+        return {_array_name(member): _parse_npy(read_member(data, member, verify=not mapped or member.size < _LARGE),
+                                                member.name, keep_float16) for member in members}
+
+
+def _array_name(member: Member) -> str:
+    name = member.name.removesuffix(".npy")
+    if name == member.name or not _NAME.fullmatch(name):
+        raise FormatError(f"member {member.name!r} is not letters, digits, '_', '.' and '-', followed by '.npy'")
+    return name
+
+
+def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarray:
+    """Return the array of one `.npy` member: a view of `contents` if its layout allows, otherwise a converted copy."""
+    shape, fortran_order, dtype, start = _npy_header(contents, name)
+    if dtype.hasobject:
+        raise FormatError(f"member {name!r} holds pickled Python objects, which are never loaded")
+    if dtype.str[1:] not in _READABLE and (dtype.kind != "U" or dtype.itemsize == 0):
+        raise FormatError(f"member {name!r} has dtype {dtype}; expected float16, 32 or 64, uint16 for the bits of "
+                          "bfloat16, int8 or, for text, uint8 or str")
+    if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n > 0 for n in shape):
+        raise FormatError(f"member {name!r} has the impossible shape {str(shape)[:80]}")
+    if math.prod(shape) * dtype.itemsize != len(contents) - start:
+        raise FormatError(f"member {name!r} has {len(contents) - start:,} bytes of numbers, which is not shape "
+                          f"{list(shape)} of {dtype}")
+    flat = np.frombuffer(contents, dtype, offset=start)
+    array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
+    if dtype.kind == "U":
+        return array
+    target = np.float16 if keep_float16 and dtype.str[1:] == "f2" else _READABLE[dtype.str[1:]]
+    # A float64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.require(array, target, ["C", "A"])
+    array.flags.writeable = False
+    return array
+
+
+def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Return the shape, the order and the dtype from a `.npy` header, and the offset at which the numbers start.
+
+    NumPy's own reader evaluates the header as Python, which can warn, recurse and build huge integers. This reader
+    accepts the text that NumPy writes, and nothing else that Python understands.
+    """
+    version = bytes(contents[6:8])
+    width = 2 if version == b"\1\0" else 4
+    start = 8 + width + int.from_bytes(contents[8:8 + width], "little")
+    if bytes(contents[:6]) != b"\x93NUMPY" or version not in (b"\1\0", b"\2\0") or start > _MAX_NPY_HEADER:
+        raise FormatError(f"member {name!r} does not start with a valid .npy header")
+    text = bytes(contents[8 + width:start]).decode("latin-1")
+    if start > len(contents) or not _NPY_HEADER.fullmatch(text):
+        raise FormatError(f"member {name!r} does not start with a valid .npy header")
+    found = {key: value for match in _NPY_ENTRY.finditer(text) for key, value in match.groupdict().items() if value}
+    if len(found) != 3:
+        raise FormatError(f"member {name!r} does not start with a valid .npy header")
+    try:
+        dtype = np.dtype(found["descr"][1:-1])
+    except (TypeError, ValueError):
+        raise FormatError(f"member {name!r} has the unknown dtype {found['descr']}") from None
+    shape = tuple(int(size) for size in re.findall(r"-?[0-9]+", found["shape"]))
+    return shape, found["order"] == "True", dtype, start

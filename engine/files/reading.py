@@ -1,0 +1,196 @@
+"""Map and parse files, for every file format and for the readers of model folders."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+
+MAX_JSON = 8_000_000
+"""Limit on the bytes of one JSON text: Python needs up to 30 bytes of memory for each of its bytes."""
+_MAX_DEPTH = 64
+"""Limit on lists and objects inside each other; files of models have fewer than 10."""
+_JSON_ADVICE = "copy the model's folder again from its source"
+
+
+class FormatError(Exception):
+    """The contents of a file are wrong; `naming` converts this error to a `WeightsError` that names the file."""
+
+
+@contextmanager
+def naming(path: Path, advice: str) -> Iterator[None]:
+    """Convert a `FormatError` or `OSError` of the block to a `WeightsError` with the file, the fault and the advice."""
+    try:
+        yield
+    except FormatError as error:
+        raise WeightsError(f"{path}: {error}; {advice}") from None
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {_reason(error)}; {advice}") from None
+
+
+@contextmanager
+def within(path: Path) -> Iterator[None]:
+    """Put the file's name in front of the message of an `UnsupportedError` or `WeightsError` that the block raises."""
+    try:
+        yield
+    except (UnsupportedError, WeightsError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def has_file(path: Path) -> bool:
+    """Return whether a regular file is at `path`; raises `WeightsError` for anything else, and if nobody can know."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{shown(str(path), 300)}: cannot be read: {_reason(error)}; {_JSON_ADVICE}") from None
+    if not stat.S_ISREG(mode):
+        raise WeightsError(f"{path}: is not a regular file; {_JSON_ADVICE}")
+    return True
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading; raises `FormatError` for any other file, such as a FIFO, and never waits."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FormatError("cannot be read: it is not a regular file")
+    return open(descriptor, "rb")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def map_file(path: Path, memory: str = "map") -> mmap.mmap:
+    """Map a whole file read-only, or with memory="copy" read it into private memory; arrays over it keep it alive.
+
+    If another process shortens a mapped file in place, reading it kills this process with SIGBUS, and if it overwrites
+    the file, the numbers change. No check can prevent that: replace model files by renaming, as `replacing` does, or
+    read a copy, which nothing changes.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            raise FormatError("the file is empty")
+        if memory == "map":
+            # Older versions of Python keep a descriptor of the file open for as long as it is mapped.
+            if sys.version_info >= (3, 13):
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        copy = _PrivateMemory(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with memoryview(copy) as view:
+            if file.readinto(view) != size or file.read(1):
+                raise FormatError("the file changed its length while it was read")
+        return copy
+
+
+class _PrivateMemory(mmap.mmap):
+    """Memory that no file stands behind: its pages cannot be released and read again."""
+
+
+def release_pages(arrays: Iterable[np.ndarray]) -> None:
+    """Return the memory of mapped arrays to the system, which reads their pages from the files again when needed."""
+    maps = {id(mapped): mapped for mapped in map(_map_behind, arrays) if mapped is not None}
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in maps.values():
+            with suppress(OSError):  # pages that are locked in memory stay there
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def release_freed() -> None:
+    """Return memory that was freed to the system: glibc keeps arrays of up to 32 MB for later ones of this process."""
+    import ctypes  # here: few callers need it
+
+    with suppress(AttributeError, OSError, TypeError):  # another C library has no malloc_trim, and keeps less
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _map_behind(array: np.ndarray) -> mmap.mmap | None:
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    return owner if isinstance(owner, mmap.mmap) and not isinstance(owner, _PrivateMemory) else None
+
+
+def parse_json(data: bytes, limit: int = MAX_JSON) -> Any:
+    """Return the value of a UTF-8 JSON text; raises `FormatError`.
+
+    A text is refused for wrong syntax, for duplicate keys, for more than `limit` bytes and for too deep nesting.
+    """
+    if len(data) > limit:
+        raise FormatError(f"the JSON has {len(data):,} bytes; at most {limit:,} are allowed")
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_distinct)
+    except RecursionError:
+        raise FormatError("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise FormatError(f"not valid UTF-8 JSON: {error}") from None
+    if data.count(b"[") + data.count(b"{") > _MAX_DEPTH and _is_deeper(value, _MAX_DEPTH):
+        raise FormatError(f"the JSON is nested too deeply; at most {_MAX_DEPTH} levels are allowed")
+    return value
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Return whether a JSON value has more than `depth` lists and objects inside each other."""
+    level = [value]
+    for _ in range(depth):
+        containers = [item for item in level if isinstance(item, (list, dict))]
+        level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return False
+    return any(isinstance(item, (list, dict)) for item in level)
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Return the value of a UTF-8 JSON text that must be an object, as `parse_json` does."""
+    value = parse_json(data)
+    if not isinstance(value, dict):
+        raise FormatError(f"expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file holds; raises `WeightsError`."""
+    with naming(path, _JSON_ADVICE):
+        return parse_object(read_bytes(path, MAX_JSON))
+
+
+def read_list(path: Path) -> list[Any]:
+    """Return the JSON list that a file holds; raises `WeightsError`."""
+    with naming(path, _JSON_ADVICE):
+        value = parse_json(read_bytes(path, MAX_JSON))
+        if not isinstance(value, list):
+            raise FormatError(f"expected a JSON list, found {type(value).__name__}")
+        return value
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the contents of a file of at most `limit` bytes."""
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FormatError(f"the file has more than the {limit:,} bytes that are allowed")
+    return data
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise FormatError(f"the JSON key {shown(key)} occurs twice")
+        values[key] = value
+    return values

@@ -1,0 +1,221 @@
+"""Read the small part of Python's pickle format that `torch.save` writes, and build nothing but plain values.
+
+A pickle is a program for a stack machine. Python's own machine calls whatever function a pickle names, allocates a memo
+as long as the largest index in it, and copies lists as often as a pickle asks. This machine knows the instructions of
+`torch.save` only. It looks every name up in a table of its caller, calls only functions of that table, and limits
+bytes and instructions. Each instruction allocates at most a constant amount, beside bytes that the file has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.errors import shown
+from .reading import FormatError
+
+MAX_PICKLE = 16_000_000
+"""Limit on the bytes of a pickle; a tensor's entry has about 200."""
+MAX_STEPS = 1_000_000
+"""Limit on the instructions of a pickle, each of up to 200 bytes of memory; a tensor's entry has about 45."""
+_MAX_NAME = 200
+_MAX_INTEGER = 16
+"""Limit on the bytes of an integer; the largest one of `torch.save` is its magic number of 10."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that a pickle may call, with one argument: the tuple of the arguments that the pickle gives."""
+
+    call: Callable[[tuple[Any, ...]], Any]
+
+
+def read_pickle(data: memoryview, names: Mapping[str, Any],
+                persistent: Callable[[Any], Any] | None = None) -> tuple[Any, int]:
+    """Return the value of the pickle at the start of `data`, and the number of its bytes; raises `FormatError`.
+
+    names: what each name of a module stands for, by its dotted path. A pickle may call the ones that are a `Function`.
+    persistent: returns the value of a persistent id; without it, persistent ids are refused.
+    The value is made of None, bool, int, float, str, tuples, lists, dicts, and values of `names` and `persistent`.
+    Lists and dicts may hold themselves, and a value may hold another one very often: never print or compare one whole.
+    """
+    machine = _Machine(data[:MAX_PICKLE], names, persistent)
+    return machine.run(), machine.position
+
+
+class _Machine:
+    def __init__(self, data: memoryview, names: Mapping[str, Any], persistent: Callable[[Any], Any] | None):
+        self.data, self.names, self.persistent = data, names, persistent
+        self.position = 0
+        self.stack: list[Any] = []
+        self.outer: list[list[Any]] = []
+        """The stacks below the marks, the lowest first."""
+        self.memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        for _ in range(MAX_STEPS):
+            opcode = self.take(1)[0]
+            if opcode == _STOP:
+                return self.pop()
+            instruction = _INSTRUCTIONS.get(opcode)
+            if instruction is None:
+                raise FormatError(f"the pickle has the instruction {bytes([opcode])!r} at byte {self.position - 1:,}, "
+                                  "which torch.save does not write")
+            instruction(self)
+        raise FormatError(f"the pickle has more than {MAX_STEPS:,} instructions")
+
+    def take(self, size: int) -> memoryview:
+        """Return the next `size` bytes of the pickle."""
+        end = self.position + size
+        if end > len(self.data):
+            raise FormatError(f"the pickle is cut short, or has more than {MAX_PICKLE:,} bytes")
+        taken = self.data[self.position:end]
+        self.position = end
+        return taken
+
+    def number(self, size: int, signed: bool = False) -> int:
+        return int.from_bytes(self.take(size), "little", signed=signed)
+
+    def text(self, size: int) -> str:
+        try:
+            return str(self.take(size), "utf-8")
+        except UnicodeDecodeError:
+            raise FormatError("the pickle has a text that is not UTF-8") from None
+
+    def line(self) -> str:
+        """Return the text up to the next line feed."""
+        found = bytes(self.data[self.position:self.position + _MAX_NAME]).find(b"\n")
+        if found < 0:
+            raise FormatError("the pickle has a name without end")
+        line = self.text(found)
+        self.position += 1
+        return line
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Any:
+        if not self.stack:
+            raise FormatError("the pickle takes a value from an empty stack")
+        return self.stack.pop()
+
+    def pop_to_mark(self) -> list[Any]:
+        if not self.outer:
+            raise FormatError("the pickle has no mark where it needs one")
+        values, self.stack = self.stack, self.outer.pop()
+        return values
+
+    def top(self, kind: type) -> Any:
+        if not self.stack or type(self.stack[-1]) is not kind:
+            raise FormatError(f"the pickle needs a {kind.__name__} on its stack")
+        return self.stack[-1]
+
+    def mark(self) -> None:
+        self.outer.append(self.stack)
+        self.stack = []
+
+    def put(self, index: int) -> None:
+        if not self.stack:
+            raise FormatError("the pickle keeps a value of an empty stack")
+        self.memo[index] = self.stack[-1]
+
+    def get(self, index: int) -> None:
+        if index not in self.memo:
+            raise FormatError(f"the pickle asks for the value {index}, which it has not kept")
+        self.push(self.memo[index])
+
+    def tuple_of(self, size: int) -> None:
+        self.push(tuple([self.pop() for _ in range(size)][::-1]))
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.top(dict)
+        if len(items) % 2 or not all(type(key) in (str, int) for key in items[::2]):
+            raise FormatError("the pickle has a dictionary whose keys are neither texts nor integers")
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+    def look_up(self, module: Any, name: Any) -> None:
+        path = f"{module}.{name}" if type(module) is str and type(name) is str else ""
+        if path not in self.names:
+            raise FormatError(f"the pickle asks for {shown(path)[1:-1]}, and a pickle may ask for nothing but tensors "
+                              "here")
+        self.push(self.names[path])
+
+    def call(self) -> None:
+        arguments, function = self.pop(), self.pop()
+        if not isinstance(function, Function) or type(arguments) is not tuple:
+            raise FormatError("the pickle calls something that is no function")
+        self.push(function.call(arguments))
+
+    def resolve(self) -> None:
+        if self.persistent is None:
+            raise FormatError("the pickle has a persistent id where none is allowed")
+        self.push(self.persistent(self.pop()))
+
+    def build(self) -> None:
+        """Drop the attributes that a pickle gives an object; a state dict has its versions there."""
+        self.pop()
+        self.top(dict)
+
+    def integer(self) -> None:
+        size = self.number(1)
+        if size > _MAX_INTEGER:
+            raise FormatError(f"the pickle has an integer of {size} bytes")
+        self.push(self.number(size, signed=True))
+
+    def check_version(self) -> None:
+        if not 2 <= (version := self.number(1)) <= 5:
+            raise FormatError(f"the pickle has version {version}; expected 2 to 5")
+
+
+_STOP = ord(".")
+_BY_LETTER: dict[str, Callable[[_Machine], None]] = {
+    "(": _Machine.mark,
+    "N": lambda m: m.push(None),
+    "J": lambda m: m.push(m.number(4, signed=True)),
+    "K": lambda m: m.push(m.number(1)),
+    "M": lambda m: m.push(m.number(2)),
+    "G": lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
+    "U": lambda m: m.push(m.text(m.number(1))),
+    "T": lambda m: m.push(m.text(m.number(4))),
+    "X": lambda m: m.push(m.text(m.number(4))),
+    ")": lambda m: m.push(()),
+    "t": lambda m: m.push(tuple(m.pop_to_mark())),
+    "]": lambda m: m.push([]),
+    "a": lambda m: _extend(m, [m.pop()]),
+    "e": lambda m: _extend(m, m.pop_to_mark()),
+    "}": lambda m: m.push({}),
+    "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
+    "u": lambda m: m.set_items(m.pop_to_mark()),
+    "q": lambda m: m.put(m.number(1)),
+    "r": lambda m: m.put(m.number(4)),
+    "h": lambda m: m.get(m.number(1)),
+    "j": lambda m: m.get(m.number(4)),
+    "c": lambda m: m.look_up(m.line(), m.line()),
+    "R": _Machine.call,
+    "Q": _Machine.resolve,
+    "b": _Machine.build,
+    "\x80": _Machine.check_version,
+    "\x85": lambda m: m.tuple_of(1),
+    "\x86": lambda m: m.tuple_of(2),
+    "\x87": lambda m: m.tuple_of(3),
+    "\x88": lambda m: m.push(True),
+    "\x89": lambda m: m.push(False),
+    "\x8a": _Machine.integer,
+    # Version 4, for torch.save(..., pickle_protocol=4).
+    "\x8c": lambda m: m.push(m.text(m.number(1))),
+    "\x8d": lambda m: m.push(m.text(m.number(8))),
+    "\x93": lambda m: m.look_up(*[m.pop(), m.pop()][::-1]),
+    "\x94": lambda m: m.put(len(m.memo)),
+    "\x95": lambda m: _skip(m.number(8)),
+}
+_INSTRUCTIONS = {ord(letter): instruction for letter, instruction in _BY_LETTER.items()}
+
+
+def _extend(machine: _Machine, values: list[Any]) -> None:
+    machine.top(list).extend(values)
+
+
+def _skip(length: int) -> None:
+    """Ignore the length of a frame, which only helps readers that buffer."""

@@ -1,0 +1,87 @@
+"""Find the k best tokens of each row, and the log-sum-exp of its scores.
+
+Every result of a row depends on the row alone, so that a request gives the same result in any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import WeightsError
+
+BLOCKS = 64
+"""V is cut into this number of interleaved blocks for each token that is wanted."""
+PART = 65536
+"""Arrays are computed in parts of about this number of values, which stay in a core's cache."""
+
+
+def parts(R: int, n: int) -> Iterator[slice]:
+    """Yield slices of the rows of [R, n], each of about PART values."""
+    step = max(1, PART // max(1, n))
+    return (slice(start, start + step) for start in range(0, R, step))
+
+
+def log_sum_exp(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return log(sum(exp(scores))) of each row of [R, V]; -inf for a row of -inf."""
+    top = scores.max(axis=1)
+    top[np.isneginf(top)] = 0
+    sums = np.empty_like(top)
+    for part in parts(*scores.shape):
+        sums[part] = np.exp(scores[part] - top[part, None]).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        return top + np.log(sums)
+
+
+def checked(log_total: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return `log_sum_exp` of the model's own logits; raises `WeightsError` if a row has NaN, or no finite sum."""
+    if not np.isfinite(log_total).all():
+        raise WeightsError(
+            "the model computed logits that are NaN or infinite: its weights are damaged, or its precision is too low"
+        )
+    return log_total
+
+
+def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the k largest scores of each row of [R, V] and their ids: [R, k], best first, the lowest id among equals.
+
+    Scores of -inf count as absent; where a row has fewer than k others, -inf and the id 0 fill it up.
+    """
+    R, V = scores.shape
+    values, ids = np.full((R, k), -np.inf, np.float32), np.zeros((R, k), np.int64)
+    for part in parts(R, V):
+        here = scores[part]
+        if k == 1:
+            order = here.argmax(axis=1)[:, None]
+        elif 2 * BLOCKS * k < V:
+            order = _sparse_order(here, k)
+        else:
+            order = np.argsort(-here, axis=1, kind="stable")[:, :k]
+        values[part, : order.shape[1]] = np.take_along_axis(here, order, axis=1)
+        ids[part, : order.shape[1]] = order
+    ids[np.isneginf(values)] = 0
+    return values, ids
+
+
+def _sparse_order(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
+    """Return the ids of the k largest scores of each row of [R, V] for a small k; it sorts only a few scores."""
+    R, width = len(scores), BLOCKS * k
+    # The k-th largest of the maxima of disjoint blocks is no larger than the k-th largest score.
+    maxima = scores[:, : scores.shape[1] // width * width].reshape(R, -1, width).max(axis=1)
+    bound = np.partition(maxima, width - k, axis=1)[:, width - k, None]
+    rows, found = np.nonzero(scores >= bound)
+    order = np.lexsort((found, -scores[rows, found], rows))
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)  # rows ascend, and the order keeps them so
+    return found[order[rank < k]].reshape(R, k)
+
+
+def without(
+    values: NDArray[np.float32], ids: NDArray[np.int64], removed: NDArray[np.bool_], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the first k columns of [R, n] that are not removed, in their order; -inf and the id 0 fill rows up."""
+    order = np.argsort(removed, axis=1, kind="stable")[:, :k]
+    gone = np.take_along_axis(removed, order, axis=1)
+    values = np.where(gone, np.float32(-np.inf), np.take_along_axis(values, order, axis=1))
+    return values, np.where(gone, 0, np.take_along_axis(ids, order, axis=1))

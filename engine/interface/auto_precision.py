@@ -1,0 +1,108 @@
+"""Choose the fastest precision that is near enough to float32, by the vectors of a sample: `precision="auto"`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, shown
+from ..encoding.pooling import normalize
+from ..model.config import ModelConfig
+from ..model.text_config import TextConfig
+from ..weights.model import Transformer
+
+FASTER = ("int8", "bfloat16")
+"""The precisions that are faster than float32 on every CPU, the fastest first."""
+
+LEAST_COSINE = 0.999
+"""The bound on the cosine to float32 unless the caller states another."""
+
+SENTENCES = (
+    "Yes.",
+    "How do I reset my password?",
+    "The invoice of 12 March was paid twice; please return 48.50 EUR to the account below.",
+    "A man is playing a guitar on the stage.",
+    "def mean(values): return sum(values) / len(values)",
+    "Der Zug nach Hamburg fährt heute von Gleis 7 ab.",
+    "El perro corre por la playa mientras los niños construyen un castillo de arena.",
+    "Le chat dort sur le canapé, et la pluie tombe depuis ce matin.",
+    "机器学习模型可以把句子变成向量。",
+    "このホテルの朝食はとても美味しかったです。",
+    "Patients who received the drug had lower blood pressure after six weeks than patients who received a placebo.",
+    "SELECT name, price FROM products WHERE price < 100 ORDER BY price DESC",
+    "error: connection to server at 10.0.0.12, port 5432 failed: timeout expired",
+    "The committee shall meet at least twice a year, and whenever its chair or a third of its members ask for it. "
+    "It decides by a simple majority of the members who are present; in the case of a tie, the chair decides.",
+    "great product, fast shipping, would buy again!!",
+    "Water boils at a lower temperature on a mountain, because the pressure of the air is lower there. " * 6,
+)  # fmt: skip
+"""Sentences of several kinds, languages and lengths."""
+
+_LENGTHS = (1, 2, 5, 16, 40, 100)
+"""Tokens of the sequences of random ids that stand for sentences in a model without a tokenizer."""
+
+
+class Encoder(Protocol):
+    """The part of `Engine` that this module uses."""
+
+    config: ModelConfig
+    text: TextConfig | None
+    max_batch_tokens: int
+
+    def encode(self, sentences: Any, *, show_progress_bar: bool | None) -> Any:
+        """Return the vectors of sentences."""
+
+    def forward(self, input_ids: Any = None, *, inputs_embeds: Any = None) -> Any:
+        """Return the vectors of all tokens."""
+
+
+AnyEncoder = TypeVar("AnyEncoder", bound=Encoder)
+
+
+def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], least_cosine: float | None) -> AnyEncoder:
+    """Return an engine of the fastest precision whose vectors of the sample are near enough to float32.
+
+    Each vector's cosine to float32's vector must be at least `least_cosine`, which is 0.999 if None. The vectors are
+    those of `encode`, or of all tokens for a model without a tokenizer. make: returns an engine of a precision.
+    A model in int8, or packed for a precision, keeps its precision. Raises `InputError` for a bound that is no cosine.
+    """
+    bound = LEAST_COSINE if least_cosine is None else least_cosine
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not -1 <= bound <= 1:
+        raise InputError(f"least_cosine must be a number from -1 to 1, or None for {LEAST_COSINE}, not {shown(bound)}")
+    if encoder.precision != "float32" or encoder.layout is not None:
+        return make(encoder.precision)
+    exact = make("float32")
+    expected = _sample_vectors(exact)
+    for precision in FASTER:
+        try:
+            engine = make(precision)
+        except UnsupportedError:  # the backend does not compute in it
+            continue
+        if _least_cosine(_sample_vectors(engine), expected) >= bound:
+            return engine
+    return exact
+
+
+def _sample_vectors(engine: Encoder) -> np.ndarray:
+    """Return the vectors of the sample, float32 [n, D]."""
+    if engine.text is not None:
+        vectors: np.ndarray = engine.encode(list(SENTENCES), show_progress_bar=False)
+        return vectors
+    config = engine.config
+    rng = np.random.default_rng(0)
+    longest = min(config.longest_sequence or math.inf, engine.max_batch_tokens)
+    lengths = [length for length in _LENGTHS if length <= longest]
+    if not config.vocab_size:
+        sample: Any = {"inputs_embeds": [rng.standard_normal((n, config.table_width), np.float32) for n in lengths]}
+    else:
+        sample = {"input_ids": [rng.integers(0, config.vocab_size, n) for n in lengths]}
+    return np.concatenate(engine.forward(**sample))
+
+
+def _least_cosine(vectors: np.ndarray, expected: np.ndarray) -> float:
+    """Return the least cosine of two rows of the same number, of [n, D] each."""
+    a, b = (normalize(each.astype(np.float64)) for each in (vectors, expected))
+    return float(np.min(np.einsum("nd,nd->n", a, b)))

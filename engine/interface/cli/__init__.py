@@ -1,0 +1,1 @@
+"""The `engine` command: one module for each subcommand."""

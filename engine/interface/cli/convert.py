@@ -1,0 +1,55 @@
+"""Implement `engine convert`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+
+from ...backends import get_backend
+from ...base.errors import InputError
+from ...loading.load import choose_kind, load_model, open_source
+from ...loading.npz_model import save
+from ...model.precision import COMPUTED
+from ...weights.model import Transformer
+from ...weights.quantize import convert_model
+from .console import warn_generates
+from .info import print_model
+
+
+def convert(args: argparse.Namespace) -> None:
+    """Convert a model folder to one .npz file."""
+    if not args.out.endswith(".npz"):
+        raise InputError(f"the output must be named *.npz, not {args.out!r}")
+    if args.bounded and args.precision != "int8":
+        raise InputError("--bounded is about int8 weights; add --precision int8")
+    if args.packed and args.precision not in (None, *COMPUTED):
+        raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(COMPUTED)}, not "
+                         f"{args.precision}")
+    warn_generates(args)
+    source = open_source(args.folder)
+    kind = choose_kind(source, args.kind)
+    model = load_model(source, kind=kind, task=args.task)
+    if args.packed and model.decoder is not None:
+        raise InputError("--packed is for encoders, and this model generates; leave it out")
+    if args.precision is not None:
+        model = convert_model(model, args.precision, bounded=args.bounded)
+    if args.packed:
+        model = model.map(partial(_pack, precision=args.precision))
+    save(model, args.out)
+    print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
+    print_model(model, model.kind)
+    if kind == "rank":
+        answers = list(source.answers() or ("yes", "no"))
+        print(f"engine convert: an .npz does not say that its model is a reranker; load it with "
+              f"Reranker.load({args.out!r}, answers={answers})", file=sys.stderr)
+
+
+def _pack(part: Transformer, precision: str | None) -> Transformer:
+    """Return an encoder packed for the compiled kernels of this CPU, which compute in `precision`."""
+    get_backend("cython")  # raises the reason why it cannot run
+    from ...backends.cpu.packer import pack_transformer
+    from ...backends.cython_cpu import isa
+
+    return pack_transformer(part, isa.chosen().product(part.precision_for(precision)))

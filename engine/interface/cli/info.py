@@ -1,0 +1,94 @@
+"""Implement `engine info`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from importlib import import_module
+from itertools import zip_longest
+
+from ...backends import BACKENDS
+from ...backends.interfaces import Backend
+from ...base.cpus import cpu_limits
+from ...base.version import __version__
+from ...loading.load import choose_kind, load_model, open_source
+from ...loading.source import CLASSES
+from ...model.precision import STORED
+from ...programs import programs_of
+from ...weights.model import Model, Transformer
+from ...weights.parameters import expected_shapes, parameters_of
+from .console import print_row, warn_generates
+from .describe import outline
+
+
+def info(args: argparse.Namespace) -> None:
+    """Print the backends and CPU limits of this machine and, if a model is given, its description."""
+    print(f"encoder-engine {__version__}")
+    for name, module in BACKENDS.items():
+        backend: Backend = import_module(module).BACKEND
+        reason = backend.unavailable()
+        lines = backend.describe().splitlines() if reason is None else [f"cannot run: {reason}"]
+        for title, line in zip_longest([f"backend {name}"], lines, fillvalue=""):
+            print_row(title, line)
+    warn_generates(args)
+    limits = cpu_limits()
+    print_row("threads", str(min(limit.cpus for limit in limits)))
+    for limit in limits:
+        print_row("", f"{limit.cpus} by {limit.source}")
+    if args.model is not None:
+        print()
+        source = open_source(args.model)
+        kind = choose_kind(source, args.kind)
+        print_model(load_model(source, kind=kind), kind)
+
+
+def print_model(model: Model, kind: str) -> None:
+    """Print which class serves a model for this kind of use, and each part of it."""
+    print_row("kind", f"{kind}, by {CLASSES[kind]}")
+    for name, part in model.parts.items():
+        if model.decoder is not None:
+            print(name)
+        _print_part(part)
+
+
+def _print_part(model: Transformer) -> None:
+    c, text = model.config, model.text
+    parameters = sum(math.prod(shape) for shape in expected_shapes(c).values())
+    size = sum(array.nbytes for array in model.weights.values())
+    print_row("family", c.family)
+    print_row(
+        "layers",
+        f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
+        f"feed-forward {c.ffn_size}, {c.activation}",
+    )
+    for program in programs_of(c):
+        for label, formulas in outline(program):
+            print_row(label, formulas)
+    print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
+    print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
+    linear, tables = _stored(model, "linear"), _stored(model, "table")
+    print_row("precision", linear if tables in ("", linear) else f"{linear}, tables in {tables}")
+    if model.layout is not None:
+        print_row("packed", str(model.layout))
+    if model.stem is not None:
+        print_row("input", f"{model.stem.given}: {model.stem.expected} for each")
+        return
+    if text is None:
+        print_row("text", "no tokenizer; token ids only")
+        return
+    limit = text.max_seq_length or c.longest_sequence
+    dense = "".join(f", dense to {len(dense.weight)}" for dense in model.dense)
+    tokens = f"{'up to ' + str(limit) if limit else 'any number of'} tokens"
+    vector = f", pooling {'+'.join(text.pooling)}{dense}{', normalised' if text.normalize else ''}"
+    print_row("text", tokens if c.decodes else tokens + vector)
+    if text.prompts:
+        print_row("prompts", ", ".join(text.prompts))
+
+
+def _stored(model: Transformer, kind: str) -> str:
+    """Name the precisions in which parameters of this kind are stored."""
+    parameters = parameters_of(model.config)
+    if kind == "linear" and model.layout is not None:
+        return model.layout.precision
+    dtypes = {model.weights[name].dtype for name, parameter in parameters.items() if parameter.kind == kind}
+    return " and ".join(sorted(STORED[dtype] for dtype in dtypes))

@@ -1,0 +1,174 @@
+"""Implement the `engine` command: one function for each subcommand, and its options in `_parser`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from ...backends import BACKENDS
+from ...base.errors import EngineError
+from ...base.version import __version__
+from ...loading.source import CLASSES
+from ...model.precision import COMPUTED, PRECISIONS, canonical_name
+from .bench import bench
+from .compare import compare
+from .convert import convert
+from .encode import encode
+from .generate import add_settings, generate
+from .info import info
+from .transcribe import add_options as add_transcription
+from .transcribe import run as transcribe
+
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit status after Ctrl-C, by which shells stop a script."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
+    args = _parser().parse_args(arguments)
+    try:
+        args.run(args)
+    except BrokenPipeError:
+        # The reader of standard output has gone, as `head` does. Python would fail again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (EngineError, OSError) as error:
+        print(f"engine {args.command}: {error}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"engine {args.command}: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"engine {args.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
+    parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
+    command.add_argument("folder", help="Hugging Face or sentence-transformers folder")
+    command.add_argument("out", help="file to write, ending in .npz")
+    command.add_argument(
+        "--precision",
+        type=canonical_name,
+        choices=PRECISIONS,
+        help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
+        "by default the weights keep theirs",
+    )
+    command.add_argument(
+        "--bounded",
+        action="store_true",
+        help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "
+        "linear layers a second time; the cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI",
+    )
+    command.add_argument(
+        "--packed",
+        action="store_true",
+        help="write the weights as the kernels of this CPU read them: loading takes milliseconds, and processes share "
+        "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
+        "precision of the computation",
+    )
+    _add_task(command)
+    _add_kind(command)
+    command.set_defaults(run=convert)
+
+    command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
+    command.add_argument("model", nargs="?", help="model folder, .npz or .gguf file")
+    _add_kind(command)
+    command.set_defaults(run=info)
+
+    command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line")
+    command.add_argument("model", help="model folder or .npz file")
+    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
+    command.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        help="file to write: *.npy for a NumPy array, float32 [lines, dimensions]; *.csv or *.jsonl for one vector a "
+        "line; - for JSON lines on standard output",
+    )
+    command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
+    command.add_argument(
+        "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
+    )
+    _add_run_options(command)
+    _add_precision(command)
+    _add_task(command)
+    command.set_defaults(run=encode)
+
+    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
+                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
+        command = commands.add_parser(name, help=text)
+        add_settings(command)
+        _add_run_options(command)
+        _add_precision(command)
+        if name == "generate":
+            command.add_argument("--stream", action="store_true", help="write each result token by token")
+        else:
+            for side in ("source", "target"):
+                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
+                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
+        command.set_defaults(run=generate)
+
+    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
+    add_transcription(command)
+    _add_run_options(command)
+    _add_precision(command)
+    command.set_defaults(run=transcribe)
+
+    command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
+    command.add_argument("model", help="model folder or .npz file")
+    _add_run_options(command)
+    _add_precision(command)
+    command.set_defaults(run=bench)
+
+    command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
+    command.add_argument("model", help="model folder or .npz file with float32 weights")
+    command.add_argument(
+        "--precision",
+        type=canonical_name,
+        required=True,
+        choices=COMPUTED,
+        help="precision to compare with float32",
+    )
+    command.add_argument(
+        "--data",
+        required=True,
+        help="UTF-8 text: each line has a score and two sentences, two sentences, or one; tabs separate them",
+    )
+    _add_run_options(command)
+    command.set_defaults(run=compare)
+    return parser
+
+
+def _add_run_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS])
+    command.add_argument(
+        "--threads", type=int, help="maximum number of threads; by default all CPUs that the process may use"
+    )
+
+
+def _add_kind(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--kind", choices=CLASSES, help="what the model is for, where its files fit two kinds, such "
+                         "as T5's encoder alone or all of T5; by default what the files say")  # fmt: skip
+    command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_precision(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--precision",
+        type=canonical_name,
+        choices=COMPUTED,
+        help="precision of the computation; by default int8 for int8 weights, otherwise float32",
+    )
+
+
+def _add_task(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--task", help="adapter to merge into the weights, for a folder that holds adapters")

@@ -1,0 +1,337 @@
+"""`Engine`: an encoder that is ready to run; most users need no other class."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backends import check_layout, get_backend
+from ..backends.interfaces import ObservingPlan
+from ..backends.ops_interface import Ops
+from ..base.arguments import deadline_of, explain_arguments, flag, positive_int, positive_int_or_none, renamed_arguments
+from ..base.cpus import choose_threads
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.lazy import lazy
+from ..encoding import TextEncoder, check_options, role_prompt
+from ..encoding.outputs import read_asked
+from ..encoding.packing import pack
+from ..encoding.pooling import cosine_similarity, pairwise_cosine_similarity
+from ..model.run_config import RunConfig
+from ..model.text_config import TextConfig
+from ..text.sentences import check_sentences, choose_prompt
+from ..weights.input_layers import embed
+from ..weights.packed import PREFIX
+from .loaded import NO_TOKENIZER, Loaded
+
+if TYPE_CHECKING:
+    from ..weights.model import Model
+
+
+class Engine(Loaded):
+    """A transformer encoder on one backend: `forward` for token ids, `encode` for sentences.
+
+        engine = Engine.load("all-MiniLM-L6-v2")
+        vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
+
+    The result of a sequence is the same, to the last bit, in every batch (except with `backend="reference"`). Any
+    number of Python threads may call one engine. An engine survives a fork and need not be closed. A pickled engine
+    loads its model from the same path again.
+    """
+
+    @renamed_arguments
+    def __init__(
+        self,
+        model: Model,
+        *,
+        backend: str = "auto",
+        threads: int | None = None,
+        max_batch_tokens: int = 8192,
+        precision: str | None = None,
+    ):
+        """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
+        from ..files.reading import release_pages
+        from ..weights.model import Model  # here, as `load_model` below: `import engine` shall stay light
+
+        if not isinstance(model, Model):
+            raise InputError(f"Engine takes a Model, not {shown(model)}; Engine.load takes the path of one")
+        model = model.checked()
+        if model.encoder is None or model.decoder is not None:
+            raise UnsupportedError("Engine runs an encoder alone, and this model has a decoder; a Generator runs it")
+        encoder, self.max_batch_tokens = model.encoder, positive_int("max_batch_tokens", max_batch_tokens)
+        run = RunConfig(choose_threads(threads), encoder.precision_for(precision), self.max_batch_tokens)
+        chosen = get_backend(backend)
+        check_layout(chosen, encoder.layout)
+        self.config, self._configs = encoder.config, [encoder.config]
+        self.text = encoder.text
+        self._dense = encoder.dense
+        self._stem = encoder.stem
+        self.backend, self.threads, self.precision = chosen.name, run.threads, run.precision
+        self._plan = chosen.prepare(encoder.config, encoder.weights, run)
+        release_pages(array for name, array in encoder.weights.items() if not name.startswith(PREFIX))
+
+    @classmethod
+    @renamed_arguments
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        backend: str = "auto",
+        threads: int | None = None,
+        max_batch_tokens: int = 8192,
+        precision: str | None = None,
+        least_cosine: float | None = None,
+        memory: str = "map",
+        task: str | None = None,
+    ) -> Engine:
+        """Load a model from a .npz file, a Hugging Face folder or a sentence-transformers folder.
+
+        backend: "auto" for the fastest backend that runs here, or a name that `engine info` lists.
+        threads: the threads of one forward pass; None for every CPU that the process may use. A larger number has no
+            effect.
+        max_batch_tokens: the most tokens that are computed at a time. It limits the memory of a call, and the length of
+            a sequence.
+        precision: "float32", "bfloat16" or "int8", in which linear maps are computed; float32 weights are rounded to
+            it. None means "int8" for a file with int8 weights, else "float32". "auto" means the fastest precision whose
+            vectors of sample sentences have a cosine of at least `least_cosine` to float32's.
+        least_cosine: the bound of precision="auto"; None for 0.999.
+        memory: "map" leaves the weights in the file and maps it; "copy" reads the file into private memory, so that
+            the engine is safe if somebody changes or shortens the file.
+        task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
+            jina-embeddings-v3; None for the weights without an adapter.
+
+        Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for a model that generates or needs
+        a feature that the engine lacks, `BackendUnavailable` and `InputError`.
+        """
+        from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
+
+        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens}
+        if least_cosine is not None and precision != "auto":
+            raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
+        source = open_source(path, memory)
+        model = load_model(source, kind="encode", task=task)
+        if precision == "auto":
+            from .auto_precision import fastest_engine
+
+            assert model.encoder is not None
+            engine = fastest_engine(model.encoder, lambda name: cls(model, **options, precision=name), least_cosine)
+            precision = engine.precision  # another process that loads the pickled engine computes the same bits
+        else:
+            engine = cls(model, **options, precision=precision)
+        engine._reload = partial(cls.load, os.path.abspath(source.path), **options, precision=precision, memory=memory,
+                                 task=task)
+        return engine
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        *,
+        inputs_embeds: Any = None,
+        pixel_values: Any = None,
+        input_features: Any = None,
+        output_hidden_states: Any = None,
+        output_attentions: Any = None,
+        output_entropies: Any = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return the vectors of all tokens after the last layer.
+
+        Arrays give an array. B sequences, T tokens, D model width:
+            input_ids       integers [B,T]
+            attention_mask  0/1 or bool [B,T], 1 for a real token, in any pattern; None when all are real
+            token_type_ids  integers [B,T]; None for zeros
+            position_ids    integers [B,T]; None to count as the model's family does
+            inputs_embeds   floats [B,T,D], instead of input_ids: word embeddings, as wide as the rows of the word table
+            pixel_values    floats [B,C,H,W], instead of input_ids, for a model of images: pixels that the model's image
+                            processor resized and normalised
+            input_features  floats [B,C,T], instead of input_ids, for Whisper: log-mel spectrograms of C frequencies
+            returns         float32 [B,T,D], zeros at padding
+        Padding costs nothing.
+
+        Lists give a list, and the sequences may have any lengths. input_ids, token_type_ids, position_ids and
+        attention_mask are then lists of [T_i], or inputs_embeds is a list of [T_i,D]; the result is a list of float32
+        [T_i,D], which are views of one array. You can pass the lists of a transformers tokenizer as
+        `forward(**tokenizer(texts))`.
+
+        With one of these arguments, the call returns a `ForwardOutput`, which also has the token vectors:
+            output_hidden_states  True for all, or a layer or layers from 0 to L: 0 for the embeddings, l for the
+                                  result of layer l
+            output_attentions     True for all, or pairs (layer, head) from (0, 0): the attention weights [T,T]
+            output_entropies      True for all, or pairs (layer, head): the entropy in nats of each token's weights
+        Negative numbers count from the end. These arguments do not change a bit of the token vectors.
+
+        timeout: seconds after which the call stops with `TimedOut`; None for no limit. Ctrl-C stops a call, too.
+
+        Raises `InputError` for a wrong shape, type or range, and `UnsupportedError` for an argument that the backend
+        does not support.
+        """
+        deadline = deadline_of(timeout)
+        asked = read_asked(self.config, output_hidden_states, output_attentions, output_entropies)
+        stemmed = {"pixel_values": pixel_values, "input_features": input_features}
+        inputs_embeds = self._embed({name: value for name, value in stemmed.items() if value is not None},
+                                    inputs_embeds)
+        batch, form = pack(
+            self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds=inputs_embeds
+        )
+        if asked is None:
+            return form.unpack(self._plan.forward(batch, deadline))
+        if not isinstance(self._plan, ObservingPlan):
+            raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
+                                   "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
+        return asked.output(form, self._plan.observe(batch, asked.observed, deadline))
+
+    @explain_arguments(
+        inputs="pass the sentences first, or as sentences=",
+        task="for a prompt, call encode_query or encode_document; for an adapter, Engine.load(path, task=...)",
+        processing_kwargs="the settings of the tokenizer are in the model's folder",
+    )
+    def encode(
+        self,
+        sentences: Any,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: str | None = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: Any = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        pool: None = None,
+        chunk_size: None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return the vectors of sentences, as `SentenceTransformer.encode` does.
+
+        sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
+        batch_size: the most sentences that are computed at a time, besides the limit `max_batch_tokens`; it does not
+            change the result.
+        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG.
+        output_value: "sentence_embedding", "token_embeddings" for the vectors of all tokens, or None for everything.
+        convert_to_numpy: False gives a list of n vectors in place of one array.
+        normalize_embeddings: scale to length 1, even when the model does not.
+        truncate_dim: keep this many of the first dimensions.
+        timeout: seconds after which the call stops with `TimedOut`; None for no limit.
+        precision, convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
+            effect, as the defaults; every other value is an error.
+
+        Returns float32 [n, D'], or [D'] for a single string. D' is the model's width times the number of its pooling
+        modes, or the width of its last Dense module. Token embeddings are a list of n arrays [T_i, D], or one array.
+        output_value=None gives a list of n dictionaries, or one dictionary, with input_ids, attention_mask,
+        token_type_ids if the model has them, token_embeddings and sentence_embedding.
+        Raises `InputError`, and `UnsupportedError` for a model without a tokenizer.
+        """
+        check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
+                      convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
+        convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
+        single = isinstance(sentences, str)
+        rows = self._encoder.encode(
+            check_sentences([sentences] if single else sentences),
+            choose_prompt(self._text, prompt, prompt_name),
+            batch_size=positive_int_or_none("batch_size", batch_size),
+            show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
+            output_value=output_value,
+            normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
+            truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
+            deadline=deadline_of(timeout),
+        )
+        return rows[0] if single else rows if convert_to_numpy else list(rows)
+
+    def encode_query(self, sentences: Any, **options: Any) -> Any:
+        """Encode queries: as `encode`, with the prompt "query" of the model unless options name a prompt.
+
+        If the model has no prompt "query", no prompt is used, even if the model has a default prompt.
+        """
+        return self._encode_as(("query",), sentences, options)
+
+    def encode_document(self, sentences: Any, **options: Any) -> Any:
+        """Encode documents: as `encode`, with the prompt "document" of the model unless options name a prompt.
+
+        If the model has no prompt "document", its prompt "passage" is used, or else "corpus", or else no prompt.
+        """
+        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+
+    def tokenize(self, sentences: Any) -> dict[str, np.ndarray]:
+        """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
+
+        Returns input_ids, attention_mask and, if the model has them, token_type_ids: int64 [n,T], padded on the right.
+        No prompt is added. Raises the errors of `encode`.
+        """
+        return self._encoder.tokenize(check_sentences([sentences] if isinstance(sentences, str) else sentences))
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The most tokens of a sentence, with special tokens; `encode` truncates to it. None for no limit."""
+        limits = [self.text.max_seq_length if self.text else None, self.config.longest_sequence]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The model's prompts by name, as a copy."""
+        return dict(self.text.prompts) if self.text else {}
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        """The name of the prompt that `encode` uses when the call names none, or None."""
+        return self.text.default_prompt_name if self.text else None
+
+    def get_embedding_dimension(self) -> int:
+        """Return the number of dimensions of the vectors that `encode` returns."""
+        return self._encoder.width
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return `get_embedding_dimension()`; sentence-transformers before version 6 has this name."""
+        return self.get_embedding_dimension()
+
+    @staticmethod
+    def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return the cosine between each vector of a, [n,D] or [D], and each of b, [m,D] or [D]: float32 [n,m]."""
+        return cosine_similarity(a, b)
+
+    @staticmethod
+    def similarity_pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return the cosine between each vector of a, [n,D] or [D], and its partner in b: float32 [n]."""
+        return pairwise_cosine_similarity(a, b)
+
+    def _encode_as(self, prompt_names: tuple[str, ...], sentences: Any, options: dict[str, Any]) -> Any:
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options = options | {"prompt": role_prompt(self._text, prompt_names)}
+        return self.encode(sentences, **options)
+
+    @property
+    def _text(self) -> TextConfig:
+        if self.text is None:
+            raise UnsupportedError(f"{NO_TOKENIZER}, so it cannot encode text; pass token ids to forward, or add a "
+                                   "tokenizer.json to its folder")
+        return self.text
+
+    def _embed(self, given: dict[str, Any], inputs_embeds: Any) -> Any:
+        """Return `inputs_embeds`, or the token vectors of images or audio; raises `InputError`."""
+        for name, value in given.items():
+            if self._stem is None or self._stem.given != name or inputs_embeds is not None:
+                takes = "input_ids" if self._stem is None else self._stem.given
+                raise InputError(f"this model takes {takes} or inputs_embeds, one of them, and not {name}")
+            inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
+        return inputs_embeds
+
+    def _ops(self, part: str) -> Ops:
+        """Return the single operations of the backend, which compute a part of the model."""
+        try:
+            return get_backend(self.backend).ops(self.threads)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the {self.backend} backend does not run {part}; cython, numba and reference can: "
+                                   "Engine.load(..., backend=...)") from error
+
+    @lazy
+    def _encoder(self) -> TextEncoder:
+        ops = self._ops("the Dense modules of this model, so it cannot encode text") if self._dense else None
+        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._dense, ops)

@@ -1,0 +1,255 @@
+"""`Generator`: a model that generates tokens and is ready to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arguments import renamed_arguments
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.lazy import lazy
+from ..encoding.outputs import read_heads
+from ..generation.batching import generate as run_requests
+from ..generation.batching import stream as stream_requests
+from ..generation.results import Request, Token
+from ..generation.scoring import score as score_requests
+from ..model.generation_config import GenerationConfig, ids_array
+from ..model.text_config import TextConfig
+from ..programs.observe import Head
+from ..text.sentences import check_sentences
+from .loaded import Loaded
+from .prepared import PreparedModel
+from .translation import choose_languages, language_ids
+
+if TYPE_CHECKING:
+    from ..weights.model import Model
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A new token of a stream."""
+
+    id: int
+    text: str | None
+    """The text that the token adds; it may be empty, because some characters need several tokens. None without a
+    tokenizer."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The log probabilities of given tokens under a model."""
+
+    log_probabilities: NDArray[np.float32]
+    """[n]: ln p of each token, given the tokens before it; the first token of a prompt has none and is left out."""
+
+    @property
+    def total(self) -> float:
+        """Return ln p of all tokens together."""
+        return float(self.log_probabilities.sum(dtype=np.float64))
+
+
+class Generator(Loaded):
+    """A decoder, perhaps with an encoder, on one backend: `generate` for ids or texts, `translate` for texts.
+
+        generator = Generator.load("opus-mt-en-de")
+        generator.translate(["A sentence."], num_beams=4)       # ["Ein Satz."]
+
+    The same request gives the same result, to the last bit, in every batch and with any number of threads (except with
+    `backend="reference"`). Any number of Python threads may call one generator.
+    """
+
+    @renamed_arguments
+    def __init__(
+        self,
+        model: Model,
+        *,
+        backend: str = "auto",
+        threads: int | None = None,
+        max_batch_tokens: int = 8192,
+        precision: str | None = None,
+        max_rows: int = 64,
+    ):
+        """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
+        self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows))
+        self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
+        self.generation = self._model.generation
+        self._decoder = self._model.decoder
+
+    @classmethod
+    @renamed_arguments
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        backend: str = "auto",
+        threads: int | None = None,
+        max_batch_tokens: int = 8192,
+        precision: str | None = None,
+        max_rows: int = 64,
+        memory: str = "map",
+    ) -> Generator:
+        """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz or a .gguf.
+
+        backend, threads, precision, memory: as in `Engine.load`.
+        max_batch_tokens: the most tokens that are computed together; also the longest source and the longest prompt.
+        max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result.
+
+        Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable` and `InputError`, as `Engine.load` does.
+        """
+        from ..loading.load import open_source  # here, because `import engine` shall stay light
+
+        options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
+                                   "precision": precision, "max_rows": max_rows}
+        return cls._load(open_source(path, memory), "generate", options, memory)
+
+    def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
+                 **settings: Any) -> list[Any]:
+        """Return the result of each input, in order: a `Generated` with ids, score and text.
+
+        inputs: a list of texts or of id sequences, which an encoder reads; without an encoder, the prompts.
+        prompts: for a model with an encoder, the first tokens of each result, as ids; None for its start token.
+        settings: the arguments of transformers' `generate`, such as num_beams, max_new_tokens, do_sample and seed, in
+            place of the model's own (`engine.GenerationConfig` explains each).
+        timeout: seconds after which the call raises `TimedOut`.
+        output_attentions: heads of cross-attention, as pairs (layer, head) that count from 0, or True for all; negative
+            numbers count from the end. `Generated.attentions` of each result then has their weights, which say from
+            which source tokens each new token came.
+
+        With num_return_sequences above 1, each result is a list of `Generated`, best first.
+        """
+        config = self.generation.changed(**settings)
+        asked = self._heads(output_attentions)
+        requests = [replace(request, heads=tuple(dict.fromkeys(asked.values())))
+                    for request in self._requests(inputs, prompts, config)]
+        done = run_requests(self._model.stepper(), requests, budget=self._model.budget, timeout=timeout)
+        results = [[self._model.with_text(result) for result in found] for found in done]
+        if asked:
+            results = [[replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
+                        for result in found] for found in results]
+        return results if config.num_return_sequences > 1 else [found[0] for found in results]
+
+    def translate(self, texts: Any, *, source_language: str | None = None, target_language: str | None = None,
+                  timeout: float | None = None, **settings: Any) -> list[Any]:
+        """Return the translation of each text; with num_return_sequences above 1, a list of translations for each.
+
+        source_language, target_language: language codes of the model, which `languages` lists; None for the languages
+            of its settings. A model of many languages, such as M2M100, needs a target_language unless its settings name
+            one.
+        The other arguments are those of `generate`.
+        """
+        inputs, own = self.translation(texts, source_language, target_language, **settings)
+        results = self.generate(inputs, timeout=timeout, **own)
+        return [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+
+    def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
+                    **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the inputs and the settings with which `generate` translates; the arguments are those of `translate`.
+        """
+        self.check_translates()
+        if isinstance(texts, str):
+            raise InputError(f"the texts must be a list, not {shown(texts)}")
+        sources = [self._ids(self.source_text, text, "a text") for text in check_sentences(texts)]
+        family, languages = self.config.family, self._languages
+        inputs, own = choose_languages(family, languages, sources, source_language, target_language)
+        config = self.generation.changed(**own | settings)
+        first = {config.decoder_start_token_id, config.forced_bos_token_id}
+        if languages and family != "marian" and not first & {*languages.values()}:
+            raise InputError("this model needs a target_language for its results; it knows "
+                             f"{', '.join(languages)}")
+        return inputs, own | settings
+
+    @property
+    def languages(self) -> list[str]:
+        """The codes of the languages that `translate` takes; empty for a model without language tokens."""
+        return list(self._languages)
+
+    @lazy
+    def _languages(self) -> dict[str, int]:
+        return language_ids(self.config.family, self.source_text)
+
+    def check_translates(self) -> None:
+        """Raise `UnsupportedError` for a model without an encoder, or without the tokenizer of source or target."""
+        if self.encoder_config is None:
+            raise UnsupportedError("this model has no encoder, so it does not translate; call generate")
+        for text in (self.source_text, self.text):
+            self._model.tokenizer(text)
+
+    def stream(self, source: Any, *, prompt: Any = None, timeout: float | None = None,
+               **settings: Any) -> Iterator[Piece]:
+        """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
+
+        source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end.
+        """
+        config = self.generation.changed(**settings)
+        if config.num_return_sequences > 1:
+            raise InputError("stream gives one result; leave out num_return_sequences")
+        [request] = self._requests([source], None if prompt is None else [prompt], config)
+        ids: list[int] = []
+        written = ""
+        for event in stream_requests(self._model.stepper(), [request], timeout=timeout):
+            if not isinstance(event, Token):
+                continue
+            ids.append(event.id)
+            if self.text is None:
+                yield Piece(event.id, None)
+                continue
+            text = self._model.tokenizer(self.text).decode(ids)
+            # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
+            certain = text.rstrip("\ufffd") if text.startswith(written) else written
+            piece, written = certain[len(written) :], certain
+            yield Piece(event.id, piece)
+
+    def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None,
+              timeout: float | None = None) -> list[Scored]:
+        """Return the log probabilities of given tokens under the model itself, which no setting changes.
+
+        inputs, prompts: as for `generate`. targets: for each input, the ids or the text to score; they follow the start
+        token or the prompt. A model without an encoder needs no targets: it then scores the tokens of each input, from
+        the second token on.
+        """
+        requests = self._requests(inputs, prompts, self.generation)
+        if targets is None:
+            if self.encoder_config is not None:
+                raise InputError("a model with an encoder scores targets: score(inputs, targets)")
+            tokens = [ids_array("an input", request.prompt).tolist() for request in requests]
+            requests = [replace(request, prompt=ids[:1]) for request, ids in zip(requests, tokens, strict=True)]
+            wanted = [ids[1:] for ids in tokens]
+        else:
+            wanted = [self._ids(self.text, item, "a target").tolist() for item in targets]
+            if len(wanted) != len(requests):
+                raise InputError(f"there are {len(requests)} inputs and {len(wanted)} targets; each input needs one")
+        found = score_requests(self._model.stepper(), requests, wanted, budget=self._model.budget, timeout=timeout)
+        return [Scored(np.array(own, np.float32)) for own in found]
+
+    def _heads(self, value: Any) -> dict[Head, Head]:
+        """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""
+        if self.encoder_config is None and value is not None and value is not False:
+            raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
+        return read_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
+
+    def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig) -> list[Request]:
+        """Return the requests of inputs; texts become ids."""
+        if isinstance(inputs, str) or not isinstance(inputs, (Sequence, np.ndarray)):
+            raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}")
+        ids = [self._ids(self.source_text, item, "an input") for item in inputs]
+        if self.encoder_config is None:
+            if prompts is not None:
+                raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
+            return [Request(None, item.tolist(), config) for item in ids]
+        if prompts is not None and len(prompts) != len(ids):
+            raise InputError(f"there are {len(ids)} inputs and {len(prompts)} prompts; each input needs one")
+        starts = [None] * len(ids) if prompts is None else [self._ids(self.text, item, "a prompt").tolist()
+                                                            for item in prompts]
+        return [Request(item.tolist(), start, config) for item, start in zip(ids, starts, strict=True)]
+
+    def _ids(self, text: TextConfig | None, item: Any, what: str) -> NDArray[np.int64]:
+        if not isinstance(item, str):
+            return ids_array(what, item)
+        [ids] = self._model.tokenizer(text)(check_sentences([item])).input_ids
+        return ids.astype(np.int64)

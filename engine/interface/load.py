@@ -1,0 +1,45 @@
+"""`load`: read a model, and return an `Engine`, `Generator`, `Transcriber` or `Reranker` for it."""
+
+from __future__ import annotations
+
+import os
+from inspect import signature
+from typing import Any
+
+from ..base.arguments import RENAMED, rename
+from ..base.errors import InputError, listed
+from .engine import Engine
+from .generator import Generator
+from .reranker import Reranker
+from .transcriber import Transcriber
+
+SERVES: dict[str, type[Engine] | type[Generator] | type[Reranker] | type[Transcriber]] = {
+    "encode": Engine,
+    "generate": Generator,
+    "rank": Reranker,
+    "transcribe": Transcriber,
+}
+"""The class for each kind of use."""
+
+
+def load(path: str | os.PathLike[str], *, kind: str | None = None,
+         **options: Any) -> Engine | Generator | Reranker | Transcriber:
+    """Load a model, and return the object that serves it: an `Engine`, `Generator`, `Reranker` or `Transcriber`.
+
+    path: a folder of Hugging Face, of sentence-transformers or of CTranslate2, an `.npz` or a `.gguf`.
+    kind: "encode", "generate", "rank" or "transcribe"; None reads the kind from the files. If a model fits two kinds,
+        as T5 and Qwen3 do, modules.json or the key architectures of config.json decides.
+    options: the options of the `load` of the class, which explains each.
+
+    Raises `InputError` for an option that the class lacks, and the errors of the `load` of the class.
+    """
+    from ..loading.load import choose_kind, open_source  # here, because `import engine` shall stay light
+
+    source = open_source(path, options.get("memory", "map"))
+    served = SERVES[choose_kind(source, kind)]
+    known = list(signature(served.load).parameters)[1:]
+    rename(options, {old: new for old, new in RENAMED.items() if new in known})
+    if unknown := [name for name in options if name not in known]:
+        raise InputError(f"{served.__name__}.load has no option {listed(unknown)}; it has {listed(known)}")
+    opened: Any = source
+    return served.load(opened, **options)

@@ -1,0 +1,85 @@
+"""`Loaded`: the base class of `Engine`, `Generator`, `Reranker` and `Transcriber`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..base.errors import UnsupportedError
+from ..model.config import ModelConfig
+from ..model.text_config import TextConfig
+from ..weights.parameters import expected_shapes
+
+if TYPE_CHECKING:
+    from ..loading.source import Source
+    from .prepared import PreparedModel
+
+AnyLoaded = TypeVar("AnyLoaded", bound="Loaded")
+
+NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
+
+
+class Loaded:
+    """A model on a backend, with its configuration and options; a pickle of it loads the model from the same path."""
+
+    config: ModelConfig
+    """The architecture; of a model that generates, that of its decoder."""
+    text: TextConfig | None
+    """How it reads and writes text; None without a tokenizer."""
+    backend: str
+    threads: int
+    """The threads of one pass."""
+    precision: str
+    max_batch_tokens: int
+    """The most tokens that are computed together."""
+    _configs: Sequence[ModelConfig]
+    """The architectures of all parts, the decoder last."""
+    _model: PreparedModel
+    """The prepared model; not in an `Engine`, which has one plan."""
+    _reload: partial[Any] | None = None
+    """Loads the object again in another process; None for a model in memory."""
+
+    def _adopt(self, model: PreparedModel) -> None:
+        """Hold a prepared model, and copy its configuration and options to the public attributes."""
+        self._model, self._configs = model, model.configs
+        self.config, self.text = model.config, model.text
+        self.backend, self.threads, self.precision = model.backend, model.threads, model.precision
+        self.max_batch_tokens = model.max_batch_tokens
+
+    @classmethod
+    def _load(cls: type[AnyLoaded], source: Source, kind: str, options: dict[str, Any], memory: str) -> AnyLoaded:
+        """Return an object of this class for a model that generates; options: the arguments of the class.
+
+        kind: as in `load_model`. Raises `UnsupportedError` for a model of speech in place of one of texts, or the
+        other way round.
+        """
+        from ..files.reading import release_freed
+        from ..loading.load import load_model  # here, because `import engine` shall stay light
+
+        model = load_model(source, kind=kind)
+        if kind != "rank" and model.kind != kind:
+            raise source.refuse_kind(kind, model.kind)
+        made: Any = cls
+        loaded: AnyLoaded = made(model, **options)
+        release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
+        loaded._reload = partial(made.load, os.path.abspath(source.path), **options, memory=memory)
+        return loaded
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        if self._reload is None:
+            name = type(self).__name__
+            raise UnsupportedError(f"{name} is pickled as the path of its model, and this one was made from a model in "
+                                   f"memory; write it with engine.save, and load the file with {name}.load")
+        return self._reload, ()
+
+    def __repr__(self) -> str:
+        c, layers = self.config, " + ".join(str(config.num_layers) for config in self._configs)
+        numbers = sum(int(np.prod(shape, dtype=np.int64)) for config in self._configs
+                      for shape in expected_shapes(config).values())
+        return (f"<{type(self).__name__}: {c.family}, {layers} layers of width {c.hidden_size}, "
+                f"{numbers / 1e6:.1f}M parameters; {self.backend} backend, {self.precision}, {self.threads} "
+                f"thread{'s' * (self.threads > 1)}>")

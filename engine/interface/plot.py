@@ -1,0 +1,183 @@
+"""Draw attention weights: as an SVG picture, which needs no other package, or as a matplotlib figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from unicodedata import category, east_asian_width
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, shown
+
+LONGEST = 18
+"""Characters of a token that a label shows."""
+MOST = 512
+"""Most tokens on a side of a picture: a quarter of a million cells are more than a browser draws at ease."""
+
+_STYLE = """
+.attention text { font-family: ui-monospace, Menlo, Consolas, monospace; fill: #24292f }
+.attention .soft { fill: #6e7781 }
+.attention .cell { fill: #0a58ca }
+.attention .strong { fill: #ffffff }
+.attention .frame { fill: none; stroke: #8c959f; stroke-opacity: 0.5 }
+@media (prefers-color-scheme: dark) {
+.attention text { fill: #e6edf3 }
+.attention .soft { fill: #9198a1 }
+.attention .cell { fill: #58a6ff }
+.attention .strong { fill: #0d1117 }
+}"""
+
+
+def attention(
+    weights: Any,
+    tokens: Sequence[str],
+    *,
+    keys: Sequence[str] | None = None,
+    title: str = "",
+    maximum: float | None = None,
+    as_figure: bool = False,
+) -> Any:
+    """Draw the attention weights of one head as a table of cells: a row for each token, a column for each of its keys.
+
+    weights    [T,S], as `Engine.forward(..., output_attentions=[(layer, head)])` gives them, without padding
+    tokens     the T tokens as text
+    keys       the S tokens of the columns, where they are not the same
+    title      a line above the picture
+    maximum    the weight that has the full colour; None for the largest. A smaller one makes small weights visible
+    as_figure  return a matplotlib figure, which needs matplotlib
+
+    Returns an SVG picture as a string. Its background is transparent, and its colours follow the light or dark theme of
+    the reader. A cell shows its weight where the mouse rests on it, and always if there are at most 12 columns.
+    Raises `InputError` if the arguments do not fit, and `UnsupportedError` for a figure without matplotlib.
+    """
+    rows, columns = _labels("tokens", tokens), _labels("keys", tokens if keys is None else keys)
+    table = _table(weights, len(rows), len(columns))
+    top = _maximum(maximum, table)
+    if as_figure:
+        return _figure(table, rows, columns, title, top)
+    return _svg(table, rows, columns, title, top)
+
+
+def _labels(name: str, tokens: Any) -> list[str]:
+    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+        raise InputError(f"{name} must be a list of strings, one for each token, not {shown(tokens)}")
+    if not 1 <= len(tokens) <= MOST:
+        raise InputError(f"{name} must be 1 to {MOST} tokens, not {len(tokens)}; draw a part of the weights")
+    return [_printable(token) for token in tokens]
+
+
+def _printable(token: str) -> str:
+    """Return a token as a short line of printable characters: XML forbids most control characters."""
+    text = _printable_line(token)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _printable_line(text: str) -> str:
+    return "".join("\ufffd" if category(c) in ("Cc", "Cs", "Cn") else c for c in text)
+
+
+def _table(weights: Any, T: int, S: int) -> np.ndarray:
+    table = np.asarray(weights)
+    if table.shape != (T, S) or table.dtype.kind not in "fiu":
+        raise InputError(f"weights must be numbers of the shape [{T}, {S}], one for each pair of tokens, not "
+                         f"{table.dtype} of the shape {list(table.shape)}; leave out padding, and pass one head")
+    table = table.astype(np.float64)
+    if not ((table >= 0) & (table <= 1 + 1e-3)).all():
+        raise InputError("weights must be numbers from 0 to 1, as the softmax of attention gives them")
+    return table
+
+
+def _maximum(maximum: Any, table: np.ndarray) -> float:
+    if maximum is None:
+        return float(table.max()) or 1.0
+    if isinstance(maximum, bool) or not isinstance(maximum, (int, float)) or not 0 < maximum <= 1:
+        raise InputError(f"maximum must be None or a number above 0 and at most 1, not {shown(maximum)}")
+    return float(maximum)
+
+
+def _width(text: str, size: float) -> float:
+    """Return about how wide a text is in a monospaced font of this size."""
+    return size * sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text)
+
+
+def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float) -> str:
+    T, S = table.shape
+    cell = min(34, max(14, 760 // max(T, S)))
+    size = min(12, cell - 3)
+    side = max(_width(label, size) for label in rows) + 30          # left of the table, with the caption of the rows
+    angle = 45 if cell >= 20 else 65        # of the column labels: steep ones have room in narrow columns
+    longest = max(_width(label, size) for label in columns)
+    rise, run = longest * math.sin(math.radians(angle)), longest * math.cos(math.radians(angle))
+    above = rise + size + 26 + 22 * bool(title)
+    width = side + S * cell + max(run + 12, 16)
+    height = above + T * cell + 44
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+        f"<title>{escape(_printable_line(title) or 'attention weights')}</title><style>{_STYLE}\n</style>",
+    ]
+    if title:
+        parts.append(_text(_printable_line(title), 8, 18, 13, "", weight="600"))
+    parts += [_text(label, side - 6, above + (t + 0.5) * cell + size * 0.35, size, "", anchor="end")
+              for t, label in enumerate(rows)]
+    parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
+              f"{_text(label, 0, 0, size, '')}</g>" for s, label in enumerate(columns)]
+    parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
+                 f'{_text("token", 0, 0, 11, "soft", anchor="middle")}</g>')
+    parts.append(_text("reads", side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
+    parts += [_cell(table[t, s], top, rows[t], columns[s], side + s * cell, above + t * cell, cell, S <= 12)
+              for t in range(T) for s in range(S)]
+    parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
+    parts += _legend(top, side, above + T * cell + 16)
+    return "\n".join(part for part in parts if part) + "\n</svg>\n"
+
+
+def _cell(weight: float, top: float, row: str, column: str, x: float, y: float, side: int, numbered: bool) -> str:
+    """Return one cell, or nothing where it would be too faint to see."""
+    share = min(1.0, weight / top)
+    if share < 0.005:
+        return ""
+    number = ""
+    if numbered:
+        style = "strong" if share > 0.5 else ""
+        short = f"{weight:.2f}" if weight >= 0.995 else f"{weight:.2f}"[1:]
+        number = _text(short, x + side / 2, y + side / 2 + 3.5, 10, style, anchor="middle")
+    return (f'<g><title>{escape(row)} reads {escape(column)}: {weight:.3f}</title><rect class="cell" x="{x + 0.5:.1f}" '
+            f'y="{y + 0.5:.1f}" width="{side - 1}" height="{side - 1}" fill-opacity="{share:.3f}"/>{number}</g>')
+
+
+def _legend(top: float, x: float, y: float) -> list[str]:
+    """Return a bar of the colours from 0 to the weight of the full colour."""
+    steps = [f'<rect class="cell" x="{x + 14 + 8 * i:.1f}" y="{y:.1f}" width="8" height="10" '
+             f'fill-opacity="{(i + 1) / 12:.3f}"/>' for i in range(12)]
+    return [_text("0", x, y + 9, 11, "soft"), *steps, _text(f"{top:.2g} attention weight", x + 118, y + 9, 11, "soft")]
+
+
+def _text(text: str, x: float, y: float, size: float, style: str, anchor: str = "start", weight: str = "") -> str:
+    kind = f' class="{style}"' if style else ""
+    bold = f' font-weight="{weight}"' if weight else ""
+    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{kind}{bold} '
+            f'xml:space="preserve">{escape(text)}</text>')
+
+
+def _figure(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UnsupportedError("a figure needs the package matplotlib, which is not installed; leave out as_figure for "
+                               "an SVG picture, which needs nothing") from error
+    T, S = table.shape
+    figure = Figure(figsize=(2.2 + 0.28 * S, 1.8 + 0.28 * T), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(table, cmap="Blues", vmin=0.0, vmax=top)
+    # A dollar sign would begin a formula.
+    axes.set_xticks(range(S), [label.replace("$", r"\$") for label in columns], rotation=45, ha="left")
+    axes.set_yticks(range(T), [label.replace("$", r"\$") for label in rows])
+    axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False)
+    axes.set_ylabel("token")
+    axes.set_title(f"{title}\nreads".strip().replace("$", r"\$"), fontsize="medium")
+    figure.colorbar(image, ax=axes, shrink=0.6)
+    return figure

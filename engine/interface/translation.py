@@ -1,0 +1,77 @@
+"""Choose the languages of a translation, for models that have a token for each language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, UnsupportedError, shown
+from ..model.text_config import TextConfig
+from ..text.special_tokens import special_ids
+
+_TOKENS = {
+    "m2m_100": re.compile(r"__(?P<m2m>[a-z]{2,3})__|(?P<nllb>[a-z]{3}_[A-Z][a-z]{3})"),
+    "marian": re.compile(r">>(?P<marian>[^<>]+)<<"),
+    "mbart": re.compile(r"(?P<mbart>[a-z]{2}_[A-Z]{2})"),
+}
+"""The language tokens of each family, as regular expressions with the code in a group."""
+
+
+def language_ids(family: str, text: TextConfig | None) -> dict[str, int]:
+    """Return the id of each language token, by the code of the language; empty for a model without language tokens."""
+    if family not in _TOKENS:
+        return {}
+    matches = ((_TOKENS[family].fullmatch(token), number) for token, number in special_ids(text).items())
+    return {str(match[match.lastgroup or 0]): number for match, number in matches if match}
+
+
+def choose_languages(
+    family: str, languages: dict[str, int], sources: Sequence[NDArray[np.int64]], source: Any, target: Any
+) -> tuple[list[NDArray[np.int64]], dict[str, Any]]:
+    """Return the sources with their language tokens, and the generation settings for the target language.
+
+    languages: as `language_ids` returns them. source, target: codes, or None to change nothing. A Marian model reads
+    the token of the target language in front of the source. The other models write it as the first token of the result,
+    and read the token of the source language in front of the source or at its end. Raises `InputError`, and
+    `UnsupportedError` for a model that has no languages to choose from.
+    """
+    if source is None and target is None:
+        return list(sources), {}
+    if not languages:
+        raise UnsupportedError("this model has no language tokens, so source_language and target_language have no "
+                               "effect; leave them out")
+    ids = {name: _id_of(name, code, languages) for name, code in
+           (("source_language", source), ("target_language", target)) if code is not None}  # fmt: skip
+    if family == "marian":
+        if source is not None:
+            raise UnsupportedError("this model finds the language of a source itself; leave out source_language")
+        return [np.concatenate([[ids["target_language"]], one]).astype(np.int64) for one in sources], {}
+    known = np.array([*languages.values()])
+    ends = [len(one) > 0 and bool(np.isin(one[-1], known)) for one in sources]
+    if source is not None:
+        sources = [_replaced(one, known, at_end, ids["source_language"])
+                   for one, at_end in zip(sources, ends, strict=True)]  # fmt: skip
+    # The first mBART begins its results with the language; the others begin with another token, and force this one.
+    name = "decoder_start_token_id" if family == "mbart" and any(ends) else "forced_bos_token_id"
+    return list(sources), {} if target is None else {name: ids["target_language"]}
+
+
+def _id_of(name: str, code: Any, languages: dict[str, int]) -> int:
+    if not isinstance(code, str) or code not in languages:
+        raise InputError(f"{name} must be one of {', '.join(languages)}, not {shown(code)}")
+    return languages[code]
+
+
+def _replaced(ids: NDArray[np.int64], known: NDArray[np.int64], at_end: bool, own: int) -> NDArray[np.int64]:
+    """Return ids with another language token, at the end or at the start."""
+    place = len(ids) - 1 if at_end else 0
+    if not len(ids) or ids[place] not in known:
+        raise UnsupportedError("the model's tokenizer adds no language token to a text, so source_language has no "
+                               "effect; leave it out")
+    changed = ids.copy()
+    changed[place] = own
+    return changed

@@ -1,0 +1,1 @@
+"""Read a model from a path, and write it to a file."""

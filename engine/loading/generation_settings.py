@@ -1,0 +1,80 @@
+"""Read the settings of a generation from the parsed generation_config.json or config.json of a model folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..base.errors import UnsupportedError, shown
+from ..model.generation_config import CHECKS, GenerationConfig
+
+_OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
+"""The keys of the files that are fields of `GenerationConfig`. Each call decides about timestamps."""
+
+_NEUTRAL: dict[str, Any] = {
+    "assistant_early_exit": None,
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "dola_layers": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
+    "forced_decoder_ids": None,
+    "guidance_scale": 1.0,
+    "max_time": None,
+    "num_beam_groups": 1,
+    "penalty_alpha": None,
+    "remove_invalid_values": False,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "token_healing": False,
+    "top_h": None,
+    "typical_p": 1.0,
+    "watermarking_config": None,
+}
+"""Keys that change the results, which the engine does not implement, and the value with which they change nothing.
+
+None changes nothing for each of them.
+"""
+
+_WITHOUT_EFFECT = frozenset({
+    "_commit_hash", "_from_model_config", "assistant_confidence_threshold", "assistant_ensemble_weight",
+    "assistant_lookbehind", "cache_config", "cache_implementation", "compile_config", "continuous_batching_config",
+    "disable_compile", "is_assistant", "low_memory", "max_cache_len", "max_matching_ngram_size",
+    "num_assistant_tokens", "num_assistant_tokens_schedule", "output_attentions", "output_hidden_states",
+    "output_logits", "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens", "return_dict",
+    "return_dict_in_generate", "speculation_type", "target_lookbehind", "transformers_version", "use_cache",
+    "use_mtp",
+})  # fmt: skip
+"""Keys that say how transformers computes or what else it returns, but change no token."""
+
+
+def settings_of(
+    generation: Mapping[str, Any] | None, model: Mapping[str, Any] | None = None, handled: Collection[str] = ()
+) -> GenerationConfig:
+    """Return the settings that a model folder gives.
+
+    generation: the parsed generation_config.json; None if there is none. Then model, the parsed config.json, is read,
+    which older folders keep these settings in. handled: other keys of generation_config.json that the family of the
+    model reads. Raises `UnsupportedError` for a setting that changes the results and is not implemented, and for an
+    unknown key of generation_config.json; `InputError` for a wrong value.
+    """
+    found: Mapping[str, Any] = (generation if generation is not None else model) or {}
+    for name, value in found.items():
+        if name in _NEUTRAL and name not in handled and value is not None and value != _NEUTRAL[name]:
+            raise UnsupportedError(f"the model's settings ask for {name}={shown(value)}, which the engine lacks")
+    if generation is not None:
+        known = {*_OWN, *_NEUTRAL, *_WITHOUT_EFFECT, *handled}
+        unknown = [name for name in generation if name not in known]
+        if unknown:
+            raise UnsupportedError(
+                f"generation_config.json has the key {shown(unknown[0])}, which the engine does not know; it could "
+                "change the results. Remove it from the file if it does not"
+            )
+    options = {name: found[name] for name in found if name in _OWN and found[name] is not None}
+    if generation is None and found.get("force_bos_token_to_be_generated") and "bos_token_id" in options:
+        options["forced_bos_token_id"] = options["bos_token_id"]  # BART's older form
+    return GenerationConfig(**options)

@@ -1,0 +1,253 @@
+"""The engine's own file of a model, an `.npz`: docs/npz.md describes it.
+
+The array called config holds a JSON object. Versions 1 and 2 hold an encoder: format, version, model and perhaps text,
+stem and packed. Version 3 holds a model that generates: format, version, generation (the settings that are not the
+defaults), decoder and perhaps encoder (each with model and perhaps text, stem and packed), and shared: the names of
+arrays that both parts have and that the file holds once, as the encoder's. Arrays of version 3 have the name of their
+part in front.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
+from ..files.npz import read_npz, write_npz
+from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
+from ..model.config import NEW_IN_VERSION_2, ModelConfig
+from ..model.generation_config import GenerationConfig
+from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
+from ..text.vocabularies.of_folder import MAX_TOKENIZER
+from ..weights.dense import Dense, check_dense
+from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document, take_stem
+from ..weights.model import Model, Transformer
+from ..weights.packed import PREFIX, PackedFormat
+from ..weights.parameters import check, expected_shapes, packed_arrays
+from .source import Source
+
+FORMAT = "encoder-engine"
+ENCODER, GENERATOR = 2, 3
+"""The newest version of a file with an encoder, and the version of a file with a model that generates. A file states
+the lowest version that can hold its model, so that older engines read the file if they can."""
+ADVICE = "see docs/npz.md for what an .npz of weights holds"
+"""The end of a message about a wrong `.npz`."""
+_PARTS = ("encoder", "decoder")
+_OF_PART = {"model", "text", "stem", "packed"}
+"""The description of an encoder or a decoder in the file."""
+_NOT_WHOLE = (".safetensors", ".bin", ".pt", ".pth")
+"""Suffixes of files that hold the weights of a model, but not its configuration."""
+
+
+def save(model: Model, path: str | os.PathLike[str]) -> None:
+    """Write a model as one `.npz`, which `load_model` reads back bit for bit.
+
+    An existing file is replaced when the new one is complete. An array of the decoder that is equal to the encoder's of
+    the same name is written once. Raises `WeightsError` when the weights do not fit the configuration or the file
+    cannot be written, and `InputError` for anything but a `Model`.
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"save takes a Model, not {shown(model)}; load_model returns one")
+    model.check_parts("the model to save")
+    if model.decoder is None:
+        assert model.encoder is not None
+        entries, arrays = _contents_of(model.encoder, "the model to save")
+        _write(path, {"version": _version(model.encoder), **entries}, arrays)
+        return
+    document: dict[str, Any] = {"version": GENERATOR, "generation": _changed(model.generation)}
+    arrays, shared = {}, []
+    for name, part in model.parts.items():
+        document[name], own = _contents_of(part, f"the model to save, {name}")
+        for key, array in own.items():
+            if _equal(arrays.get(f"encoder.{key}"), array):
+                shared.append(key)
+            else:
+                arrays[f"{name}.{key}"] = array
+    _write(path, document | {"shared": shared}, arrays)
+
+
+def _write(path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    text = json.dumps({"format": FORMAT, **document}, indent=1)
+    write_npz(path, {"config": np.frombuffer(text.encode(), np.uint8)} | arrays)
+
+
+def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description of an encoder or a decoder for the file, and its arrays; raises the errors of `save`."""
+    check(part.config, part.weights, source, numbers=part.layout is None, layout=part.layout)
+    names = expected_shapes(part.config, part.weights)
+    weights = {name: part.weights[name] for name in names if name in part.weights}
+    document: dict[str, Any] = {"model": part.config.to_json()}
+    arrays: dict[str, np.ndarray] = {}
+    if part.layout is not None:
+        document["packed"] = part.layout.to_json()
+        weights |= {name: part.weights[name] for name in packed_arrays(part.config, part.layout)}
+    if part.text is not None:
+        document["text"] = part.text.to_json()
+        arrays["tokenizer"] = np.frombuffer(part.text.tokenizer_json, np.uint8)
+        check_dense(part.dense, len(part.text.pooling) * part.config.hidden_size, source)
+        if part.dense:
+            document["text"]["dense"] = [dense.activation for dense in part.dense]
+        for i, dense in enumerate(part.dense):
+            arrays[f"dense.{i}.weight"] = dense.weight
+            if dense.bias is not None:
+                arrays[f"dense.{i}.bias"] = dense.bias
+    if part.stem is not None:
+        document["stem"] = stem_document(part.stem)
+        arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
+    return document, arrays | weights
+
+
+def _version(encoder: Transformer) -> int:
+    """Return the lowest version of the `.npz` that can hold this encoder."""
+    new = encoder.config.to_json().keys() & set(NEW_IN_VERSION_2)
+    if encoder.text is not None:
+        new |= encoder.text.to_json().keys() & set(TEXT_NEW_IN_VERSION_2)
+    return ENCODER if new or encoder.dense or encoder.stem or encoder.layout is not None else 1
+
+
+def _changed(config: GenerationConfig) -> dict[str, Any]:
+    """Return the settings that do not have their defaults."""
+    values = asdict(config)
+    return {f.name: values[f.name] for f in fields(config) if getattr(config, f.name) != f.default}
+
+
+def _equal(a: np.ndarray | None, b: np.ndarray) -> bool:
+    return a is not None and a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)
+
+
+class NpzSource(Source):
+    """An `.npz` of any version, whose arrays are mapped."""
+
+    def __init__(self, path: Path, memory: str):
+        self.path = path
+        if path.suffix in _NOT_WHOLE:
+            raise WeightsError(f"{path}: a {path.suffix} file alone does not describe a model; load the folder that "
+                               "holds it and its config.json")
+        if path.suffix == ".json":
+            raise WeightsError(f"{path}: a .json file does not hold a model; load the folder that holds it")
+        self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PREFIX)
+        with naming(path, ADVICE), within(path):
+            if "config" not in self._arrays:
+                raise FormatError(f"no array is called config; it holds {listed(sorted(self._arrays)) or 'nothing'}")
+            self._document = parse_object(_text_bytes("config", self._arrays.pop("config"), MAX_JSON))
+            _check_document(self._document)
+
+    @property
+    def kind(self) -> str:
+        """Return as `Source.kind`."""
+        if self._document["version"] < GENERATOR:
+            return "encode"
+        stem = self._document.get("encoder", {}).get("stem")
+        return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
+
+    def read(self, kind: str, task: str | None) -> Model:
+        """Return as `Source.read`."""
+        self.refuse_task(task, "a file has none; load or convert the folder with this task")
+        if (kind == "encode") != (self.kind == "encode"):
+            raise self.refuse_kind(kind, self.kind)
+        document, arrays = deepcopy(self._document), dict(self._arrays)     # what follows takes entries out of both
+        with naming(self.path, ADVICE), within(self.path):
+            if kind == "encode":
+                return Model(encoder=_transformer_of(document, arrays))
+            parts = {name: _transformer_of(document[name], own)
+                     for name, own in _arrays_of_parts(document, arrays).items()}
+            try:
+                generation = GenerationConfig().changed(**document["generation"])
+            except InputError as error:
+                raise FormatError(f"the settings of generation are wrong: {error}") from error
+        return Model(encoder=parts.get("encoder"), decoder=parts["decoder"], generation=generation)
+
+
+def _arrays_of_parts(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays of each part that the document describes, without the name of the part in front."""
+    for name in document["shared"]:
+        if f"encoder.{name}" not in arrays or f"decoder.{name}" in arrays:
+            raise FormatError(f"the shared array {shown(name)} must be one of the encoder's, and not the decoder's")
+        arrays[f"decoder.{name}"] = arrays[f"encoder.{name}"]
+    found = {}
+    for part in _PARTS:
+        names = [name for name in arrays if name.startswith(f"{part}.")]
+        own = {name.removeprefix(f"{part}."): arrays.pop(name) for name in names}
+        if part in document:
+            found[part] = own
+        elif own:
+            raise FormatError(f"there are arrays of the {part}, which the config does not describe")
+    if arrays:
+        raise FormatError(f"the names of arrays begin with encoder. or decoder., which {listed(sorted(arrays))} do not")
+    return found
+
+
+def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Transformer:
+    """Return the encoder or the decoder from the result of `_contents_of`; raises `FormatError`."""
+    config = ModelConfig.from_json(document["model"])
+    text = None
+    dense: tuple[Dense, ...] = ()
+    if ("text" in document) != ("tokenizer" in arrays):
+        raise FormatError("the config's text entry and the array called tokenizer must both be there, or neither")
+    if "text" in document:
+        tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
+        dense = _take_dense(document["text"], arrays)
+        text = TextConfig.from_json(document["text"], tokenizer)
+    stem = make_stem(document["stem"], take_stem(arrays)) if "stem" in document else None
+    layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
+    return Transformer(config, arrays, text, dense, stem, layout).with_wide_vectors()
+
+
+def _take_dense(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Dense, ...]:
+    """Remove the entry "dense" and its arrays, and return the maps that they describe."""
+    names = document.pop("dense", []) if isinstance(document, dict) else []
+    if not isinstance(names, list) or not all(f"dense.{i}.weight" in arrays for i in range(len(names))):
+        raise FormatError(f"the entry dense of the text configuration must list the activation of each array "
+                          f"dense.0.weight, dense.1.weight ..., not {shown(names)}")
+    return tuple(Dense(arrays.pop(f"dense.{i}.weight"), arrays.pop(f"dense.{i}.bias", None), name)
+                 for i, name in enumerate(names))
+
+
+def _check_document(document: dict[str, Any]) -> None:
+    """Raise `FormatError` or `UnsupportedError` unless the JSON has the entries of its version."""
+    version = document.get("version")
+    if document.get("format") != FORMAT or type(version) is not int:
+        raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
+                          f"not {shown(document.get('format'))} and {shown(version)}")
+    if version > GENERATOR:
+        raise UnsupportedError(f"format version {shown(version)} is newer than {GENERATOR}, the newest that this "
+                               "engine reads; upgrade encoder-engine")
+    if version == GENERATOR:
+        _check_generator(document)
+    elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"}:
+        raise FormatError("the config must have format, version, model and perhaps text, stem and packed, not "
+                          f"{listed(sorted(document))}")
+
+
+def _check_generator(document: dict[str, Any]) -> None:
+    shared, settings = document.get("shared"), document.get("generation")
+    parts = [document[part] for part in _PARTS if part in document]
+    if (document.keys() - {"encoder"} != {"format", "version", "generation", "shared", "decoder"}
+            or not isinstance(settings, dict)
+            or not isinstance(shared, list) or not all(isinstance(name, str) for name in shared)
+            or not all(isinstance(part, dict) and "model" in part and part.keys() <= _OF_PART for part in parts)):
+        raise FormatError("the config of a generating model must have format, version, generation, shared, decoder and "
+                          f"perhaps encoder, not {listed(sorted(document))}, or one of these has the wrong form")
+
+
+def _text_bytes(name: str, array: np.ndarray, limit: int) -> bytes:
+    """The bytes of a text kept as a vector of uint8 or, by someone who exported by hand, as one NumPy string."""
+    if array.size * array.dtype.itemsize > (limit if array.dtype == np.uint8 else 4 * limit):
+        raise FormatError(f"the text called {name} has {array.nbytes:,} bytes; at most {limit:,} are allowed")
+    if array.dtype == np.uint8:
+        return array.tobytes()
+    if array.dtype.kind == "U" and array.size == 1:
+        try:
+            little_endian = array.astype(array.dtype.newbyteorder("<")).tobytes()
+            return little_endian.decode("utf-32-le").rstrip("\0").encode()
+        except ValueError:
+            raise FormatError(f"the string called {name} is not valid Unicode") from None
+    raise FormatError(f"the array called {name} must be uint8 or one string, not {array.dtype} of shape "
+                      f"{list(array.shape)}")

@@ -1,0 +1,242 @@
+"""Read from a sentence-transformers folder how the model tokenizes text and pools token vectors.
+
+    modules.json                        the modules and the folder of each
+    <Transformer>/                      config.json, weights, tokenizer, sentence_bert_config.json
+    <Pooling>/config.json               pooling modes
+    <Dense>/                            config.json and weights of a linear map of the pooled vector, if there is one
+    config_sentence_transformers.json   prompts
+
+The files of every version up to 6 are supported. A folder without modules.json is read as SentenceTransformer reads a
+plain Hugging Face model: pooling is the mean of the token vectors, and the result is not normalised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..files.folder import ModelFolder
+from ..model.config import ModelConfig
+from ..model.text_config import POOLINGS, TextConfig
+from ..text.vocabularies.of_folder import read_tokenizers
+from ..weights.bfloat16 import from_bfloat16
+from ..weights.dense import Dense
+
+MODULES = "modules.json"
+"""The file by which a folder of sentence-transformers is known."""
+
+_SETTINGS = tuple(f"sentence_{name}_config.json"
+                  for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
+"""The names that the file with the Transformer module's settings has had, in the order in which they are tried."""
+
+_TOKENIZER_SETTINGS = "tokenizer_config.json"
+
+_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""The pooling mode of each flag of versions before 6, in the order in which the results are concatenated."""
+
+_CUSTOM = "custom_st.Transformer"
+_CUSTOM_FAMILIES = ("jina_embeddings_v3",)
+"""The families whose folders bring their own module in place of Transformer, which chooses the adapter of a task."""
+_PROMPTS = "config_sentence_transformers.json"
+_MOST_DENSE = 8
+_DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "identity", "torch.nn.modules.activation.Tanh": "tanh"}
+_PLAIN_DENSE: dict[str, Any] = {"use_residual": False, "module_input_name": "sentence_embedding",
+                                "module_output_name": "sentence_embedding"}
+"""The only supported value of these keys of a Dense module; null and an absent key are supported, too."""
+
+_NO_LIMIT = 2**31
+"""A length limit above this number of tokens is none."""
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The folders of a model's parts."""
+
+    folder: ModelFolder
+    transformer: ModelFolder
+    pooling: ModelFolder | None = None
+    """None for a model folder without modules.json."""
+    dense: tuple[ModelFolder, ...] = ()
+    normalize: bool = False
+    code: str | None = None
+    """The type of the first module where it is code of the folder."""
+
+
+def find_modules(folder: ModelFolder) -> Modules:
+    """Find the modules of a model folder; raises `UnsupportedError` for other modules, and for another order."""
+    if not folder.has(MODULES):
+        return Modules(folder, folder)
+    path, entries = folder.label(MODULES), folder.read_list(MODULES)
+    if not all(isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
+               for entry in entries):
+        raise WeightsError(f"{path}: expected a list of modules, each with a type and a path")
+    kinds = [_kind(entry["type"]) for entry in entries]
+    if kinds == ["CLIPModel"]:
+        return Modules(folder, folder.folder(entries[0]["path"], MODULES))
+    normalize = kinds[-1:] == ["Normalize"]
+    others = kinds[2 : len(kinds) - normalize]
+    code = kinds[0] if kinds[:1] == [_CUSTOM] else None
+    first = kinds[:2] in (["Transformer", "Pooling"], [_CUSTOM, "Pooling"])
+    if not first or len(others) > _MOST_DENSE or any(kind != "Dense" for kind in others):
+        raise UnsupportedError(f"{path}: the modules are {listed(kinds) or 'none'}; supported are Transformer, Pooling "
+                               f"and, after them, up to {_MOST_DENSE} Dense and one Normalize")
+    homes = [folder.folder(entry["path"], MODULES) for entry in entries]
+    if normalize:
+        _check_normalize(homes[-1])
+    return Modules(folder, homes[0], homes[1], tuple(homes[2 : len(kinds) - normalize]), normalize, code)
+
+
+def check_code(modules: Modules, config: ModelConfig) -> None:
+    """Raise `UnsupportedError` for a module that is code of the folder, unless a family here computes the same."""
+    if modules.code is not None and config.family not in _CUSTOM_FAMILIES:
+        raise UnsupportedError(f"{modules.folder.label(MODULES)}: the module {modules.code} is code in the folder, "
+                               f"which the engine does not run; it is known for {', '.join(_CUSTOM_FAMILIES)} only")
+
+
+def read_dense(folder: ModelFolder, memory: str) -> Dense:
+    """Return the linear map of a Dense module; raises `UnsupportedError` and `WeightsError`."""
+    values, config = folder.read_object("config.json"), folder.label("config.json")
+    for key, expected in _PLAIN_DENSE.items():
+        if values.get(key, expected) not in (expected, None):
+            raise UnsupportedError(f"{config}: {key} = {shown(values[key])} is not supported; only {expected!r} is")
+    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if not isinstance(activation, str) or activation not in _DENSE_ACTIVATIONS:
+        raise UnsupportedError(f"{config}: activation_function {shown(activation)} is not supported; "
+                               f"supported are {', '.join(_DENSE_ACTIVATIONS)}")
+    arrays = folder.tensors(memory=memory)
+    sizes = values.get("out_features"), values.get("in_features")
+    names = ["linear.weight"] + ["linear.bias"] * (values.get("bias") is not False)
+    if sorted(arrays) != sorted(names) or arrays["linear.weight"].shape != sizes:
+        found = ", ".join(f"{name} {list(array.shape)}" for name, array in list(arrays.items())[:10])
+        raise WeightsError(f"{folder}: the weights are {shown(found)}; config.json asks for {' and '.join(names)} with "
+                           f"out_features {shown(sizes[0])} and in_features {shown(sizes[1])}")
+    wide = {name: from_bfloat16(array) if array.dtype == np.uint16 else array for name, array in arrays.items()}
+    return Dense(wide["linear.weight"], wide.get("linear.bias"), _DENSE_ACTIVATIONS[activation])
+
+
+def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False) -> TextConfig | None:
+    """Return the text settings of the model, or None when its folder has no vocabulary that the engine can read.
+
+    translates: as in `read_tokenizers`.
+    """
+    tokenizer, _ = read_tokenizers(modules.transformer, translates=translates)
+    if tokenizer is None:
+        return None
+    token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer)
+    if modules.pooling is None:
+        limit = _max_seq_length(modules.transformer, {}, config)
+        return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types)
+    settings = _transformer_settings(modules.transformer)
+    max_seq_length = _max_seq_length(modules.transformer, settings, config)
+    pooling, include_prompt = _pooling(modules.pooling)
+    prompts, default_prompt_name = _prompts(modules.folder)
+    with modules.folder.within():
+        return replace(
+            tokenizer,
+            max_seq_length=max_seq_length,
+            pooling=pooling,
+            normalize=modules.normalize,
+            include_prompt=include_prompt,
+            lower_case=settings.get("do_lower_case") or False,
+            prompts=prompts,
+            default_prompt_name=default_prompt_name,
+            feeds_token_types=token_types,
+        )
+
+
+def _kind(module_type: str) -> str:
+    """Return the class name of a library module, whose package differs between versions, or another's full name."""
+    return module_type.rpartition(".")[2] if module_type.startswith("sentence_transformers.") else module_type
+
+
+def _check_normalize(folder: ModelFolder) -> None:
+    values = folder.read_object_or_empty("config.json")
+    for key in ("module_input_name", "module_output_name"):
+        if values.get(key) not in (None, "sentence_embedding"):
+            raise UnsupportedError(f"{folder.label('config.json')}: {key} = {shown(values[key])} is not supported; "
+                                   "only 'sentence_embedding' is")
+
+
+def _transformer_settings(folder: ModelFolder) -> dict[str, Any]:
+    name = next((name for name in _SETTINGS if folder.has(name)), None)
+    settings = folder.read_object(name) if name else {}
+    plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
+             "processing_kwargs": {}}
+    for key, expected in plain.items():
+        if settings.get(key) not in (None, expected):
+            raise UnsupportedError(f"{folder.label(str(name))}: {key} = {shown(settings[key])} is not supported; "
+                                   f"only {expected!r} is")
+    return settings
+
+
+def _max_seq_length(folder: ModelFolder, settings: dict[str, Any], config: ModelConfig) -> int | None:
+    """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
+    tokenizer = tokenizer_settings(folder)
+    overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}
+    stated: list[Any] = [overrides.get("model_max_length") if isinstance(overrides, dict) else None,
+              settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len")]
+    limit = next((value for value in stated if value is not None), None)
+    if limit is None:
+        return config.longest_sequence
+    # A tokenizer without a limit of its own states 1e30, as an integer or as a float.
+    if type(limit) not in (int, float) or not limit >= 1:
+        raise WeightsError(f"{folder}: the longest sequence must be a positive number of tokens, not {shown(limit)}")
+    if limit > _NO_LIMIT:
+        return config.longest_sequence
+    return int(min(limit, config.longest_sequence or limit))
+
+
+def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
+    """Return the contents of tokenizer_config.json; empty for a folder without one."""
+    return folder.read_object_or_empty(_TOKENIZER_SETTINGS)
+
+
+def _feeds_token_types(folder: ModelFolder) -> bool:
+    """Return False if the tokenizer's settings list the inputs of the model, and the token types are not among them."""
+    names = tokenizer_settings(folder).get("model_input_names")
+    if names is None:
+        return True
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise WeightsError(f"{folder.label(_TOKENIZER_SETTINGS)}: model_input_names must be a list of names, not "
+                           f"{shown(names)}")
+    return "token_type_ids" in names
+
+
+def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
+    """Return the pooling modes, and whether the tokens of the prompt are pooled too."""
+    values = folder.read_object("config.json")
+    modes = values.get("pooling_mode")
+    if modes is None:
+        modes = [mode for flag, mode in _FLAGS.items() if values.get(flag)] or ["mean"]
+    if isinstance(modes, str):
+        modes = [modes]
+    if not isinstance(modes, list) or not 1 <= len(modes) <= len(POOLINGS) or not all(
+            mode in POOLINGS for mode in modes):
+        raise UnsupportedError(f"{folder.label('config.json')}: pooling_mode {shown(modes)} is not supported; "
+                               f"supported are up to {len(POOLINGS)} of {', '.join(POOLINGS)}")
+    return tuple(modes), values.get("include_prompt", True)
+
+
+def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
+    """Return the prompts by name, and the name of the default prompt or None."""
+    path, values = folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS)
+    if values.get("model_type", "SentenceTransformer") != "SentenceTransformer":
+        raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; "
+                               "only 'SentenceTransformer' is")
+    if values.get("truncate_dim") is not None:
+        raise UnsupportedError(f"{path}: truncate_dim = {shown(values['truncate_dim'])} is not supported; remove it "
+                               "from this file and pass it to encode")
+    prompts = values.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise WeightsError(f"{path}: prompts must map names to texts, not {shown(prompts)}")
+    return {name: text for name, text in prompts.items() if text is not None}, values.get("default_prompt_name")

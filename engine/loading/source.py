@@ -1,0 +1,54 @@
+"""The interface of an opened model path, whatever the format of its files."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from ..base.errors import InputError, UnsupportedError, shown
+from ..weights.model import Model
+
+CLASSES = {"encode": "Engine", "generate": "Generator", "rank": "Reranker", "transcribe": "Transcriber"}
+"""The class that serves each kind of use."""
+_HOLDS = {
+    "encode": "an encoder, which generates no tokens",
+    "generate": "a model that generates tokens",
+    "rank": "a reranker",
+    "transcribe": "a model of speech",
+}
+
+
+class Source(ABC):
+    """An opened path of a model. Nothing but its description has been read."""
+
+    path: Path
+    """The path as the caller gave it, with `~` replaced."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Return the kind of use that the files ask for, a key of `CLASSES`.
+
+        Raises `InputError` if they fit two kinds and do not say which of them is meant.
+        """
+
+    @abstractmethod
+    def read(self, kind: str, task: str | None) -> Model:
+        """Return the model for a kind of use; task: as in `load_model`. The weights have not been checked.
+
+        Raises `WeightsError`, `UnsupportedError` and `InputError`.
+        """
+
+    def answers(self) -> tuple[int, ...] | None:
+        """Return the ids of the tokens that a reranker scores, if the files name them; see `Reranker.load`."""
+        return None
+
+    def refuse_kind(self, kind: str, holds: str) -> UnsupportedError:
+        """Return the error for files that hold a model for another kind of use."""
+        return UnsupportedError(f"{self.path}: the model is {_HOLDS[holds]}, so it cannot {kind}; load it with "
+                                f"{CLASSES[holds]}, or with engine.load, which finds the class by itself")
+
+    def refuse_task(self, task: str | None, reason: str) -> None:
+        """Raise `InputError` unless the task is None."""
+        if task is not None:
+            raise InputError(f"{self.path}: task={shown(task)} chooses an adapter of a folder, and {reason}")

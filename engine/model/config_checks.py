@@ -1,0 +1,88 @@
+"""Describe what is impossible in the options of a `ModelConfig`: attention, relative positions, logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..base.errors import shown
+from .attention import AttentionKind, RelativePositions
+
+LOGITS = (None, "tied", "own")
+"""The weights of the product with the vocabulary: none, the word table, or a matrix of its own."""
+
+
+def impossible_decoder(config: Any) -> Iterator[str]:
+    """Describe what is impossible in a `ModelConfig` that is a decoder's, once all options have the right types."""
+    if config.logits not in LOGITS:
+        yield f"logits must be one of {', '.join(map(str, LOGITS))}, not {shown(config.logits)}"
+    if not 1e-6 < config.logits_scale < 1e6:
+        yield f"logits_scale must be a float between 1e-6 and 1e6, not {shown(config.logits_scale)}"
+    if config.logits is None:
+        if config.logits_bias or config.logits_scale != 1.0 or config.memory_size:
+            yield "logits_bias, logits_scale and memory_size need logits"
+        return
+    if not config.vocab_size:
+        yield "logits need a vocab_size of at least 1"
+    if config.logits == "tied" and config.embedding_width not in (0, config.hidden_size):
+        yield f"tied logits need embeddings of width {config.hidden_size}, not {config.embedding_width}"
+    if not all(getattr(kind, "causal", True) for kind in config.attention_kinds):
+        yield "all attention_kinds of a model with logits must be causal"
+    if config.relative is not None:
+        yield "a model with logits cannot have the option relative"
+    if config.memory_size and config.norm_place == "sandwich":
+        yield "memory_size needs norm_place 'post' or 'pre'"
+
+
+_BOOLS = ("rotary_interleaved", "causal")
+LARGEST = 2**24
+_MOST_ROTARY_POSITIONS = 2**17
+
+
+def impossible_kind(kind: AttentionKind, head_width: int, max_positions: int) -> Iterator[str]:
+    """Describe what is impossible about a kind of attention in a model of this head width and number of positions."""
+    if kind.window is not None and (type(kind.window) is not int or not 0 <= kind.window <= LARGEST):
+        yield f"window must be None or an int from 0 to {LARGEST:,}, not {shown(kind.window)}"
+    theta, frequencies = kind.rotary_theta, kind.rotary_frequencies
+    if theta is not None and (not isinstance(theta, float) or not 0.0 < theta < 1e15):
+        yield f"rotary_theta must be None or a float above 0, not {theta!r}"
+    if not isinstance(kind.rotary_scale, float) or not 1e-6 < kind.rotary_scale < 1e6:
+        yield f"rotary_scale must be a float between 1e-6 and 1e6, not {kind.rotary_scale!r}"
+    if not isinstance(frequencies, tuple) or (frequencies and (
+            theta is None or len(frequencies) != head_width // 2
+            or not all(isinstance(value, float) and 0.0 <= value <= 1000.0 for value in frequencies))):
+        yield (f"rotary_frequencies must be empty or, with a rotary_theta, {head_width // 2} floats from 0 to 1000, "
+               f"not {shown(frequencies)}")
+    if not isinstance(kind.rotary_factor, float) or not 1e-3 < kind.rotary_factor < 1e3:
+        yield f"rotary_factor must be a float between 1e-3 and 1e3, not {kind.rotary_factor!r}"
+    for name in _BOOLS:
+        if type(getattr(kind, name)) is not bool:
+            yield f"{name} must be a bool, not {getattr(kind, name)!r}"
+    if theta is not None and (head_width % 2 or not 0 < max_positions <= _MOST_ROTARY_POSITIONS):
+        yield ("a rotary embedding needs heads of an even width and max_positions from 1 to "
+               f"{_MOST_ROTARY_POSITIONS:,}, not {head_width} and {max_positions}")
+
+
+_MOST_DISTANCES = 2**16
+
+
+def impossible_relative(relative: Any) -> Iterator[str]:
+    """Describe what is impossible about a table of relative positions."""
+    if relative is None:
+        return
+    if not isinstance(relative, RelativePositions):
+        yield f"relative must be None or RelativePositions, not {shown(relative)}"
+        return
+    for name, least in (("limit", 1), ("buckets", 0)):
+        value = getattr(relative, name)
+        if type(value) is not int or not least <= value <= _MOST_DISTANCES:
+            yield f"{name} of relative must be an int from {least} to {_MOST_DISTANCES:,}, not {shown(value)}"
+            return
+    if relative.buckets and not (relative.buckets % 2 == 0 and relative.buckets // 2 < relative.limit - 1):
+        yield (f"buckets of relative must be an even number whose half is below limit - 1, not {relative.buckets} with "
+               f"the limit {relative.limit}")
+    if relative.terms not in (("c2p",), ("p2c",), ("c2p", "p2c")):
+        yield f"terms of relative must be ('c2p',), ('p2c',) or ('c2p', 'p2c'), not {shown(relative.terms)}"
+    for name in ("norm", "own_maps"):
+        if type(getattr(relative, name)) is not bool:
+            yield f"{name} of relative must be a bool, not {shown(getattr(relative, name))}"

@@ -1,0 +1,295 @@
+"""Define the settings of a generation, under the argument names of transformers' `generate`, and check them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arguments import flag, positive_int, positive_int_or_none
+from ..base.errors import InputError, UnsupportedError, listed, shown
+
+NEW_TOKENS = 256
+"""The most new tokens when neither max_new_tokens nor max_length is given."""
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """How to generate; every field means what transformers' `generate` means by the same argument.
+
+    num_beams of 1 is greedy search, or sampling with `do_sample`; more beams are a beam search. Lists of ids may be
+    given as one id, a list or None; they become tuples. Raises `InputError` for a value that a field cannot have.
+    """
+
+    # The length, in tokens of the decoder.
+    max_new_tokens: int | None = None
+    """The most new tokens, the end token included. It comes before max_length. 256 if neither is given."""
+    max_length: int | None = None
+    """The most tokens of prompt and new tokens together."""
+    min_new_tokens: int = 0
+    """No end token comes before this number of new tokens."""
+    min_length: int = 0
+    """No end token comes before this number of tokens of prompt and new tokens together."""
+
+    # The search.
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    """The exponent p in score = sum(log probabilities) / new_tokens^p; above 0 it favours long results."""
+    early_stopping: bool | Literal["never"] = False
+    """When a beam search ends that has num_beams finished results. True: at once. False: when the best live beam,
+    divided by its length now, is no better than the worst of them. "never": the same, with the length (of now or of
+    the end) that is best for the live beam; then no better result is missed."""
+    num_return_sequences: int = 1
+
+    # Changes of the logits (processors.py).
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    suppress_tokens: tuple[int, ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
+    forced_bos_token_id: int | None = None
+    """The first new token, if the prompt has one token."""
+    forced_eos_token_id: tuple[int, ...] = ()
+    """The last token of a result that reaches its greatest length."""
+    renormalize_logits: bool = False
+
+    # Speech (timestamps.py).
+    return_timestamps: bool = False
+    """Whether timestamps come between the texts, by the rules of Whisper. It needs the next field and an end token."""
+    no_timestamps_token_id: int | None = None
+    """The token that asks for no timestamps. The ids above it are the times 0.00 s, 0.02 s and so on; text has the ids
+    below the end token."""
+    max_initial_timestamp_index: int | None = None
+    """The first timestamp is at most this one, counted from 0."""
+    alignment_heads: tuple[tuple[int, ...], ...] = ()
+    """Pairs (layer, head) of cross-attention whose weights say when a token is spoken."""
+
+    # Sampling (sampling.py).
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 50
+    """The number of best tokens among which sampling chooses; 0 is all of them. Among equals the lowest ids count."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    """The random numbers depend on the seed, the ids of the request and the step, and on nothing else."""
+
+    # Special tokens.
+    decoder_start_token_id: int | None = None
+    """The first token of the decoder of a model with an encoder; bos_token_id if it is None."""
+    bos_token_id: int | None = None
+    eos_token_id: tuple[int, ...] = ()
+    pad_token_id: int | None = None
+    """Accepted for the sake of calls that give it; it has no effect, because nothing is padded."""
+    prefix: tuple[int, ...] = ()
+    """Tokens that follow the start token or the prompt of every decoder. They do not count as new tokens."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, CHECKS[field.name](field.name, getattr(self, field.name)))
+
+    def changed(self, /, **options: Any) -> GenerationConfig:
+        """Return these settings with some of them replaced. None gives a field its default value.
+
+        A length in new tokens replaces a length in all tokens, and the other way round.
+        """
+        unknown = options.keys() - CHECKS.keys()
+        if unknown:
+            raise InputError(f"generation has no argument {listed(sorted(unknown))}; it has {', '.join(CHECKS)}")
+        for one, other in _EXCLUSIVE:
+            if options.get(one) is not None and options.get(other) is None:
+                options[other] = _DEFAULTS[other]
+        given: dict[str, Any] = {name: _DEFAULTS[name] if x is None else x for name, x in options.items()}
+        return replace(self, **given)
+
+    def check_together(self, vocab_size: int) -> None:
+        """Raise an `EngineError` for settings that contradict each other or the size of the vocabulary."""
+        if self.do_sample and self.num_beams > 1:
+            raise UnsupportedError(
+                f"do_sample=True needs num_beams=1, not {self.num_beams}: the engine draws no samples from beams"
+            )
+        most = self.num_beams if self.num_beams > 1 else 1
+        if self.num_return_sequences > most and not self.do_sample:
+            raise InputError(
+                f"num_return_sequences={self.num_return_sequences} needs do_sample=True, or num_beams of at least "
+                f"{self.num_return_sequences}, not {self.num_beams}"
+            )
+        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
+            raise InputError(
+                f"min_new_tokens={self.min_new_tokens} must not be above max_new_tokens={self.max_new_tokens}"
+            )
+        for name in _ID_FIELDS:
+            for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else sum(self.bad_words_ids, ()):
+                if token is not None and token >= vocab_size:
+                    raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")
+        if self.return_timestamps and (self.no_timestamps_token_id is None or not self.eos_token_id):
+            raise InputError("return_timestamps=True needs no_timestamps_token_id and eos_token_id")
+        first = self.forced_bos_token_id
+        if first is not None and (first in self.eos_token_id or first in self.suppress_tokens):
+            raise InputError(
+                f"forced_bos_token_id={first} must not be an id of eos_token_id or suppress_tokens as well"
+            )
+
+    def prompt(self, ids: NDArray[np.int64] | None, has_source: bool) -> NDArray[np.int64]:
+        """Return the first tokens of the decoder: int64 [P], P at least 1.
+
+        ids: the prompt of a request; None, for a model with an encoder, is the start token.
+        """
+        if ids is None:
+            start = self.bos_token_id if self.decoder_start_token_id is None else self.decoder_start_token_id
+            if not has_source:
+                raise InputError("a request without a source needs a prompt of at least one token")
+            if start is None:
+                raise InputError("the decoder has no start token: give decoder_start_token_id, or a prompt")
+            ids = np.array([start], np.int64)
+        tokens = np.concatenate([ids, np.array(self.prefix, np.int64)])
+        if not len(tokens):
+            raise InputError("a prompt must have at least one token")
+        return tokens
+
+    def limit(self, prompt: int, longest: int | None) -> int:
+        """Return the most tokens, prompt included, of a request whose prompt has this number of tokens.
+
+        longest: the most tokens that the model reads. The last token of a result is not read any more, so that
+        longest + 1 tokens are possible.
+        """
+        most = math.inf if longest is None else longest + 1
+        if prompt >= most:
+            raise InputError(f"the prompt has {prompt} tokens, but the model reads at most {longest}")
+        if self.max_new_tokens is not None:
+            limit = prompt + self.max_new_tokens
+            if limit > most:
+                raise InputError(
+                    f"max_new_tokens={self.max_new_tokens} after a prompt of {prompt} tokens is more than the model "
+                    f"has positions for; give at most {most - prompt}"
+                )
+        else:
+            limit = prompt + NEW_TOKENS if self.max_length is None else self.max_length
+            if limit <= prompt:
+                raise InputError(f"max_length={limit} leaves no room after a prompt of {prompt} tokens")
+            limit = int(min(limit, most))
+        if self.forced_bos_token_id is not None and prompt == 1 and limit < 3:
+            raise InputError("with forced_bos_token_id there must be room for at least two new tokens")
+        return limit
+
+
+def ids_array(name: str, ids: Any) -> NDArray[np.int64]:
+    """Return ids as int64 [n]; raises `InputError` unless they are a flat sequence of integers of at least 0."""
+    try:
+        array = np.asarray(ids)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a flat sequence of token ids: {error}") from error
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size) or (array.size and array.min() < 0):
+        raise InputError(f"{name} must be a flat sequence of token ids of at least 0, not {shown(ids)}")
+    return array.astype(np.int64)
+
+
+def _count(name: str, value: Any) -> int:
+    """Return an integer of at least 0."""
+    try:
+        number = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"{name} must be an int of at least 0, not {shown(value)}")
+    return number
+
+
+def _id(name: str, value: Any) -> int | None:
+    return None if value is None else _count(name, value)
+
+
+def _ids(name: str, value: Any) -> tuple[int, ...]:
+    """Return one id, several ids or None as a tuple."""
+    if value is None:
+        return ()
+    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
+        return tuple(_count(f"each id of {name}", x) for x in value)
+    return (_count(name, value),)
+
+
+def _words(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)) or not all(isinstance(word, (list, tuple)) and word for word in value):
+        raise InputError(f"{name} must be a list of lists of at least one id, not {shown(value)}")
+    return tuple(_ids(name, word) for word in value)
+
+
+def _pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
+    pairs = _words(name, value)
+    if any(len(pair) != 2 for pair in pairs):
+        raise InputError(f"{name} must be a list of pairs (layer, head), not {shown(value)}")
+    return pairs
+
+
+def _number(low: float, high: float, expected: str, open_low: bool = False) -> Any:
+    """Return a check for a number between two limits."""
+
+    def check(name: str, value: Any) -> float:
+        wrong = isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating))
+        if wrong or not low <= value <= high or not math.isfinite(value) or (open_low and value == low):
+            raise InputError(f"{name} must be {expected}, not {shown(value)}")
+        return float(value)
+
+    return check
+
+
+def _early(name: str, value: Any) -> bool | str:
+    if isinstance(value, str) and value == "never":
+        return value
+    try:
+        return flag(name, value)
+    except InputError:
+        raise InputError(f'{name} must be True, False or "never", not {shown(value)}') from None
+
+
+_ABOVE_0 = _number(0.0, math.inf, "a number above 0", open_low=True)
+_PART = _number(0.0, 1.0, "a number from 0 to 1")
+
+CHECKS: dict[str, Any] = {
+    "max_new_tokens": positive_int_or_none,
+    "max_length": positive_int_or_none,
+    "min_new_tokens": _count,
+    "min_length": _count,
+    "num_beams": positive_int,
+    "length_penalty": _number(-math.inf, math.inf, "a finite number"),
+    "early_stopping": _early,
+    "num_return_sequences": positive_int,
+    "repetition_penalty": _ABOVE_0,
+    "no_repeat_ngram_size": _count,
+    "bad_words_ids": _words,
+    "suppress_tokens": _ids,
+    "begin_suppress_tokens": _ids,
+    "forced_bos_token_id": _id,
+    "forced_eos_token_id": _ids,
+    "renormalize_logits": flag,
+    "return_timestamps": flag,
+    "no_timestamps_token_id": _id,
+    "max_initial_timestamp_index": _id,
+    "alignment_heads": _pairs,
+    "do_sample": flag,
+    "temperature": _ABOVE_0,
+    "top_k": _count,
+    "top_p": _PART,
+    "min_p": _PART,
+    "seed": _count,
+    "decoder_start_token_id": _id,
+    "bos_token_id": _id,
+    "eos_token_id": _ids,
+    "pad_token_id": _id,
+    "prefix": _ids,
+}
+"""The check of each field: it takes the name and the value, and returns the value that the field keeps."""
+
+_DEFAULTS = {field.name: field.default for field in fields(GenerationConfig)}
+_EXCLUSIVE = (("max_new_tokens", "max_length"), ("max_length", "max_new_tokens"),
+              ("min_new_tokens", "min_length"), ("min_length", "min_new_tokens"))  # fmt: skip
+_ID_FIELDS = ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
+              "forced_eos_token_id", "decoder_start_token_id", "eos_token_id", "no_timestamps_token_id",
+              "prefix")  # fmt: skip

@@ -1,0 +1,21 @@
+"""The description of how a model is run, `RunConfig`: threads, precision, and tokens in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .attention import AttentionKind as AttentionKind
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The settings with which a backend runs a model."""
+
+    threads: int = 1
+    """Number of threads of one forward pass, including the calling thread."""
+    precision: str = "float32"
+    """Precision of linear weights and of the operands that they multiply: "float32", "bfloat16" or "int8". Everything
+    else is float32. A backend refuses a precision that it lacks."""
+    max_tokens: int = 8192
+    """Largest number of tokens that are computed together. It bounds the workspace but not the size of a batch, because
+    a larger batch runs as several groups of sequences."""

@@ -1,0 +1,105 @@
+"""The description of how a model reads text, `TextConfig`: tokenizer, length limit, prompts, pooling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..base.errors import WeightsError, listed, shown
+from .attention import AttentionKind as AttentionKind
+from .config_checks import LARGEST
+
+
+def _is_unicode(text: Any) -> bool:
+    """Return whether a value is a string without half of a surrogate pair, which cannot be printed or tokenized."""
+    return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """How a model turns a sentence into one vector: tokenizer, length limit, prompts, pooling, normalisation."""
+
+    tokenizer_json: bytes
+    """The whole tokenizer.json of Hugging Face `tokenizers`."""
+    max_seq_length: int | None = None
+    """Largest number of tokens of a sequence, special tokens included; None for no limit but the model's own."""
+    pooling: tuple[str, ...] = ("mean",)
+    """One or more of `POOLINGS`; the results of several are concatenated."""
+    normalize: bool = False
+    """Whether the model ends in a module that scales vectors to unit length."""
+    include_prompt: bool = True
+    """Whether the prompt's tokens take part in pooling."""
+    lower_case: bool = False
+    """Whether text is lower-cased before it is tokenized (sentence-transformers' do_lower_case)."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    feeds_token_types: bool = True
+    """Whether the model gets the tokenizer's token types, which tell the two texts of a pair apart; if not, zeros."""
+    end_id: int | None = None
+    """Id of the token that ends a sequence: what follows the first one is removed. None to keep all tokens."""
+    fill_id: int | None = None
+    """Id with which a sequence is filled up to `max_seq_length` tokens, which the model reads. None to fill nothing."""
+    known_ids: int = 0
+    """The tokenizer's ids from this number on stand for pieces that the model does not know, and become `unknown_id`;
+    0 if it has no such ids."""
+    unknown_id: int = 0
+
+    def __post_init__(self) -> None:
+        types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
+                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int}
+        problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
+                    for name, expected in types.items() if type(getattr(self, name)) is not expected]
+        if problems:
+            raise WeightsError("impossible text configuration: " + "; ".join(problems))
+        for name in ("end_id", "fill_id"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 0 <= value <= LARGEST):
+                problems.append(f"{name} must be None or an int from 0 to {LARGEST:,}, not {shown(value)}")
+        if self.fill_id is not None and (type(self.max_seq_length) is not int or self.max_seq_length > _LONGEST_FILLED):
+            problems.append(f"fill_id needs a max_seq_length of at most {_LONGEST_FILLED:,}, not "
+                            f"{shown(self.max_seq_length)}")
+        if self.max_seq_length is not None and (type(self.max_seq_length) is not int or self.max_seq_length < 1):
+            problems.append(f"max_seq_length must be a positive int or nothing, not {shown(self.max_seq_length)}")
+        if not 0 <= self.unknown_id <= self.known_ids <= LARGEST:
+            problems.append(f"known_ids must be a number of ids, {LARGEST:,} at most, and unknown_id one of them, not "
+                            f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
+        if not 1 <= len(self.pooling) <= len(POOLINGS) or not all(mode in POOLINGS for mode in self.pooling):
+            problems.append(f"pooling must be one or more of {', '.join(POOLINGS)}, {len(POOLINGS)} at most, "
+                            f"not {shown(self.pooling)}")
+        if not all(_is_unicode(text) for entry in self.prompts.items() for text in entry):
+            problems.append(f"prompts must map names to texts, both valid Unicode, not {shown(self.prompts)}")
+        if self.default_prompt_name is not None and self.default_prompt_name not in list(self.prompts):
+            problems.append(f"default_prompt_name {shown(self.default_prompt_name)} is not one of the prompts, "
+                            f"{listed(self.prompts)}")
+        if problems:
+            raise WeightsError("impossible text configuration: " + "; ".join(problems))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all but the tokenizer as a plain dictionary, which `from_json` turns back into an equal config.
+
+        A field that version 1 of the .npz does not know is left out where it has its default.
+        """
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
+                and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
+
+    @classmethod
+    def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
+        """Rebuild a config from `to_json`'s dictionary and the tokenizer; raises `WeightsError` for unknown names."""
+        if not isinstance(values, dict):
+            raise WeightsError(f"text configuration must be a JSON object, not {type(values).__name__}")
+        known = {f.name for f in fields(cls)} - {"tokenizer_json"}
+        if unknown := sorted(set(values) - known):
+            raise WeightsError(f"unknown names in the text configuration: {listed(unknown)}; "
+                               f"known: {', '.join(sorted(known))}")
+        if isinstance(values.get("pooling"), list):
+            values = values | {"pooling": tuple(values["pooling"])}
+        return cls(tokenizer_json, **values)
+
+
+_LONGEST_FILLED = 4096
+
+TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id")
+"""Fields of the text configuration that version 1 of the .npz does not know."""

@@ -1,0 +1,113 @@
+"""Transformer decoders: the order of the operations in a layer, and the programs around the layers.
+
+A decoder is up to three programs, whose inputs and results are arrays of the caller:
+
+    step     the vectors of new tokens, from their ids; each layer keeps its keys and values for later steps
+    cross    the keys and values of each layer's cross-attention, from the vectors of the encoder, once for each source
+    head     the logits, from the vectors of the tokens that the caller picks
+
+A decoder without cross-attention has the layers of an encoder (`encoder.py`), and reads keys from its cache. Buffers:
+x y z residual sums, h a normed one of them, q the heads of queries, c their context.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..model.config import ModelConfig
+from .encoder import attention, embeddings, encoder, feed_forward, norm, part
+from .operations import Attend, Buffer, Linear, Operation, Part, Store
+from .program import Program
+
+LOGITS = "logits"
+"""The name of the buffer of the logits, and the prefix of the names of their own parameters."""
+
+
+def step_program(config: ModelConfig) -> Program:
+    """Return the program that computes the vectors of new tokens; it reads the arrays that the cross program writes."""
+    if not config.memory_size:
+        return Program(tuple(encoder(config)))
+    return Program(tuple(_with_cross(config)), tuple(cross_buffers(config)))
+
+
+def cross_program(config: ModelConfig) -> Program | None:
+    """Return the program from the encoder's vectors to the arrays k, v of layer 0, then of layer 1 and so on.
+
+    None for a decoder without cross-attention. Vaswani et al. (arXiv 1706.03762), section 3.2.3: keys and values come
+    from the output of the encoder.
+    """
+    if not config.memory_size:
+        return None
+    operations: list[Operation] = []
+    heads, width = config.kv_heads, config.kv_heads * config.head_width
+    for layer in range(config.num_layers):
+        parts = (part(config, layer, f"cross.{name}", name[0], width, heads) for name in ("key", "value"))
+        operations += [Linear("x", tuple(parts), layer=layer), Store("k", layer, 2 * layer),
+                       Store("v", layer, 2 * layer + 1)]
+    return Program(tuple(operations), (("x", Buffer(config.memory_size)),))
+
+
+def head_program(config: ModelConfig) -> Program:
+    """Return the program from the vectors x of picked tokens to their logits [tokens, V]."""
+    weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
+    bias = f"{LOGITS}.bias" if config.logits_bias else None
+    product = Linear("x", (Part(weight, bias, LOGITS, config.vocab_size),), scale=config.logits_scale)
+    return Program((product, Store(LOGITS)), (("x", Buffer(config.hidden_size)),))
+
+
+def cross_buffers(config: ModelConfig) -> Iterator[tuple[str, Buffer]]:
+    """Yield the name and shape of each array that the cross program writes, in order."""
+    for layer in range(config.num_layers):
+        for name in "kv":
+            yield cross_name(layer, name), Buffer(config.kv_heads * config.head_width, config.kv_heads)
+
+
+def cross_name(layer: int, name: str) -> str:
+    """Return the name of the buffer of a layer's keys ("k") or values ("v") of the source."""
+    return f"cross.{layer}.{name}"
+
+
+def _with_cross(config: ModelConfig) -> Iterator[Operation]:
+    yield from embeddings(config)
+    layers = {"post": _post_norm_layer, "pre": _pre_norm_layer}
+    for layer in range(config.num_layers):
+        yield from layers[config.norm_place](config, layer)
+    if config.ends_in_norm:
+        yield norm(config, "final_norm", "x", "x")
+    yield Store("x")
+
+
+def _post_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield x = norm(x + attention(x)), x = norm(x + cross(x)), x = norm(x + ffn(x)). Vaswani et al., section 3.1."""
+    yield from attention(config, layer, "x", residual="x", out="y")
+    yield norm(config, "attention.norm", "y", "x", layer)
+    yield from _cross_attention(config, layer, "x", residual="x", out="y")
+    yield norm(config, "cross.norm", "y", "x", layer)
+    yield from feed_forward(config, layer, "x", residual="x", out="y")
+    yield norm(config, "ffn.norm", "y", "x", layer)
+
+
+def _pre_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield y = x + attention(norm(x)), z = y + cross(norm(y)), x = z + ffn(norm(z)).
+
+    Xiong et al. (arXiv 2002.04745), section 3.1.
+    """
+    normed = layer > 0 or config.first_attention_norm
+    if normed:
+        yield norm(config, "attention.norm", "x", "h", layer)
+    yield from attention(config, layer, "h" if normed else "x", residual="x", out="y")
+    yield norm(config, "cross.norm", "y", "h", layer)
+    yield from _cross_attention(config, layer, "h", residual="y", out="z")
+    yield norm(config, "ffn.norm", "z", "h", layer)
+    yield from feed_forward(config, layer, "h", residual="z", out="x")
+
+
+def _cross_attention(config: ModelConfig, layer: int, x: str, residual: str, out: str) -> Iterator[Operation]:
+    """Yield out = residual + W_o attention(W_q x, source). Vaswani et al., section 3.2.3."""
+    H, d = config.num_heads, config.head_width
+    yield Linear(x, (part(config, layer, "cross.query", "q", H * d, H),), layer=layer)
+    scale = 1 / math.sqrt(d) if config.attention_scale is None else config.attention_scale
+    keys, values = (cross_name(layer, name) for name in "kv")
+    yield Attend("q", keys, values, "c", scale, layer=layer, keys="cross")
+    yield Linear("c", (part(config, layer, "cross.output", out, config.hidden_size),), residual=residual, layer=layer)

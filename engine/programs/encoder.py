@@ -1,0 +1,173 @@
+"""Transformer encoders: the order of the operations in a layer, post-norm, pre-norm and sandwich norm.
+
+Buffers: e embeddings of a width of their own, x the residual stream, y a residual sum, h a normed x or y, q k v the
+heads, c their context, u the hidden rows of the feed-forward network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..model.config import ModelConfig
+from .operations import (
+    Affine,
+    Attend,
+    DistanceBias,
+    Embed,
+    Heads,
+    Linear,
+    Norm,
+    Operation,
+    Part,
+    Relative,
+    Rotary,
+    Store,
+    Table,
+)
+
+
+def encoder(config: ModelConfig) -> Iterator[Operation]:
+    """Yield all operations of a model, from the embeddings to its token vectors."""
+    yield from embeddings(config)
+    for layer in range(config.num_layers):
+        yield from layer_of(config, layer)
+    if config.ends_in_norm:
+        yield norm(config, "final_norm", "x", "x")
+    yield Store("x")
+
+
+def embeddings(config: ModelConfig) -> Iterator[Operation]:
+    """Yield the operations of x = the sum of the tables' rows, then its norm and a map to D if the model has them."""
+    out = "e" if config.embedding_width else "x"
+
+    def table(name: str, rows: int) -> Table | None:
+        return Table(f"embeddings.{name}", rows) if rows else None
+
+    yield Embed(out, config.table_width, table("word", config.vocab_size),
+                table("position", config.max_positions if config.position_table else 0),
+                table("token_type", config.token_types), scale=config.embedding_scale)
+    if config.embedding_norm:
+        yield norm(config, "embeddings.norm", out, out)
+    if config.embedding_width:
+        name = "embeddings.projection"
+        yield Linear("e", (Part(f"{name}.weight", f"{name}.bias", "x", config.hidden_size),))
+
+
+def layer_of(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield the operations of one layer, from x to x."""
+    layers = {"post": post_norm_layer, "pre": pre_norm_layer, "sandwich": sandwich_layer}
+    return layers[config.norm_place](config, layer)
+
+
+def post_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield x = norm(x + attention(x)), then x = norm(x + ffn(x)). Vaswani et al. (arXiv 1706.03762), section 3.1."""
+    yield from attention(config, layer, "x", residual="x", out="y")
+    yield norm(config, "attention.norm", "y", "x", layer)
+    yield from feed_forward(config, layer, "x", residual="x", out="y")
+    yield norm(config, "ffn.norm", "y", "x", layer)
+
+
+def pre_norm_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield y = x + attention(norm(x)), then x = y + ffn(norm(y)). Xiong et al. (arXiv 2002.04745), section 3.1."""
+    normed = layer > 0 or config.first_attention_norm
+    if normed:
+        yield norm(config, "attention.norm", "x", "h", layer)
+    yield from attention(config, layer, "h" if normed else "x", residual="x", out="y")
+    yield norm(config, "ffn.norm", "y", "h", layer)
+    yield from feed_forward(config, layer, "h", residual="y", out="x")
+
+
+def sandwich_layer(config: ModelConfig, layer: int) -> Iterator[Operation]:
+    """Yield y = x + norm(attention(norm(x))), then x = y + norm(ffn(norm(y))).
+
+    Ding et al., "CogView" (arXiv 2105.13290), section 2.4.
+    """
+    normed = layer > 0 or config.first_attention_norm
+    if normed:
+        yield norm(config, "attention.norm", "x", "h", layer)
+    yield from attention(config, layer, "h" if normed else "x", residual=None, out="y")
+    yield replace(norm(config, "attention.post_norm", "y", "y", layer), residual="x")
+    yield norm(config, "ffn.norm", "y", "h", layer)
+    yield from feed_forward(config, layer, "h", residual=None, out="x")
+    yield replace(norm(config, "ffn.post_norm", "x", "x", layer), residual="y")
+
+
+def attention(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
+    """Yield out = residual + W_o attention(W_q x, W_k x, W_v x). Vaswani et al., section 3.2.2."""
+    H, G, d, kind = config.num_heads, config.kv_heads, config.head_width, config.attention_kind(layer)
+    projections = (("query", "q", H), ("key", "k", G), ("value", "v", G))
+    yield Linear(x, tuple(part(config, layer, f"attention.{name}", buffer, heads * d, heads)
+                          for name, buffer, heads in projections), layer=layer)
+    rotary = None
+    if kind.rotary_theta is not None:
+        rotary = Rotary(kind.rotary_theta, d, config.max_positions, kind.rotary_interleaved, kind.rotary_scale,
+                        kind.rotary_frequencies, kind.rotary_factor)
+    if config.head_norm:
+        norms = tuple(f"{prefix(config, layer)}.attention.{name}_norm.weight" for name in ("query", "key"))
+        yield Heads(("q", "k"), rotary, layer, norms, config.norm_eps)
+    elif rotary is not None:
+        yield Heads(("q", "k"), rotary, layer)
+    keys = "cache" if config.decodes else "pass"
+    window = (kind.window, 0 if kind.causal else kind.window)
+    terms = len(config.relative.terms) if config.relative else 0
+    scale = 1 / math.sqrt(d * (1 + terms)) if config.attention_scale is None else config.attention_scale
+    yield Attend("q", "k", "v", "c", scale, window, layer, distance_bias(config, layer),
+                 relative=relative(config, layer), keys=keys)
+    yield Linear("c", (part(config, layer, "attention.output", out, config.hidden_size),), residual=residual,
+                 layer=layer)
+
+
+def distance_bias(config: ModelConfig, layer: int) -> DistanceBias | None:
+    """Return the bias that the attention of a layer adds to its scores; None for no bias."""
+    if config.attention_bias != "buckets":
+        return DistanceBias() if config.attention_bias == "alibi" else None
+    name = f"{prefix(config, layer)}.attention.distance_bias" if config.bias_in_layers else "distance_bias"
+    return DistanceBias(Table(f"{name}.weight", config.bias_buckets), config.bias_max_distance, config.bias_one_sided)
+
+
+def relative(config: ModelConfig, layer: int) -> Relative | None:
+    """Return the table of relative positions with a layer's maps of it. He et al. (arXiv 2006.03654), section 3.1."""
+    options = config.relative
+    if options is None:
+        return None
+
+    def of_table(name: str, term: str) -> Affine | None:
+        full = f"{prefix(config, layer)}.attention.{'relative_' if options.own_maps else ''}{name}"
+        biased = name in config.biases
+        return Affine(f"{full}.weight", f"{full}.bias" if biased else None) if term in options.terms else None
+
+    norm = Affine("embeddings.relative_norm.weight", "embeddings.relative_norm.bias") if options.norm else None
+    return Relative(Table("embeddings.relative", options.rows), config.hidden_size, of_table("key", "c2p"),
+                    of_table("query", "p2c"), norm, config.norm_eps, options.limit, options.buckets)
+
+
+def feed_forward(config: ModelConfig, layer: int, x: str, residual: str | None, out: str) -> Iterator[Operation]:
+    """Yield out = residual + W_down act(W_up x), or residual + W_down (act(W_gate x) * (W_up x)).
+
+    Vaswani et al., section 3.3; with a gate, Shazeer (arXiv 2002.05202), section 2.
+    """
+    names = ("ffn.gate", "ffn.up") if config.gated else ("ffn.up",)
+    yield Linear(x, tuple(part(config, layer, name, "u", config.ffn_size) for name in names),
+                 activation=config.activation, gate=config.gated, layer=layer)
+    yield Linear("u", (part(config, layer, "ffn.down", out, config.hidden_size),), residual=residual, layer=layer)
+
+
+def prefix(config: ModelConfig, layer: int) -> str:
+    """Return the prefix of the names of a layer's parameters."""
+    return f"layers.{config.weight_set(layer)}"
+
+
+def part(config: ModelConfig, layer: int, name: str, out: str, width: int, heads: int | None = None) -> Part:
+    """Return the linear map of this name in a layer."""
+    full = f"{prefix(config, layer)}.{name}"
+    biased = name.rpartition(".")[2] in config.biases
+    return Part(f"{full}.weight", f"{full}.bias" if biased else None, out, width, heads)
+
+
+def norm(config: ModelConfig, name: str, x: str, out: str, layer: int | None = None) -> Norm:
+    """Return the norm of this name, in a layer or outside of them."""
+    full = name if layer is None else f"{prefix(config, layer)}.{name}"
+    biased = config.norm == "layer" and config.norm_bias
+    return Norm(x, out, f"{full}.weight", f"{full}.bias" if biased else None, config.norm_eps, config.norm, layer)

@@ -1,0 +1,88 @@
+"""Add operations to a program that store hidden states, attention weights and their entropy for the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .operations import Attend, Linear, ObservedHead, Operation, Store, writes
+from .program import Program
+
+Head = tuple[int, int]
+"""(layer, head), both counted from 0."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a pass returns beside the token vectors: arrays in the order of the fields. No entry occurs twice."""
+
+    hidden: tuple[int, ...] = ()
+    """Layers from 0 to L-1: the hidden states [N,D] that the layer reads."""
+    weights: tuple[Head, ...] = ()
+    """The attention weights of each head: [T,T] of each sequence, one after the other in a flat array."""
+    entropy: tuple[Head, ...] = ()
+    """The entropy in nats of each token's attention weights, for each head: [N]."""
+
+    def arrays(self, cu_seqlens: np.ndarray, width: int, dtype: type[np.floating] = np.float32) -> list[np.ndarray]:
+        """Return new arrays for the results of a batch; `width` is D."""
+        tokens, weights = int(cu_seqlens[-1]), int(weight_offsets(cu_seqlens)[-1])
+        shapes = ([(tokens, width)] * len(self.hidden) + [(weights,)] * len(self.weights)
+                  + [(tokens,)] * len(self.entropy))
+        return [np.empty(shape, dtype) for shape in shapes]
+
+
+def weight_offsets(cu_seqlens: np.ndarray) -> np.ndarray:
+    """Return where the attention weights of each sequence begin in a flat array, and their number: int64 [B+1]."""
+    lengths = np.diff(cu_seqlens).astype(np.int64)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths * lengths)])
+
+
+def with_observed(program: Program, observed: Observed) -> Program:
+    """Return the program with the operations that write the arrays of `observed`; array 0 is its result, as before."""
+    return Program(tuple(_with_observed(program, observed)))
+
+
+def with_cross_queries(program: Program, layers: tuple[int, ...]) -> Program:
+    """Return a decoder's program that also stores the vectors from which cross-attention makes its queries.
+
+    Array 1 + i gets the vectors [N,D] of layer layers[i]; array 0 is the result, as before.
+    """
+    queries = cross_queries(program)
+    arrays = {queries[layer]: i for i, layer in enumerate(layers, 1)}
+    operations: list[Operation] = []
+    for operation in program.operations:
+        if isinstance(operation, Linear) and operation in arrays:
+            operations.append(Store(operation.x, operation.layer, arrays[operation]))
+        operations.append(operation)
+    return Program(tuple(operations), program.inputs)
+
+
+def cross_queries(program: Program) -> dict[int, Linear]:
+    """Return, by layer, the map that makes the queries of a decoder's cross-attention."""
+    found: dict[int, Linear] = {}
+    maps: dict[str, Linear] = {}
+    for operation in program.operations:
+        if isinstance(operation, Linear):
+            maps |= dict.fromkeys(writes(operation), operation)
+        if isinstance(operation, Attend) and operation.keys == "cross":
+            assert operation.layer is not None
+            found[operation.layer] = maps[operation.q]
+    return found
+
+
+def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:
+    result = next(operation.x for operation in program.operations if isinstance(operation, Store))
+    hidden = {layer: i for i, layer in enumerate(observed.hidden, 1)}
+    weights = {head: i for i, head in enumerate(observed.weights, 1 + len(hidden))}
+    entropy = {head: i for i, head in enumerate(observed.entropy, 1 + len(hidden) + len(weights))}
+    for operation in program.operations:
+        if operation.layer in hidden:   # the first operation of the layer
+            yield Store(result, array=hidden.pop(operation.layer))
+        if isinstance(operation, Attend):
+            heads = sorted({entry for entry in (*weights, *entropy) if entry[0] == operation.layer})
+            yield replace(operation, observed=tuple(
+                ObservedHead(head, weights.get((layer, head)), entropy.get((layer, head))) for layer, head in heads))
+        else:
+            yield operation

@@ -1,0 +1,141 @@
+"""A program: a checked list of operations, from which the shapes of its buffers and its parameters follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..base.lazy import lazy
+from .operations import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Parameter, Relative, reads, writes
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checked list of operations. Raises `ValueError` if it cannot be run, which is a mistake of its author."""
+
+    operations: tuple[Operation, ...]
+    inputs: tuple[tuple[str, Buffer], ...] = ()
+    """The names and shapes of the buffers that the caller fills: input vectors, or keys and values of a source."""
+
+    def __post_init__(self) -> None:
+        list(self.steps())
+
+    def steps(self) -> Iterator[tuple[Operation, dict[str, Buffer]]]:
+        """Yield each operation, with the shapes of the buffers after it; do not change the dictionary."""
+        shapes = dict(self.inputs)
+        for operation in self.operations:
+            if missing := [name for name in reads(operation) if name not in shapes]:
+                raise ValueError(f"{operation} reads {missing[0]!r}, which nothing has written")
+            shapes.update(_results(operation, shapes))
+            yield operation, shapes
+
+    @lazy
+    def parameters(self) -> dict[str, Parameter]:
+        """Return every parameter by its name, in the order of use."""
+        found: dict[str, Parameter] = {}
+        for operation, shapes in self.steps():
+            for name, parameter in _parameters(operation, shapes):
+                if found.setdefault(name, parameter) != parameter:
+                    raise ValueError(f"{name} is used as {found[name]} and as {parameter}")
+        return found
+
+
+def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffer]:
+    """Return the shapes of the buffers that an operation writes; raises `ValueError` if its operands do not fit."""
+
+    def require(fits: bool, what: str) -> None:
+        if not fits:
+            raise ValueError(f"{operation}: {what}")
+
+    match operation:
+        case Embed():
+            return {operation.out: Buffer(operation.width)}
+        case Norm():
+            require(operation.kind in ("layer", "rms"), f"no norm is called {operation.kind!r}")
+            require(operation.kind == "layer" or operation.bias is None, "RMSNorm has no bias")
+            width = shapes[operation.x].width
+            require(operation.residual is None
+                    or (operation.residual != operation.out and shapes[operation.residual].width == width),
+                    "the residual of a norm has its width and is not its result")
+            return {operation.out: Buffer(width)}
+        case Linear():
+            parts, residual = operation.parts, operation.residual
+            # The result holds partial sums until the last K block adds the residual.
+            require(not {operation.x, residual} & set(writes(operation)), "a result is the input or the residual")
+            require(residual is None or operation.activation is None, "activation and residual exclude each other")
+            require(residual is None or (len(parts) == 1 and shapes[residual].width == parts[0].width),
+                    "a residual needs one part of its own width")
+            require(not operation.gate or (len(parts) == 2 and operation.activation is not None
+                                           and (parts[0].out, parts[0].width) == (parts[1].out, parts[1].width)),
+                    "a gate needs an activation and two parts that write one buffer")
+            require(operation.gate or len(writes(operation)) == len(parts), "two parts write one buffer")
+            require(all(part.width % (part.heads or 1) == 0 for part in parts), "a width is no multiple of its heads")
+            return {part.out: Buffer(part.width, part.heads) for part in parts}
+        case Heads():
+            width = 0 if operation.rotary is None else operation.rotary.width
+            for name in operation.buffers:
+                heads = shapes[name].heads
+                require(heads is not None and width % 2 == 0 and width <= shapes[name].width // heads,
+                        f"a head of {name} cannot be rotated in {width} columns")
+            require(len(operation.norms) in (0, len(operation.buffers)), "norms must be as many as buffers, or none")
+            return {}
+        case Attend():
+            q, k, v = (shapes[name] for name in (operation.q, operation.k, operation.v))
+            if q.heads is None or k.heads is None or v.heads is None:
+                raise ValueError(f"{operation}: queries, keys and values must be heads")
+            require(k.heads == v.heads and q.heads % k.heads == 0, "key heads must divide query heads")
+            require(q.width // q.heads == k.width // k.heads, "queries and keys have heads of different widths")
+            require(all(0 <= each.head < q.heads for each in operation.observed),
+                    f"the number of an observed head is not below {q.heads}")
+            where = operation.keys
+            require(where in KEYS, f"no keys are called {where!r}")
+            require(where == "pass" or (operation.layer is not None and operation.relative is None),
+                    "keys of a state need a layer, and no relative positions")
+            require(where != "cross" or (operation.bias, *operation.window) == (None,) * 3,
+                    "keys of a source have no position")
+            require(operation.relative is None or operation.relative.key is not None
+                    or operation.relative.query is not None, "relative positions need a map of keys or of queries")
+            return {operation.out: Buffer(q.heads * (v.width // v.heads), q.heads)}
+    return {}
+
+
+def _parameters(operation: Operation, shapes: dict[str, Buffer]) -> Iterator[tuple[str, Parameter]]:
+    """Yield the name of each parameter that an operation reads, and the parameter."""
+    match operation:
+        case Embed():
+            tables = (operation.word, "table"), (operation.position, "table"), (operation.token_type, "small")
+            for table, kind in tables:
+                if table is not None:
+                    yield table.name, Parameter((table.rows, operation.width), kind)
+        case Norm():
+            width = shapes[operation.x].width
+            for name in (operation.weight, operation.bias):
+                if name is not None:
+                    yield name, Parameter((width,), "small")
+        case Linear():
+            x = shapes[operation.x]
+            for part in operation.parts:
+                yield part.weight, Parameter((part.width, x.width), "linear", x.heads or 1)
+                if part.bias is not None:
+                    yield part.bias, Parameter((part.width,), "small")
+        case Heads():
+            for weight, name in zip(operation.norms, operation.buffers, strict=bool(operation.norms)):
+                yield weight, Parameter((shapes[name].width // (shapes[name].heads or 1),), "small")
+        case Attend():
+            if operation.bias is not None and operation.bias.table is not None:
+                table = operation.bias.table
+                yield table.name, Parameter((table.rows, shapes[operation.q].heads or 1), "small")
+            if operation.relative is not None:
+                yield from _relative_parameters(operation.relative, shapes[operation.q], shapes[operation.k])
+
+
+def _relative_parameters(relative: Relative, q: Buffer, k: Buffer) -> Iterator[tuple[str, Parameter]]:
+    yield relative.table.name, Parameter((relative.table.rows, relative.width), "small")
+    for norm in (relative.norm.weight, relative.norm.bias) if relative.norm else ():
+        if norm is not None:
+            yield norm, Parameter((relative.width,), "small")
+    for affine, heads in ((relative.key, k), (relative.query, q)):
+        if affine is not None:
+            yield affine.weight, Parameter((heads.width, relative.width), "linear")
+            if affine.bias is not None:
+                yield affine.bias, Parameter((heads.width,), "small")

@@ -1,0 +1,91 @@
+"""Cut the tokens of a window into segments with times, and find where the next window begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .spectrogram import FRAMES
+
+TOKEN_FRAMES = 2
+"""Frames of 10 ms from one timestamp to the next, and from one vector of the encoder to the next."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a recording, with the marks before and after it."""
+
+    start: float
+    """In seconds from the start of the recording."""
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a recording, and its text."""
+
+    start: float
+    """In seconds from the start of the recording."""
+    end: float
+    text: str
+    words: tuple[Word, ...] = ()
+    """The words of the text, if they were asked for. Their times come from other numbers than those of the segment, and
+    may lie a little outside of it."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The text of a recording."""
+
+    text: str
+    """The texts of the segments, joined."""
+    language: str
+    """The code of the language that is spoken, such as "de": the given one, or the one that the model heard."""
+    segments: list[Segment] = field(default_factory=list)
+    """In the order of their times; empty if nobody speaks."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A segment of a window: its text, and its times in frames from the start of the window."""
+
+    start: int
+    end: int
+    ids: list[int]
+    """The ids of its text."""
+
+
+def seconds(frames: int) -> float:
+    """Return the time of a number of frames."""
+    return frames / FRAMES
+
+
+def cut(ids: Sequence[int], first_time: int, frames: int) -> tuple[list[Cut], int]:
+    """Return the segments of a window, and the number of frames from its start to the start of the next window.
+
+    ids: the tokens of the window, which follow the rules of timestamps; first_time: the id of 0 s. frames: the number
+    of frames of the window that are audio and not padding. As in OpenAI's Whisper: two timestamps side by side end one
+    segment and begin the next. The window's end may cut off the text after the last pair, so the next window begins at
+    that pair and reads the text again. If the last token is a single timestamp, nobody speaks after it, and the next
+    window begins where this one ends. The same holds after a window without a pair, which is one segment up to its last
+    timestamp, or to its end.
+    """
+    times = [token >= first_time for token in ids]
+    pairs = [i for i in range(1, len(ids)) if times[i] and times[i - 1]]
+    ends_in_time = len(ids) > 1 and times[-1] and not times[-2]
+    if not pairs:
+        last = max((token for token in ids if token > first_time), default=None)
+        end = frames if last is None else TOKEN_FRAMES * (last - first_time)
+        return [Cut(0, end, _text(ids, first_time))], frames
+    found, begin = [], 0
+    for end in [*pairs, *([len(ids)] if ends_in_time else [])]:
+        part = ids[begin:end]
+        start, stop = (TOKEN_FRAMES * (token - first_time) for token in (part[0], part[-1]))
+        found.append(Cut(start, stop, _text(part, first_time)))
+        begin = end
+    return found, frames if ends_in_time else max(TOKEN_FRAMES, found[-1].end)
+
+
+def _text(ids: Sequence[int], first_time: int) -> list[int]:
+    return [token for token in ids if token < first_time]

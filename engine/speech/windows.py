@@ -1,0 +1,97 @@
+"""Track a recording window by window: the audio that the model reads next, and the text so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..generation.results import Generated
+from .alignment import TokensOfWord
+from .segments import TOKEN_FRAMES, Cut, Segment, Transcript, Word, cut, seconds
+from .spectrogram import FRAMES, SECONDS
+
+WINDOW = SECONDS * FRAMES
+"""Frames that a model reads at a time."""
+NO_SPEECH = 0.6
+"""A window may be silent if the model gives its token for "no speech" more than this probability."""
+DOUBT = -1.0
+"""It is silent if the log probability of a token of its text, in the mean, is below this number as well."""
+
+
+@dataclass
+class Recording:
+    """The features of a recording, and its segments so far."""
+
+    number: int
+    """The place among the recordings of a call."""
+    features: np.ndarray
+    """[channels, frames]"""
+    language: str | None
+    """None until the model has heard the first window."""
+    seek: int = 0
+    """The first frame of the next window."""
+    segments: list[Segment] = field(default_factory=list)
+
+    @property
+    def frames(self) -> int:
+        """Return the frames of the recording."""
+        return self.features.shape[1]
+
+    @property
+    def left(self) -> int:
+        """Return the number of frames of the next window that are audio and not padding; 0 at the end."""
+        return min(WINDOW, self.frames - self.seek)
+
+    def window(self) -> np.ndarray:
+        """Return the features of the next window [channels, 3000], with zeros after the end of the recording."""
+        found = np.zeros((len(self.features), WINDOW), np.float32)
+        found[:, : self.left] = self.features[:, self.seek : self.seek + self.left]
+        return found
+
+    def take(self, result: Generated, silent: bool, first_time: int, decode: Callable[[list[int]], str]) -> list[Cut]:
+        """Add the segments that the model wrote for the next window, move to the window after it, and return them.
+
+        silent: whether the model hears no speech. Segments without text or without length are left out, as in OpenAI's
+        Whisper.
+        """
+        if silent:
+            self.seek += self.left
+            return []
+        found, step = cut(result.ids, first_time, self.left)
+        kept = [each for each in found if each.end > each.start and decode(each.ids).strip()]
+        self.segments += [Segment(seconds(self.seek + each.start), seconds(self.seek + each.end), decode(each.ids))
+                          for each in kept]
+        self.seek += step
+        return kept
+
+    def add_words(self, cuts: list[Cut], times: np.ndarray, words: Callable[[list[int]], list[TokensOfWord]],
+                  seek: int) -> None:
+        """Give the newest segments their words.
+
+        cuts: these segments, of the window that begins at the frame `seek`. times: the positions at which their tokens
+        begin, and at which the last one ends. words: from ids to their words.
+        """
+        at = 0
+        for i, each in enumerate(cuts, len(self.segments) - len(cuts)):
+            found = []
+            for word in words(each.ids):
+                start, end = (seconds(seek + TOKEN_FRAMES * int(times[at + token])) for token in (word.first, word.end))
+                found.append(Word(start, end, word.text))
+            at += len(each.ids)
+            self.segments[i] = replace(self.segments[i], words=tuple(found))
+
+    def transcript(self) -> Transcript:
+        """Return the transcript so far."""
+        return Transcript("".join(segment.text for segment in self.segments), self.language or "", self.segments)
+
+
+def is_silent(no_speech: float, result: Generated, length_penalty: float) -> bool:
+    """Return whether nobody speaks in a window.
+
+    no_speech: the probability of the token for it. result: what the model writes; length_penalty: that of its score.
+    """
+    tokens = len(result.ids) + result.ended
+    total = result.score * tokens**length_penalty
+    return no_speech > NO_SPEECH and total < DOUBT * tokens

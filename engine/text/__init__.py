@@ -1,0 +1,1 @@
+"""Turn text into token ids, and token ids into text."""

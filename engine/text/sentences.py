@@ -1,0 +1,122 @@
+"""Check the sentences of a caller, put prompts in front of them, and group them into slices and batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from ..base.arguments import is_one_of
+from ..base.errors import InputError, shown
+from ..model.text_config import TextConfig
+
+LOG = logging.getLogger("engine")
+
+Sentence: TypeAlias = str | tuple[str, str]
+"""A text, or a pair of texts that the model reads together as one sequence."""
+
+SLICE_SENTENCES = 4096
+SLICE_CHARACTERS = 2**20
+"""Limits on the sentences tokenized at one time, unless one sentence alone exceeds them.
+
+They bound the memory: a result of `tokenizers` takes about 100 bytes per token.
+"""
+
+
+def check_sentences(sentences: Any) -> list[Sentence]:
+    """Return the sentences as a list, or raise an `InputError` that names the first wrong one.
+
+    Each must be a string or a pair of strings.
+    """
+    kind = type(sentences).__name__
+    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
+        # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
+        raise InputError(
+            f"sentences must be a string or a list of strings, not {kind}; pass one of its columns or values as a list"
+        )
+    if getattr(sentences, "shape", None) == ():
+        raise InputError(f"sentences must be a string or a list of strings, not {kind} without axes; pass str(...)")
+    if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
+        raise InputError(f"sentences must be a string or a list of strings, not {kind}")
+    return [_check_sentence(i, sentence) for i, sentence in enumerate(sentences)]
+
+
+def _check_sentence(i: int, sentence: Any) -> Sentence:
+    if isinstance(sentence, str):
+        return _check_unicode(f"sentence {i}", sentence)
+    if isinstance(sentence, (tuple, list)) and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
+        first, second = (_check_unicode(f"sentence {i}", text) for text in sentence)
+        return first, second
+    raise InputError(f"sentence {i} must be a string, or a pair of strings, not {_shown(sentence)}")
+
+
+def _check_unicode(what: str, text: str) -> str:
+    """Return the text, or raise `InputError` if it holds half of a surrogate pair, which `tokenizers` cannot read.
+
+    Strings from file names and from JSON may hold one.
+    """
+    try:
+        for start in range(0, len(text), SLICE_CHARACTERS):
+            text[start : start + SLICE_CHARACTERS].encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is not valid Unicode: {error}") from error
+    return text
+
+
+def add_prompt(prompt: str, sentences: list[Sentence]) -> list[Sentence]:
+    """Put the prompt in front of each sentence, or of the first text of a pair."""
+    return [prompt + s if isinstance(s, str) else (prompt + s[0], s[1]) for s in sentences]
+
+
+def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None) -> str:
+    """Return `prompt`, or else the model's prompt called `prompt_name`, or else its default prompt, or else "".
+
+    Raises `InputError`.
+    """
+    if prompt is None and prompt_name is None:
+        return text.prompts.get(text.default_prompt_name or "", "")
+    if prompt is None:
+        if prompt_name is None or not is_one_of(prompt_name, text.prompts):
+            known = ", ".join(map(repr, text.prompts)) or "it has none"
+            raise InputError(f"the model has no prompt called {shown(prompt_name)}; its prompts: {known}")
+        return text.prompts[prompt_name]
+    if not isinstance(prompt, str):
+        raise InputError(f"prompt must be a string, not {_shown(prompt)}")
+    if prompt_name is not None:
+        LOG.warning("both prompt and prompt_name are given; prompt_name=%r is ignored", prompt_name)
+    return _check_unicode("prompt", prompt)
+
+
+def slices(sentences: list[Sentence]) -> Iterator[range]:
+    """Yield ranges of consecutive sentences to tokenize at one time, within SLICE_SENTENCES and SLICE_CHARACTERS."""
+    first = characters = 0
+    for i, sentence in enumerate(sentences):
+        size = len(sentence) if isinstance(sentence, str) else len(sentence[0]) + len(sentence[1])
+        if i > first and (i - first == SLICE_SENTENCES or characters + size > SLICE_CHARACTERS):
+            yield range(first, i)
+            first, characters = i, 0
+        characters += size
+    if first < len(sentences):
+        yield range(first, len(sentences))
+
+
+def batches(lengths: list[int], max_tokens: int, batch_size: int | None) -> Iterator[list[int]]:
+    """Group sequences into batches of at most `max_tokens` tokens and `batch_size` sequences, the longest ones first.
+
+    Yields lists of indices into `lengths`. A sequence longer than `max_tokens` is a batch by itself.
+    """
+    batch: list[int] = []
+    tokens = 0
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batch and (tokens + lengths[i] > max_tokens or len(batch) == batch_size):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(i)
+        tokens += lengths[i]
+    if batch:
+        yield batch
+
+
+def _shown(value: Any) -> str:
+    """Return a value's type and its repr, cut to 60 characters, for an error message."""
+    return f"{type(value).__name__} {shown(value, 60)}"

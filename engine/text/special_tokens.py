@@ -1,0 +1,46 @@
+"""Special tokens: end and fill the token ids of a text, and find the ids of a tokenizer's added tokens."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from ..base.errors import WeightsError
+from ..model.text_config import TextConfig
+
+START, END = "<|startoftranscript|>", "<|endoftext|>"
+"""Whisper's tokens at the start and at the end of a transcript."""
+NO_TIMES = "<|notimestamps|>"
+"""Whisper's token that asks for no timestamps; the tokens after it are the times."""
+
+
+def special_ids(text: TextConfig | None) -> dict[str, int]:
+    """Return the ids of the added tokens of a tokenizer.json by their texts; raises `WeightsError`."""
+    if text is None:
+        return {}
+    try:
+        tokens = json.loads(text.tokenizer_json).get("added_tokens", [])
+        return {token["content"]: token["id"] for token in tokens if isinstance(token["id"], int)}
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
+        raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with id and "
+                           "content") from None
+
+
+def finish(text: TextConfig, ids: np.ndarray, limit: int) -> np.ndarray:
+    """Return the ids [T] up to the first `text.end_id`, and filled with `text.fill_id` to `limit` tokens.
+
+    Raises `WeightsError` for ids without the end token, because the model then has no vector for the text.
+    """
+    if text.end_id is not None:
+        ends = np.flatnonzero(ids == text.end_id)
+        if not ends.size:
+            raise WeightsError(f"the model's tokenizer gives a text no token {text.end_id}, which ends a text by the "
+                               "model's config.json")
+        ids = ids[: ends[0] + 1]
+    return ids if text.fill_id is None else resized(ids, max(limit, len(ids)), text.fill_id)
+
+
+def resized(ids: np.ndarray, size: int, value: int) -> np.ndarray:
+    """Return the first `size` numbers, followed by `value` as often as numbers are missing."""
+    return np.pad(ids[:size], (0, max(0, size - len(ids))), constant_values=value)

@@ -1,0 +1,262 @@
+"""Tokenize sentences with the model's own tokenizer, and group them into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, WeightsError, shown
+from ..base.install import require
+from ..model.text_config import TextConfig
+from .sentences import Sentence
+from .special_tokens import finish, resized
+from .truncate import Frame, PairEncoding, find_frame
+
+_NO_LIMIT = 2**31 - 1
+"""A number of tokens that is no limit, and the largest token id."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of some sentences."""
+
+    input_ids: list[np.ndarray]
+    """One int32 [T_i] for each sentence, special tokens included."""
+    token_type_ids: list[np.ndarray]
+    """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
+
+
+START_CHARACTERS = 8
+"""How many characters of a long text are tokenized first, for each token that is kept."""
+MAX_CHARACTERS = 2**18
+"""Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
+
+
+_CUT_MARGIN = 64
+"""How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
+
+
+@dataclass(frozen=True)
+class _Excerpt:
+    """The start of a text, or its end where the tokenizer keeps the end, and how much is known of its tokens."""
+
+    text: str
+    tokens: int
+    """Number of its tokens."""
+    certain: int
+    """Number of its first tokens that the whole text has too. The last two words may go on after the cut."""
+    whole: bool
+
+
+class Tokenizer:
+    """A model's tokenizer, which truncates and does not pad. Several threads may call it at once."""
+
+    def __init__(self, text: TextConfig, max_tokens: int | None, threads: int):
+        """Load the tokenizer; it truncates sentences to the smaller of `text.max_seq_length` and `max_tokens`.
+
+        A limit that is None is ignored. With threads=1 the caller's thread does all the work; otherwise `tokenizers`
+        chooses the number of threads.
+        """
+        from .safety import check_tokenizer  # here, because `import engine` shall stay light
+
+        self._text, self._threads = text, threads
+        self._margin = _CUT_MARGIN + check_tokenizer(text.tokenizer_json)
+        self._tokenizer = _load(text)
+        limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
+        self._limit = min(limits, default=_NO_LIMIT)
+        self._check_room(is_pair=False)
+        with _failures("counts its special tokens"):
+            special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        direction = (self._tokenizer.truncation or {}).get("direction", "right")
+        self._from_right = direction == "left"
+        self._even = (self._limit - special) % 2 == 0
+        self._tokenizer.no_padding()
+        if limits:
+            self._tokenizer.enable_truncation(self._limit, direction=direction)
+        else:
+            self._tokenizer.no_truncation()
+
+    def __call__(self, sentences: Sequence[Sentence]) -> Tokens:
+        """Tokenize sentences that `check_sentences` has returned."""
+        encodings = self._encode(sentences)
+        ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
+        return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(encodings, ids, strict=True)])
+
+    def _known(self, ids: np.ndarray) -> np.ndarray:
+        """Return ids with `unknown_id` in the place of ids that the model does not know."""
+        known, unknown = self._text.known_ids, self._text.unknown_id
+        return np.where(ids < known, ids, np.int32(unknown)) if known else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        with _failures("turns ids into text"):
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def prompt_length(self, prompt: str) -> int:
+        """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
+        [encoding] = self._encode([prompt])
+        special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
+        ids = encoding.ids
+        return len(ids) - 1 if ids and ids[-1] in special else len(ids)
+
+    def _check_room(self, is_pair: bool) -> None:
+        """Raise `WeightsError` if the length limit is below the number of special tokens."""
+        with _failures("counts its special tokens"):
+            special = self._tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+        if self._limit < special:
+            what = "a pair of texts" if is_pair else "a text"
+            raise WeightsError(
+                f"the model's length limit of {self._limit} tokens is below the {special} special tokens of {what}; "
+                "correct max_seq_length in the model folder"
+            )
+
+    def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
+        if not all(isinstance(sentence, str) for sentence in sentences):
+            self._check_room(is_pair=True)
+        sentences = [self._cut(sentence) for sentence in sentences]
+        with _failures("reads a text"):
+            if self._threads > 1 and len(sentences) > 1 and not any(map(self._is_long_pair, sentences)):
+                return list(self._tokenizer.encode_batch_fast(sentences))
+            return [self._encode_one(sentence) for sentence in sentences]
+
+    def _encode_one(self, sentence: Sentence) -> Any:
+        if isinstance(sentence, str):
+            return self._tokenizer.encode(sentence)
+        return self._encode_long_pair(sentence) if self._is_long_pair(sentence) else self._tokenizer.encode(*sentence)
+
+    def _is_long_pair(self, sentence: Sentence) -> bool:
+        return not isinstance(sentence, str) and len(sentence[0]) * len(sentence[1]) > (4 * self._limit) ** 2
+
+    def _encode_long_pair(self, pair: tuple[str, str]) -> PairEncoding:
+        first, second = (self._tokenizer.encode(text, add_special_tokens=False) for text in pair)
+        if self._frame is None:
+            raise InputError(f"a pair of {len(pair[0]):,} and {len(pair[1]):,} characters is too long for this model's "
+                             "tokenizer; shorten it")
+        return self._frame.join((first, second), self._limit, self._from_right)
+
+    @cached_property
+    def _frame(self) -> Frame | None:
+        tokenizer = _load(self._text)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return find_frame(tokenizer)
+
+    def _cut(self, sentence: Sentence) -> Sentence:
+        """Return a sentence without text that truncation would remove: the tokens that are kept stay the same.
+
+        `tokenizers` reads the whole of a text before it truncates. Raises `InputError` for a text with too few tokens
+        in its first `MAX_CHARACTERS`, and for a pair if its first characters do not show which text has more tokens.
+        """
+        start = START_CHARACTERS * self._limit
+        texts = (sentence,) if isinstance(sentence, str) else sentence
+        if max(map(len, texts)) <= start:
+            return sentence
+        parts: list[list[_Excerpt]] = [[] for _ in texts]
+        size = start
+        while not self._suffice([found[-1] for found in parts if found]):
+            if parts[0] and size > max(MAX_CHARACTERS, 4 * start):
+                longest = max(texts, key=len)
+                if all(self._enough(found[-1]) for found in parts):
+                    raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
+                                     "each text we cannot tell which has more tokens; shorten one of them, such as "
+                                     f"{shown(longest[:100])} of {len(longest):,} characters")
+                raise InputError(f"a text of {len(longest):,} characters, {shown(longest[:100])}, has too few tokens "
+                                 f"in its first {size // 2:,} characters, which is the limit; shorten it")
+            for found, text in zip(parts, texts, strict=True):
+                if not (found and found[-1].whole):
+                    found.append(self._part(text, size))
+            size *= 2
+        if len(texts) == 1:
+            return parts[0][-1].text
+        longer = parts[0][-1].tokens > parts[1][-1].tokens
+        pairs = sorted(product(*parts), key=lambda pair: len(pair[0].text) + len(pair[1].text))
+        first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
+                             and (pair[0].tokens > pair[1].tokens) == longer)
+        return first.text, second.text
+
+    def _suffice(self, parts: list[_Excerpt]) -> bool:
+        """Return whether these parts of all texts of a sentence give the tokens that the whole texts give."""
+        if not parts or not all(self._enough(part) for part in parts):
+            return False
+        if len(parts) == 1 or self._even or all(part.whole for part in parts):
+            return True
+        # Of an odd number of tokens, the text that has more tokens gets one more: which has more must be certain.
+        one, other = parts
+        return (one.whole and other.certain > one.tokens) or (other.whole and one.certain > other.tokens)
+
+    def _enough(self, part: _Excerpt) -> bool:
+        return part.whole or part.certain >= self._limit
+
+    def _part(self, text: str, size: int) -> _Excerpt:
+        """Tokenize `size` characters of a text, from the side that truncation keeps."""
+        part = text[-size:] if self._from_right else text[:size]
+        with _failures("reads a text"):
+            encoding = self._tokenizer.encode(part, add_special_tokens=False)
+        encodings = (encoding, *encoding.overflowing)
+        words = np.array([-1 if word is None else word for one in encodings for word in one.word_ids], np.int64)
+        places = np.array([place for one in encodings for place in one.offsets], np.int64).reshape(-1, 2)
+        if self._from_right:
+            certain = (words >= 2) & (places[:, 0] >= self._margin)
+        else:
+            certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)
+        return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
+
+
+def _load(text: TextConfig) -> Any:
+    tokenizers = require("tokenizers")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(text.tokenizer_json)
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        raise WeightsError(
+            f"the model's tokenizer.json cannot be read by tokenizers {tokenizers.__version__}: {_cut_message(error)}"
+        ) from error
+    _check_added_tokens(tokenizer)
+    if text.lower_case:
+        steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
+    return tokenizer
+
+
+def _check_added_tokens(tokenizer: Any) -> None:
+    """Refuse an added token of which the normalizer leaves nothing: `tokenizers` then searches for it without end."""
+    with _failures("normalizes its added tokens"):
+        for token in tokenizer.get_added_tokens_decoder().values() if tokenizer.normalizer else ():
+            if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
+                raise WeightsError(f"the normalizer of the model's tokenizer.json leaves nothing of the added token "
+                                   f"{shown(token.content)}; remove the token")
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an error comes from `tokenizers`, which documents none: a panic of Rust is a BaseException."""
+    return type(error) in (Exception, ValueError, TypeError, OverflowError) or type(error).__name__ == "PanicException"
+
+
+def _cut_message(error: BaseException) -> str:
+    text = str(error)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+@contextmanager
+def _failures(when: str) -> Iterator[None]:
+    """Convert the exceptions of `tokenizers` to `WeightsError`."""
+    try:
+        yield
+    except BaseException as error:
+        if not _is_failure(error):
+            raise
+        raise WeightsError(f"the model's tokenizer fails when it {when}: {_cut_message(error)}") from error
+
+
+def _int32(numbers: list[int]) -> np.ndarray:
+    array = np.array(numbers, np.int64)
+    if array.size and array.max() > _NO_LIMIT:
+        raise WeightsError(f"the model's tokenizer gives the token id {array.max()}, which no vocabulary reaches")
+    return array.astype(np.int32)

@@ -1,0 +1,86 @@
+"""Make a tokenizer.json from the vocabulary files of a model folder that has none.
+
+The result is the document that transformers 4 makes of such a folder, so that it gives the token ids that a published
+tokenizer.json gives. Reading the files needs neither transformers nor `tokenizers`; `Engine.encode` does.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...base.errors import UnsupportedError, shown
+from ...files.folder import ModelFolder
+from .gguf import read_gguf_tokenizer as read_gguf_tokenizer
+from .recipes import FILES, RECIPES
+from .tokenizer_json import Components, document
+from .tokenizer_settings import Settings
+
+LOG = logging.getLogger("engine")
+
+DEFAULTS = {
+    "albert": "AlbertTokenizer",
+    "bart": "BartTokenizer",
+    "bert": "BertTokenizer",
+    "camembert": "CamembertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "gte": "XLMRobertaTokenizer",
+    "jina_embeddings_v3": "XLMRobertaTokenizer",
+    "llama": "LlamaTokenizer",
+    "m2m_100": "NllbTokenizer",
+    "mbart": "MBartTokenizer",
+    "mistral": "LlamaTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "mt5": "T5Tokenizer",
+    "nomic_bert": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "t5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+}
+"""The class of the tokenizer by model_type, for folders whose settings name none."""
+
+
+def read_vocabulary(folder: ModelFolder) -> bytes | None:
+    """Return the tokenizer of a folder as the bytes of a tokenizer.json, or None if it has no vocabulary file.
+
+    If it has one for a tokenizer that is not supported, a warning says so and the result is None: the model then takes
+    token ids only. Raises `WeightsError`.
+    """
+    present = [name for name in FILES if folder.has(name)]
+    if not present:
+        return None
+    settings = Settings(folder)
+    kind = _class_of(settings)
+    recipe = RECIPES.get(kind)
+    try:
+        if recipe is None or not (files := recipe.files(present)):
+            raise UnsupportedError(f"the tokenizer {shown(kind)} cannot be made from {', '.join(present)}")
+        if settings.values.get("do_basic_tokenize") is False:
+            raise UnsupportedError("do_basic_tokenize = false is not supported; only true is")
+        with folder.naming(files[0]):
+            components = recipe.build(folder, files, settings)
+            return document(components, settings.tokens(components.tokens), _roles(components, settings), files[0],
+                            stated=settings.stated, left=settings.values.get("truncation_side") == "left")
+    except UnsupportedError as error:
+        LOG.warning("%s: %s. The model therefore takes token ids only. To encode sentences, write a tokenizer.json "
+                    "with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)", folder, error)
+        return None
+
+
+def _class_of(settings: Settings) -> str:
+    if (settings.values.get("auto_map") or {}) != {}:
+        return "of remote code"
+    named = settings.values.get("tokenizer_class", settings.config.get("tokenizer_class"))
+    if named is None:
+        model_type = settings.config.get("model_type")
+        return DEFAULTS.get(model_type, "") if isinstance(model_type, str) else ""
+    return named.removesuffix("Fast") if isinstance(named, str) else ""
+
+
+def _roles(components: Components, settings: Settings) -> dict[str, str]:
+    """Return the special tokens that templates may name, by their roles."""
+    return {name: settings.token(f"{name}_token", components.tokens[f"{name}_token"]["content"])["content"]
+            for name in ("bos", "eos", "cls", "sep", "lang") if f"{name}_token" in components.tokens}

@@ -1,0 +1,81 @@
+"""Make the BPE model of a tokenizer.json from pieces with scores, as SentencePiece and llama.cpp keep it.
+
+SentencePiece joins the two neighbours whose joint piece has the highest score. A tokenizer.json lists the pairs in the
+order in which they are joined instead: every split of every piece into two pieces, the highest score first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...base.errors import shown
+from ...files.reading import FormatError
+from .sentencepiece import BYTE, CONTROL, USER_DEFINED, Pieces
+from .tokenizer_json import Components
+from .tokenizer_settings import Token, added_token
+
+_LONGEST = 200
+"""Limit on the characters of a piece, each of which is a split; the longest pieces that we know, of spaces, have 60."""
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def checked_pairs(lines: Sequence[str], ids: Mapping[str, int], source: str) -> list[list[str]]:
+    """Return the pairs of lines such as "a b"; raises `FormatError` unless both, and what they make, are tokens."""
+    pairs = []
+    for line in lines:
+        left, _, right = line.partition(" ")
+        if left not in ids or right not in ids or left + right not in ids:
+            raise FormatError(f"{source} joins {shown(left)} and {shown(right)}, and one of the two or what they "
+                              "make is not in the vocabulary")
+        pairs.append([left, right])
+    return pairs
+
+
+def joined_pieces(texts: Sequence[str], scores: Sequence[float]) -> list[list[str]]:
+    """Return the pairs that a BPE model joins, the first one first; raises `FormatError` for a piece that is too long.
+
+    Among pairs that make pieces with one score, the pair with the longer first part comes first, as in transformers.
+    """
+    ids = {text: i for i, text in enumerate(texts)}
+    pairs: list[tuple[float, str, str]] = []
+    for text, score in zip(texts, scores, strict=True):
+        if len(text) > _LONGEST:
+            raise FormatError(f"the piece {shown(text)} has {len(text):,} characters; at most {_LONGEST} are allowed")
+        splits = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ids and text[i:] in ids]
+        pairs += [(score, *split) for split in sorted(splits, key=lambda split: (ids[split[0]], ids[split[1]]))]
+    pairs.sort(key=lambda pair: (pair[0], len(pair[1]), len(pair[2])), reverse=True)
+    return [[left, right] for _, left, right in pairs]
+
+
+def sentencepiece_bpe(pieces: Pieces, tokens: dict[str, Token], *, add_space: bool, legacy: bool = True,
+                      single: str = "bos A", pair: str = "bos A bos:1 B:1") -> Components:
+    """Return the components of the tokenizer of Llama 1 and 2 (Touvron et al. 2023), which falls back to bytes.
+
+    legacy: whether a space is put in front of each part of a text between added tokens, and not of the whole text.
+    """
+    byte_fallback = BYTE in pieces.types
+    if byte_fallback and not set(_BYTES) <= set(pieces.texts):
+        raise FormatError("the vocabulary has some of the pieces <0x00> to <0xFF>, and not all")
+    ids = {text: i for i, text in enumerate(pieces.texts)}
+    model = {"type": "BPE", "dropout": None, "unk_token": pieces.texts[pieces.unknown],
+             "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": True,
+             "byte_fallback": byte_fallback, "ignore_merges": False, "vocab": ids,
+             "merges": joined_pieces(pieces.texts, pieces.scores)}
+    prepend = [{"type": "Prepend", "prepend": "▁"}] if add_space else []
+    steps = [*prepend, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+    splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first" if add_space else "never",
+                "split": False}  # fmt: skip
+    found = [added_token(text, special=kind == CONTROL) for text, kind in zip(pieces.texts, pieces.types, strict=True)
+             if kind in (CONTROL, USER_DEFINED)]
+    return Components(model, ids, {"type": "Sequence", "normalizers": steps} if legacy else None,
+                 None if legacy else splitter, tokens, single, pair, found, spaces_decoder(add_space, byte_fallback))
+
+
+def spaces_decoder(strip: bool, byte_fallback: bool = False) -> dict[str, Any]:
+    """Return the step that joins pieces to a text; strip: remove the space that was put in front of it."""
+    steps: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}]
+    steps += [{"type": "ByteFallback"}] if byte_fallback else []
+    steps += [{"type": "Fuse"}]
+    steps += [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if strip else []
+    return {"type": "Sequence", "decoders": steps}

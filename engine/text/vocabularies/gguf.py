@@ -1,0 +1,150 @@
+"""Make a tokenizer.json from the settings of a GGUF file, where llama.cpp keeps the whole tokenizer of a model.
+
+    tokenizer.ggml.model        "gpt2" for BPE over bytes, "llama" for SentencePiece's BPE
+    tokenizer.ggml.pre          how BPE over bytes splits a text into words
+    tokenizer.ggml.tokens       the tokens by their ids; .token_type their types, as SentencePiece numbers them
+    tokenizer.ggml.merges       the pairs of "gpt2", the first one first; "llama" has .scores instead
+
+A GGUF file states only the name of the pattern that splits a text. The patterns here are those of the tokenizer.json
+that the models were published with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import UnsupportedError, shown
+from ...files.reading import FormatError
+from .byte_pairs import checked_pairs, sentencepiece_bpe
+from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Pieces
+from .tokenizer_json import Components, document
+from .tokenizer_settings import MAX_ADDED, added_token
+
+_KEYS = "tokenizer.ggml."
+_MAX_TOKENS = 1_000_000
+_MAX_TOKEN = 1000
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+_GPT2 = {**_BYTE_LEVEL, "use_regex": True}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "pretokenizers": list(steps)}
+
+
+def _words(digits: str) -> dict[str, Any]:
+    """Return the split of Llama 3 and Qwen, which differ in the number of digits of a token."""
+    return _sequence(_split(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits
+                            + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), _BYTE_LEVEL)
+
+
+_SPLITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
+    "gpt-2": (_GPT2, None, False),
+    "llama-bpe": (_words(r"\p{N}{1,3}"), None, True),
+    "qwen2": (_words(r"\p{N}"), {"type": "NFC"}, False),
+    "smollm": (_sequence({"type": "Digits", "individual_digits": True}, _GPT2), None, False),
+}
+"""How BPE over bytes splits a text, by tokenizer.ggml.pre: the step that splits, the normalizer, and whether a word
+that is a token is not split further."""
+_STARTS = ("llama-bpe",)
+"""Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
+
+
+def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
+    """Return the tokenizer in the settings of a GGUF file as the bytes of a tokenizer.json.
+
+    Raises `FormatError` for settings that no tokenizer has, and `UnsupportedError` for a kind that is not supported.
+    """
+    kind = settings.get(f"{_KEYS}model")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise UnsupportedError(f"{_KEYS}model {shown(kind)} is not supported; supported are {', '.join(_KINDS)}")
+    tokens, types = _tokens(settings)
+    roles = {name: tokens[number] for name in ("bos", "eos") if (number := _role(settings, name, len(tokens))) >= 0}
+    template = _template(settings, roles, kind)
+    components = _KINDS[kind](settings, tokens, types, template)
+    added = [added_token(text, special=one == CONTROL) for text, one in zip(tokens, types, strict=True)
+             if one in (CONTROL, USER_DEFINED)]
+    if len(added) > MAX_ADDED:
+        raise FormatError(f"{_KEYS}token_type has {len(added):,} control tokens and tokens of the user; at most "
+                          f"{MAX_ADDED:,} are allowed")
+    return document(components, added, roles, f"{_KEYS}tokens")
+
+
+def _tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
+    tokens, types = settings.get(f"{_KEYS}tokens"), settings.get(f"{_KEYS}token_type")
+    if not isinstance(tokens, list) or not 1 <= len(tokens) <= _MAX_TOKENS or len(set(tokens)) != len(tokens):
+        raise FormatError(f"{_KEYS}tokens must be a list of different texts, {_MAX_TOKENS:,} at most")
+    if not all(0 < len(text) <= _MAX_TOKEN for text in tokens):
+        raise FormatError(f"{_KEYS}tokens has a token without a text, or with more than {_MAX_TOKEN:,} characters")
+    if types is None:
+        return tokens, [NORMAL] * len(tokens)
+    if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu" or types.shape != (len(tokens),):
+        raise FormatError(f"{_KEYS}token_type must have an integer for each of the {len(tokens):,} tokens")
+    return tokens, types.tolist()
+
+
+def _role(settings: Mapping[str, Any], name: str, count: int) -> int:
+    """Return the id of a special token, and -1 if the model has none."""
+    number = settings.get(f"{_KEYS}{name}_token_id", -1)
+    if type(number) is not int or not -1 <= number < count:
+        raise FormatError(f"{_KEYS}{name}_token_id must be the number of a token, not {shown(number)}")
+    return number
+
+
+def _template(settings: Mapping[str, Any], roles: Mapping[str, str], kind: str) -> str:
+    """Return the template of a text with its special tokens: "bos A", "A eos" and so on."""
+    split = settings.get(f"{_KEYS}pre")
+    starts = kind == "llama" or (isinstance(split, str) and split in _STARTS)
+    words = []
+    for name, usual in (("bos", starts), ("eos", False)):
+        flag = settings.get(f"{_KEYS}add_{name}_token", usual)
+        if type(flag) is not bool or (flag and name not in roles):
+            raise FormatError(f"{_KEYS}add_{name}_token {shown(flag)} must be true or false, and needs "
+                              f"{_KEYS}{name}_token_id")
+        words.append(f" {name} " if flag else " ")
+    return "A".join(words).strip()
+
+
+def _pair(template: str) -> str:
+    return " ".join([template, *(f"{word}:1" for word in template.replace("A", "B").split())])
+
+
+def _byte_level(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
+    """Return the components of BPE over bytes (Radford et al. 2019), as GPT-2, Llama 3, Qwen and SmolLM have it."""
+    split = settings.get(f"{_KEYS}pre")
+    if not isinstance(split, str) or split not in _SPLITS:
+        raise UnsupportedError(f"{_KEYS}pre {shown(split)} is not supported; supported are {', '.join(_SPLITS)}")
+    splitter, normalizer, ignores_merges = _SPLITS[split]
+    lines = settings.get(f"{_KEYS}merges")
+    if not isinstance(lines, list):
+        raise FormatError(f"{_KEYS}merges must be a list of texts")
+    ids = {text: i for i, text in enumerate(tokens)}
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": ignores_merges,
+             "vocab": ids, "merges": checked_pairs(lines, ids, f"{_KEYS}merges")}
+    decoder = {**_GPT2, "add_prefix_space": True}
+    return Components(model, ids, normalizer, splitter, {}, template, _pair(template), decoder=decoder)
+
+
+def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[int], template: str) -> Components:
+    scores = settings.get(f"{_KEYS}scores")
+    if not isinstance(scores, np.ndarray) or scores.shape != (len(tokens),) or not np.isfinite(scores).all():
+        raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")
+    if types.count(UNKNOWN) != 1:
+        raise FormatError(f"{_KEYS}token_type has {types.count(UNKNOWN)} unknown tokens; expected one")
+    space = settings.get(f"{_KEYS}add_space_prefix", True)
+    if type(space) is not bool:
+        raise FormatError(f"{_KEYS}add_space_prefix must be true or false, not {shown(space)}")
+    pieces = Pieces(tokens, scores.tolist(), types)
+    return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any], list[str], list[int], str], Components]] = {
+    "gpt2": _byte_level, "llama": _sentencepiece,
+}

@@ -1,0 +1,63 @@
+"""Make the two tokenizers of a Marian model (OPUS-MT): of the source and of the target.
+
+A folder has a SentencePiece model for each side, source.spm and target.spm, whose ids are not those of the model:
+vocab.json has the id of each piece, as `sentencepiece_tables.py` describes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...base.errors import shown
+from ...files.folder import ModelFolder
+from ...files.reading import FormatError
+from ...model.text_config import TextConfig
+from .sentencepiece import MAX_MODEL, parse_model
+from .sentencepiece_tables import check_mapped, mapped_components, read_ids
+from .tokenizer_json import document
+from .tokenizer_settings import Settings, added_token, plain_tokens
+
+_TOKENS = plain_tokens(eos="</s>", unk="<unk>", pad="<pad>")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The tokenizers of a model that translates."""
+
+    source: TextConfig
+    target: TextConfig
+
+
+def read_marian(folder: ModelFolder) -> Sides | None:
+    """Return the tokenizers of a folder with source.spm, target.spm and vocab.json, or None if it lacks one of them.
+
+    The ids are those of transformers' MarianTokenizer, with the eos token at the end. Language codes in vocab.json,
+    such as ">>deu<<", are found in a text; transformers finds one code, at its start. Raises `WeightsError`, and
+    `UnsupportedError` for a kind of SentencePiece model that Marian does not use.
+    """
+    if not all(folder.has(name) for name in ("source.spm", "target.spm", "vocab.json")):
+        return None
+    settings = Settings(folder)
+    own = settings.boolean("separate_vocabs", False)
+    source = _side(folder, "source.spm", "vocab.json", settings)
+    return Sides(source, _side(folder, "target.spm", "target_vocab.json" if own else "vocab.json", settings))
+
+
+def _side(folder: ModelFolder, model: str, vocabulary: str, settings: Settings) -> TextConfig:
+    with folder.naming(vocabulary):
+        ids = read_ids(folder, vocabulary)
+        names = {role: settings.token(role, token["content"])["content"] for role, token in _TOKENS.items()}
+        for name in names.values():
+            if name not in ids:
+                raise FormatError(f"it lacks the token {shown(name)}")
+    with folder.naming(model):
+        pieces = parse_model(folder.read_bytes(model, MAX_MODEL))
+        check_mapped(pieces, folder.label(model))
+        codes = [text for text in ids if text.startswith(">>") and text.endswith("<<")]
+        found = [*(added_token(name) for name in names.values()), *(added_token(code, special=False) for code in codes)]
+        components = mapped_components(pieces, ids, names["unk_token"], found, _TOKENS, "A eos", "A B eos")
+        roles = {role.removesuffix("_token"): name for role, name in names.items()}
+        made = document(components, found, roles, vocabulary)
+    missing = len(components.ids) > len(ids)
+    return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing else 0,
+                      unknown_id=ids[names["unk_token"]] if missing else 0)

@@ -1,0 +1,32 @@
+"""Read the tokenizers of a model's folder, from whichever files it has."""
+
+from __future__ import annotations
+
+from ...files.folder import ModelFolder
+from ...model.text_config import TextConfig
+from . import read_vocabulary
+from .fairseq import read_m2m
+from .marian import read_marian
+
+MAX_TOKENIZER = 64_000_000
+"""Limit on the bytes of a tokenizer.json; the largest that we know has 35 MB, for 256,000 tokens."""
+_TOKENIZER = "tokenizer.json"
+
+
+def read_tokenizers(folder: ModelFolder, *, translates: bool) -> tuple[TextConfig | None, TextConfig | None]:
+    """Return how texts become tokens, of the source and of the target; most models have one tokenizer for both.
+
+    translates: whether the folder may hold the vocabularies of a model of translation, Marian's or M2M100's. None
+    stands for a model that takes token ids only. Raises `WeightsError` and `UnsupportedError`.
+    """
+    if folder.has(_TOKENIZER):
+        with folder.naming(_TOKENIZER):
+            text = TextConfig(folder.read_bytes(_TOKENIZER, MAX_TOKENIZER))
+        return text, text
+    if translates and (sides := read_marian(folder)) is not None:
+        return sides.source, sides.target
+    if translates and (text_of_both := read_m2m(folder)) is not None:
+        return text_of_both, text_of_both
+    tokenizer = read_vocabulary(folder)
+    made = None if tokenizer is None else TextConfig(tokenizer)
+    return made, made

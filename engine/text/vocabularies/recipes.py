@@ -1,0 +1,222 @@
+"""Say how each class of tokenizer is made from its vocabulary files: one row of `RECIPES` for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.errors import shown
+from ...files.folder import ModelFolder
+from ...files.reading import MAX_JSON, FormatError, parse_object
+from .byte_pairs import checked_pairs, sentencepiece_bpe, spaces_decoder
+from .fairseq import mbart, mbart50, nllb
+from .sentencepiece import BPE, CONTROL, MAX_MODEL, USER_DEFINED, Pieces, parse_model
+from .sentencepiece_tables import precompiled, replace
+from .tokenizer_json import Components
+from .tokenizer_settings import Settings, Token, added_token, plain_tokens
+
+MAX_LINES = 8_000_000
+"""Limit on the bytes of a vocab.txt or merges.txt; the largest that we know, of LaBSE, has 5 MB."""
+_MAX_EXTRA = 10_000
+_SENTENCEPIECE = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
+FILES = ("vocab.txt", "vocab.json", "merges.txt", *_SENTENCEPIECE)
+"""The names of vocabulary files."""
+
+BERT = ("cls A sep", "cls A sep B:1 sep:1")
+ROBERTA = ("cls A sep", "cls A sep sep B sep")
+BOS_EOS = ("bos A eos", "bos A eos eos B eos")
+T5 = ("A eos", "A eos B eos")
+PLAIN = ("A", "A B")
+"""The templates of a text A and of a pair of texts A and B, with token types after colons."""
+
+_BERT_TOKENS = plain_tokens(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", mask="[MASK]")
+_MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
+_ROBERTA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>") | _MASK
+_MPNET_TOKENS = _ROBERTA_TOKENS | plain_tokens(unk="[UNK]")
+_ALBERT_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="<unk>", sep="[SEP]", pad="<pad>", cls="[CLS]") | {
+    "mask_token": plain_tokens(mask="[MASK]")["mask_token"] | {"lstrip": True}}
+_LLAMA_TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>")
+_DEBERTA_TOKENS = plain_tokens(bos="[CLS]", eos="[SEP]", unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]",
+                               mask="[MASK]")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a class of tokenizer is made."""
+
+    needs: tuple[str, ...]
+    """The files that it needs; for SentencePiece, one of them."""
+    build: Callable[[ModelFolder, Sequence[str], Settings], Components]
+
+    def files(self, present: Sequence[str]) -> list[str]:
+        """Return the files to read, or an empty list if one is missing."""
+        found = [name for name in self.needs if name in present]
+        return found[:1] if self.needs == _SENTENCEPIECE else found if len(found) == len(self.needs) else []
+
+
+def _wordpiece(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
+    def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+        lines = _lines(folder, files[0])
+        ids = {line: i for i, line in enumerate(lines) if line}
+        unknown = settings.token("unk_token", tokens["unk_token"]["content"])["content"]
+        _check_has(ids, unknown)
+        normalizer = {"type": "BertNormalizer", "clean_text": True,
+                      "handle_chinese_chars": settings.boolean("tokenize_chinese_chars", True),
+                      "strip_accents": _strip_accents(settings),
+                      "lowercase": settings.boolean("do_lower_case", True)}
+        model = {"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
+                 "max_input_chars_per_word": 100, "vocab": ids}
+        decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+        return Components(model, ids, normalizer, {"type": "BertPreTokenizer"}, tokens, *template, decoder=decoder)
+
+    return Recipe(("vocab.txt",), build)
+
+
+def _strip_accents(settings: Settings) -> bool | None:
+    """Return None, which means the value of lowercase, if the file lacks the flag."""
+    stated = settings.values.get("strip_accents") is not None
+    return settings.boolean("strip_accents", False) if stated else None
+
+
+def _byte_level(tokens: dict[str, Token], template: tuple[str, str]) -> Recipe:
+    """Return the recipe of a BPE over bytes."""
+    def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+        ids = parse_object(folder.read_bytes(files[0], MAX_JSON))
+        if not all(type(number) is int and 0 <= number < 2**31 for number in ids.values()):
+            raise FormatError("expected an object from tokens to their ids")
+        merges = [line for line in _lines(folder, files[1]) if not line.startswith("#version")]
+        model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
+                 "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": ids,
+                 "merges": checked_pairs(merges, ids, files[1])}
+        splitter = {"type": "ByteLevel", "add_prefix_space": settings.boolean("add_prefix_space", False),
+                    "trim_offsets": True, "use_regex": True}
+        return Components(model, ids, None, splitter, tokens, *template, decoder={**splitter, "add_prefix_space": True})
+
+    return Recipe(("vocab.json", "merges.txt"), build)
+
+
+def _llama(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+    """Return the components of the SentencePiece BPE of Llama 1 and 2."""
+    pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL), BPE)
+    start = "bos " if settings.boolean("add_bos_token", True) else ""
+    end = " eos" if settings.boolean("add_eos_token", False) else ""
+    one, two = f"{start}A{end}", " ".join(f"{word}:1" for word in f"{start}B{end}".split())
+    return sentencepiece_bpe(pieces, _LLAMA_TOKENS, add_space=settings.boolean("add_prefix_space", True),
+                             legacy=settings.boolean("legacy", True), single=one, pair=f"{one} {two}")
+
+
+def _unigram(tokens: dict[str, Token], template: tuple[str, str],
+             vocabulary: Callable[[Pieces, Settings], tuple[list[tuple[str, float]], int]],
+             normalizers: Callable[[Pieces, Settings], list[dict[str, Any]]]) -> Recipe:
+    def build(folder: ModelFolder, files: Sequence[str], settings: Settings) -> Components:
+        pieces = parse_model(folder.read_bytes(files[0], MAX_MODEL))
+        scores, unknown = vocabulary(pieces, settings)
+        ids = {text: i for i, (text, _) in enumerate(scores)}
+        if len(ids) != len(scores):
+            raise FormatError("the SentencePiece model has a piece with the text of a special token")
+        model = {"type": "Unigram", "unk_id": unknown, "vocab": scores, "byte_fallback": False}
+        adds_space = settings.boolean("add_prefix_space", True)
+        spaces = "always" if adds_space else "never"
+        splitter: dict[str, Any] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": spaces, "split": True}
+        if settings.boolean("split_by_punct", False):
+            punctuation = {"type": "Punctuation", "behavior": "Isolated"}
+            splitter = {"type": "Sequence", "pretokenizers": [punctuation, splitter]}
+        kinds = dict(zip(pieces.texts, pieces.types, strict=True))
+        found = [added_token(text, special=kinds.get(text) != USER_DEFINED) for text in ids
+                 if kinds.get(text, CONTROL) in (CONTROL, USER_DEFINED)]
+        steps = {"type": "Sequence", "normalizers": normalizers(pieces, settings)}
+        return Components(model, ids, steps, splitter, tokens, *template, found, spaces_decoder(adds_space))
+
+    return Recipe(_SENTENCEPIECE, build)
+
+
+def _plain_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+    return list(zip(pieces.texts, pieces.scores, strict=True)), pieces.unknown
+
+
+def _xlm_roberta_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+    """Put fairseq's four special tokens in place of the first three pieces, so that ids grow by one."""
+    scores, _ = _plain_vocabulary(pieces, settings)
+    return [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3
+
+
+def _camembert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+    """Put fairseq's five special tokens in place of the first piece."""
+    scores, _ = _plain_vocabulary(pieces, settings)
+    special = [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)]
+    return [*special, *scores[1:], ("<mask>", 0.0)], 3
+
+
+def _t5_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+    """Append T5's sentinel tokens, the last one first."""
+    scores, unknown = _plain_vocabulary(pieces, settings)
+    extra = settings.values.get("extra_ids", 100)
+    if type(extra) is not int or not 0 <= extra <= _MAX_EXTRA:
+        raise FormatError(f"extra_ids must be an integer of at most {_MAX_EXTRA:,}, not {shown(extra)}")
+    return scores + [(f"<extra_id_{i}>", 0.0) for i in range(extra - 1, -1, -1)], unknown
+
+
+def _albert_vocabulary(pieces: Pieces, settings: Settings) -> tuple[list[tuple[str, float]], int]:
+    """Make pieces of a digit and a comma unlikely: ALBERT splits the comma off."""
+    scores = [(text, score - 100 if text[-1] == "," and text[-2:-1].isdigit() else score)
+              for text, score in zip(pieces.texts, pieces.scores, strict=True)]
+    return scores, pieces.unknown
+
+
+def _strip(left: bool) -> dict[str, Any]:
+    return {"type": "Strip", "strip_left": left, "strip_right": True}
+
+
+def _lowercase(settings: Settings, default: bool) -> list[dict[str, Any]]:
+    return [{"type": "Lowercase"}] if settings.boolean("do_lower_case", default) else []
+
+
+def _plain_normalizers(pieces: Pieces, settings: Settings) -> list[dict[str, Any]]:
+    return [*precompiled(pieces), _strip(left=False), replace(" {2,}", "▁")]
+
+
+def _albert_normalizers(pieces: Pieces, settings: Settings) -> list[dict[str, Any]]:
+    quotes = [replace("``", '"', "String"), replace("''", '"', "String")]
+    accents = [] if settings.boolean("keep_accents", False) else [{"type": "NFKD"}, {"type": "StripAccents"}]
+    return [*quotes, *accents, *_lowercase(settings, True), *precompiled(pieces), replace(" {2,}", " ")]
+
+
+def _deberta_normalizers(pieces: Pieces, settings: Settings) -> list[dict[str, Any]]:
+    return [*_lowercase(settings, False), _strip(left=True), *precompiled(pieces), replace(" {2,}", " ")]
+
+
+def _lines(folder: ModelFolder, name: str) -> list[str]:
+    """Return the lines of a vocabulary file, without spaces at their ends, and without an empty last line."""
+    try:
+        lines = folder.read_bytes(name, MAX_LINES).decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{name} is not UTF-8: {error}") from None
+    return [line.rstrip(" \t\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _check_has(ids: dict[str, int], token: str) -> None:
+    if token not in ids:
+        raise FormatError(f"the vocabulary lacks the token {shown(token)} for unknown words")
+
+
+_BERT = _wordpiece(_BERT_TOKENS, BERT)
+RECIPES: dict[str, Recipe] = {
+    "AlbertTokenizer": _unigram(_ALBERT_TOKENS, BERT, _albert_vocabulary, _albert_normalizers),
+    "BartTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
+    "BertTokenizer": _BERT,
+    "CamembertTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _camembert_vocabulary, _plain_normalizers),
+    "DebertaV2Tokenizer": _unigram(_DEBERTA_TOKENS, BERT, _plain_vocabulary, _deberta_normalizers),
+    "DistilBertTokenizer": _BERT,
+    "ElectraTokenizer": _BERT,
+    "GPT2Tokenizer": _byte_level(plain_tokens(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"), PLAIN),
+    "LlamaTokenizer": Recipe(_SENTENCEPIECE, _llama),
+    "MBart50Tokenizer": Recipe(_SENTENCEPIECE, mbart50),
+    "MBartTokenizer": Recipe(_SENTENCEPIECE, mbart),
+    "MPNetTokenizer": _wordpiece(_MPNET_TOKENS, ROBERTA),
+    "NllbTokenizer": Recipe(_SENTENCEPIECE, nllb),
+    "RobertaTokenizer": _byte_level(_ROBERTA_TOKENS, ROBERTA),
+    "T5Tokenizer": _unigram(plain_tokens(eos="</s>", unk="<unk>", pad="<pad>"), T5, _t5_vocabulary, _plain_normalizers),
+    "XLMRobertaTokenizer": _unigram(_ROBERTA_TOKENS, BOS_EOS, _xlm_roberta_vocabulary, _plain_normalizers),
+}
+"""How to make each class of tokenizer of transformers, by its name without "Fast" at the end."""

@@ -1,0 +1,93 @@
+"""Make a tokenizer.json of a SentencePiece model whose pieces have other ids: those of a table.
+
+The Unigram model of a tokenizer.json lists its pieces in the order of their ids. A token that the SentencePiece model
+lacks, such as a piece of the other language, is listed with a space in front, which no text can match because spaces
+become "▁" first; the decoder removes these spaces. A BPE model has a table of ids of its own, and its joins never make
+such a token. Pieces that the table lacks follow with ids that the model does not have; `TextConfig.known_ids` turns
+them into the unknown token.
+
+The steps before the model are those of SentencePiece itself.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...base.errors import UnsupportedError
+from ...files.folder import ModelFolder
+from ...files.reading import MAX_JSON, FormatError, parse_object
+from .byte_pairs import joined_pieces, spaces_decoder
+from .sentencepiece import BPE, BYTE, NORMAL, USER_DEFINED, Pieces
+from .tokenizer_json import Components
+from .tokenizer_settings import Token
+
+
+def read_ids(folder: ModelFolder, name: str) -> dict[str, int]:
+    """Return the table of a vocab.json; raises `FormatError` unless its ids are 0, 1, 2 and so on."""
+    ids = parse_object(folder.read_bytes(name, MAX_JSON))
+    if not all(type(number) is int for number in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
+        raise FormatError("expected an object from tokens to the ids 0, 1, 2 and so on, each once")
+    return ids
+
+
+def check_mapped(pieces: Pieces, source: str) -> None:
+    """Raise `UnsupportedError` for a SentencePiece model that `mapped_components` does not support."""
+    if BYTE in pieces.types:
+        raise UnsupportedError(f"{source}: the SentencePiece model falls back to bytes, which this tokenizer does not")
+    if any("▁" in text.lstrip("▁") for text in pieces.texts):
+        raise UnsupportedError(f"{source}: the SentencePiece model has pieces of several words")
+
+
+def mapped_components(pieces: Pieces, ids: Mapping[str, int], unknown: str, found: Sequence[Token],
+                      tokens: dict[str, Token], single: str, pair: str) -> Components:
+    """Return the components of a tokenizer.
+
+    ids: of all tokens of the model, from 0 without a gap. unknown: the token for what no piece covers. found: the
+    tokens that are found in a text before it is split. tokens, single, pair: as in `Components`.
+    """
+    scores = _scores(pieces)
+    listed = [*sorted(ids, key=ids.__getitem__), *(text for text in scores if text not in ids)]
+    every = {text: i for i, text in enumerate(listed)}
+    decoder = spaces_decoder(pieces.adds_space)
+    model: dict[str, Any]
+    if pieces.kind == BPE:
+        model = {"type": "BPE", "dropout": None, "unk_token": unknown, "continuing_subword_prefix": None,
+                 "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": False, "ignore_merges": False,
+                 "vocab": every, "merges": joined_pieces(list(scores), list(scores.values()))}
+    else:
+        lowest, whole = min(scores.values()), {token["content"] for token in found}
+        vocabulary = [(text if text in scores or text in whole else f" {text}", scores.get(text, lowest))
+                      for text in listed]  # fmt: skip
+        model = {"type": "Unigram", "unk_id": ids[unknown], "vocab": vocabulary, "byte_fallback": False}
+        decoder["decoders"].insert(0, {"type": "Replace", "pattern": {"String": " "}, "content": ""})
+    steps: list[dict[str, Any]] = precompiled(pieces)
+    if pieces.removes_spaces:
+        steps += [replace(" {2,}", " "), replace("^ | $", "")]
+    steps += [replace(" ", "▁", "String"), *([{"type": "Prepend", "prepend": "▁"}] if pieces.adds_space else [])]
+    splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": True}
+    normalizer = {"type": "Sequence", "normalizers": steps}
+    return Components(model, every, normalizer, splitter, tokens, single, pair, [], decoder)
+
+
+def precompiled(pieces: Pieces) -> list[dict[str, Any]]:
+    """Return the step that replaces characters by the model's table, if it has one."""
+    if not pieces.charsmap:
+        return []
+    return [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(pieces.charsmap).decode()}]
+
+
+def replace(pattern: str, content: str, kind: str = "Regex") -> dict[str, Any]:
+    """Return the step that replaces a pattern; kind: "Regex" or "String"."""
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+def _scores(pieces: Pieces) -> dict[str, float]:
+    """Return the score of each piece that a text may have; SentencePiece's own bonus for pieces of the user."""
+    rows = list(zip(pieces.texts, pieces.scores, pieces.types, strict=True))
+    scores = {text: score for text, score, kind in rows if kind == NORMAL}
+    if not scores:
+        raise FormatError("the SentencePiece model has no pieces")
+    highest = max(scores.values())
+    return scores | {text: len(text) * highest - 0.1 for text, _, kind in rows if kind == USER_DEFINED}

@@ -1,0 +1,87 @@
+"""Assemble the components of a tokenizer as a tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...base.errors import UnsupportedError, shown
+from ...files.reading import FormatError
+from .tokenizer_settings import Token, distinct
+
+
+@dataclass(frozen=True)
+class Components:
+    """The components of a tokenizer.json, as `tokenizers` names them: model, normalizer, pre-tokenizer, templates."""
+
+    model: dict[str, Any]
+    ids: dict[str, int]
+    """The id of each token of the vocabulary."""
+    normalizer: dict[str, Any] | None
+    pre_tokenizer: dict[str, Any] | None
+    tokens: dict[str, Token]
+    """The special tokens by their roles, where the settings name none."""
+    single: str
+    pair: str
+    """The templates of a text and of a pair of texts, as `_template` reads them; "A" adds nothing."""
+    pieces: list[Token] = field(default_factory=list)
+    """Tokens of the vocabulary that are found in a text before it is split."""
+    decoder: dict[str, Any] | None = None
+    """How tokens become a text again."""
+
+
+def document(components: Components, tokens: Iterable[Token], roles: Mapping[str, str], source: str, *,
+             stated: Mapping[str, int] | None = None, left: bool = False) -> bytes:
+    """Return a tokenizer.json; tokens that the vocabulary lacks get the next ids.
+
+    tokens: the added tokens, before those of the vocabulary. roles: the text of each special token that the templates
+    name. source: of the vocabulary, for messages. stated: ids that the settings state. left: whether truncation removes
+    the start of a text. Raises `UnsupportedError` where a stated id is not the one that a token has, and `FormatError`.
+    """
+    ids, added, stated = dict(components.ids), [], stated or {}
+    following = max(ids.values(), default=-1) + 1
+    for token in distinct([*tokens, *components.pieces]):
+        content = token["content"]
+        if content not in ids:
+            ids[content], following = following, following + 1
+        if stated.get(content, ids[content]) != ids[content]:
+            raise UnsupportedError(f"the token {shown(content)} has the id {stated[content]} in the settings, "
+                                   f"and {ids[content]} with {source}")
+        added.append({"id": ids[content], **token})
+    values = {
+        "version": "1.0",
+        "truncation": _LEFT if left else None,
+        "padding": None,
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "normalizer": components.normalizer,
+        "pre_tokenizer": components.pre_tokenizer,
+        "post_processor": _template(components.single, components.pair, roles, ids),
+        "decoder": components.decoder,
+        "model": components.model,
+    }
+    try:
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise FormatError("a token is half of a surrogate pair, which is not valid Unicode") from None
+
+
+_LEFT = {"direction": "Left", "max_length": 512, "strategy": "LongestFirst", "stride": 0}
+
+
+def _template(single: str, pair: str, roles: Mapping[str, str], ids: Mapping[str, int]) -> dict[str, Any]:
+    """Return the step that adds special tokens; "cls A sep B:1" names roles, the texts A and B, and token types."""
+    used = {roles[word.partition(":")[0]] for word in f"{single} {pair}".split() if word[0] not in "AB"}
+    return {
+        "type": "TemplateProcessing",
+        "single": [_piece(word, roles) for word in single.split()],
+        "pair": [_piece(word, roles) for word in pair.split()],
+        "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in sorted(used)},
+    }
+
+
+def _piece(word: str, roles: Mapping[str, str]) -> dict[str, Token]:
+    name, _, kind = word.partition(":")
+    place = {"type_id": int(kind or 0)}
+    return {"Sequence": {"id": name, **place}} if name in "AB" else {"SpecialToken": {"id": roles[name], **place}}

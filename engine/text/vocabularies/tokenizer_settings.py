@@ -1,0 +1,112 @@
+"""Read the settings of a tokenizer from the JSON files beside its vocabulary, as transformers does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...base.errors import WeightsError, shown
+from ...files.folder import ModelFolder
+
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+"""The special tokens that have a role."""
+MAX_ADDED = 10_000
+"""Limit on the tokens that are added to a vocabulary: `tokenizers` compares each with all others."""
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+Token = dict[str, Any]
+"""A token as the list added_tokens of tokenizer.json describes it, without its id."""
+
+
+class Settings:
+    """The contents of tokenizer_config.json, and of the older files beside it."""
+
+    def __init__(self, folder: ModelFolder):
+        """Read the files; raises `WeightsError` for a file that cannot be read."""
+        self.source = folder.label("tokenizer_config.json")
+        self.values = folder.read_object_or_empty("tokenizer_config.json")
+        self.config = folder.read_object_or_empty("config.json")
+        self.stated: dict[str, int] = {}
+        """The id of each added token that the files state."""
+        self.added: dict[str, Token] = {}
+        if "added_tokens_decoder" in self.values:
+            self.added = self._added_tokens(self.values["added_tokens_decoder"])
+            return
+        # Files written before transformers 4.34 have the tokens beside the settings.
+        self.values |= folder.read_object_or_empty("special_tokens_map.json")
+        special = {self.token(name)["content"] for name in NAMED if self.values.get(name) is not None}
+        for content, number in folder.read_object_or_empty("added_tokens.json").items():
+            self.added[content] = self._token(content, {"content": content, "special": content in special})
+            self._state(content, number)
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """Return a flag, or its default if the file lacks it or has null."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if type(value) is not bool:
+            raise WeightsError(f"{self.source}: {name} must be true or false, not {shown(value)}")
+        return value
+
+    def token(self, name: str, default: str | None = None) -> Token:
+        """Return a special token by the name of its role."""
+        value = self.values.get(name)
+        token = self._token(name, default if value is None else value)
+        return self.added.get(token["content"], token)
+
+    def tokens(self, defaults: Mapping[str, Token]) -> list[Token]:
+        """Return all tokens that are added to the vocabulary, in their order."""
+        named = [self.token(name) for name in NAMED if self.values.get(name) is not None]
+        known = {name: defaults[name] for name in defaults if self.values.get(name) is None}
+        extra = self.values.get("additional_special_tokens") or self.values.get("extra_special_tokens") or []
+        extra = list(extra.values()) if isinstance(extra, dict) else extra
+        if not isinstance(extra, list) or len(extra) > MAX_ADDED:
+            raise WeightsError(f"{self.source}: additional_special_tokens must be a list of tokens, {MAX_ADDED:,} at "
+                               "most")
+        ordered = sorted(self.added.values(), key=lambda token: self.stated[token["content"]])
+        return [*ordered, *known.values(), *named, *(self._token("additional_special_tokens", one) for one in extra)]
+
+    def _added_tokens(self, values: Any) -> dict[str, Token]:
+        if not isinstance(values, dict) or len(values) > MAX_ADDED:
+            raise WeightsError(f"{self.source}: added_tokens_decoder must be an object of {MAX_ADDED:,} tokens at most")
+        added = {}
+        for number, value in values.items():
+            token = self._token("added_tokens_decoder", value, special=False)
+            self._state(token["content"], int(number) if number.isdecimal() and len(number) < 10 else number)
+            added[token["content"]] = token
+        return added
+
+    def _state(self, content: str, number: Any) -> None:
+        if type(number) is not int or not 0 <= number < 2**31 or len(self.stated) >= MAX_ADDED:
+            raise WeightsError(f"{self.source}: the added token {shown(content)} has the id {shown(number)}")
+        self.stated[content] = number
+
+    def _token(self, name: str, value: Any, special: bool = True) -> Token:
+        """Return a token that a file states as a text or as an object."""
+        given = value if isinstance(value, dict) else {"content": value}
+        special = given.get("special", special)
+        token = added_token(given.get("content", ""), special) | {"normalized": not special}
+        token |= {flag: given[flag] for flag in _FLAGS if flag in given}
+        content = token["content"]
+        if not isinstance(content, str) or not content or len(content) > 1000 or not all(
+                type(token[flag]) is bool for flag in _FLAGS):
+            raise WeightsError(f"{self.source}: {name} must be a token, not {shown(value)}")
+        return token
+
+
+def added_token(content: str, special: bool = True) -> Token:
+    """Return a token that is looked for before a text is normalized."""
+    return {"content": content, **dict.fromkeys(_FLAGS, False), "special": special}
+
+
+def plain_tokens(**contents: str) -> dict[str, Token]:
+    """Return special tokens by the names of their roles, "cls" for cls_token."""
+    return {f"{name}_token": added_token(content) for name, content in contents.items()}
+
+
+def distinct(tokens: Iterable[Token]) -> list[Token]:
+    """Return the first token of each content."""
+    found: dict[str, Token] = {}
+    for token in tokens:
+        found.setdefault(token["content"], token)
+    return list(found.values())

@@ -1,0 +1,186 @@
+"""Input layers, which turn images and audio into token vectors: patch embeddings, and convolutions of frames.
+
+Every product is `ops.linear` of one image or one recording at a time, so that its bits do not depend on the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from ..base.errors import InputError, WeightsError, shown
+from ..model.positions import resize_matrix
+from .dense import LinearOps
+
+RESIZES = ("none", "bicubic", "antialias")
+"""How the table of positions is made to fit an image of another size."""
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """Square patches of an image, each through one linear map, after a class token. Dosovitskiy et al. (2010.11929)."""
+
+    weight: np.ndarray
+    """float32 [D, C, p, p]: the map of a patch of p x p pixels."""
+    bias: np.ndarray
+    """float32 [D]."""
+    first: np.ndarray
+    """float32 [1, D]: the class token."""
+    positions: np.ndarray
+    """float32 [1 + n * n, D]: added to the class token and to the patches, row by row from the top left."""
+    registers: np.ndarray | None = None
+    """float32 [R, D]: tokens between the class token and the patches, without positions."""
+    resize: str = "none"
+    """One of `RESIZES`; "none" refuses images of another size than n * p."""
+
+    kind: ClassVar[str] = "patches"
+    given: ClassVar[str] = "pixel_values"
+    """The argument of `Engine.forward`."""
+    expected: ClassVar[str] = "floats [C,H,W]"
+
+    def embed(self, image: np.ndarray, ops: LinearOps) -> np.ndarray:
+        """Return the token vectors of an image: float32 [1 + R + patches, D]. Raises `InputError` for its shape."""
+        D, C, p, _ = self.weight.shape
+        rows, columns = image.shape[1] // p, image.shape[2] // p
+        if image.shape[0] != C or not rows or not columns:
+            raise InputError(f"an image must be [{C}, H, W] with H and W of at least {p}, not {list(image.shape)}")
+        positions = self._positions(rows, columns, image.shape)
+        cut = image[:, : rows * p, : columns * p].reshape(C, rows, p, columns, p).transpose(1, 3, 0, 2, 4)
+        patches = ops.linear(np.ascontiguousarray(cut).reshape(rows * columns, -1), self.weight.reshape(D, -1),
+                             self.bias, None, None)
+        registers = np.zeros((0, D), np.float32) if self.registers is None else self.registers
+        return np.concatenate([self.first + positions[:1], registers, patches + positions[1:]])
+
+    def _positions(self, rows: int, columns: int, shape: tuple[int, ...]) -> np.ndarray:
+        n, p = math.isqrt(len(self.positions) - 1), self.weight.shape[2]
+        if (shape[1], shape[2]) == (n * p, n * p) or (self.resize != "none" and rows == columns == n):
+            return self.positions
+        if self.resize == "none":
+            raise InputError(f"an image must be [{shape[0]}, {n * p}, {n * p}] for this model, not {list(shape)}; "
+                             "resize it before")
+        down, across = (resize_matrix(n, size, self.resize == "antialias") for size in (rows, columns))
+        grid = self.positions[1:].reshape(n, n, -1).astype(np.float64)
+        patches = np.einsum("in,jm,nmd->ijd", down, across, grid).reshape(rows * columns, -1)
+        return np.concatenate([self.positions[:1], patches.astype(np.float32)])
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Two convolutions over the frames of a spectrogram, the second of stride 2. Radford et al. (2212.04356), 2.2."""
+
+    weight: np.ndarray
+    """float32 [D, C, 3], of C frequencies."""
+    bias: np.ndarray
+    """float32 [D]."""
+    weight2: np.ndarray
+    """float32 [D, D, 3]."""
+    bias2: np.ndarray
+    """float32 [D]."""
+    positions: np.ndarray
+    """float32 [P, D]."""
+
+    kind: ClassVar[str] = "frames"
+    given: ClassVar[str] = "input_features"
+    expected: ClassVar[str] = "floats [C,T]"
+
+    def embed(self, frames: np.ndarray, ops: LinearOps) -> np.ndarray:
+        """Return the token vectors of C frequencies of T frames: float32 [ceil(T / 2), D]; raises `InputError`."""
+        C, P = self.weight.shape[1], len(self.positions)
+        if frames.shape[0] != C or not 1 <= frames.shape[1] <= 2 * P:
+            raise InputError(f"a spectrogram must be [{C}, T] with 1 to {2 * P} frames, not {list(frames.shape)}")
+        x = _convolution(frames, self.weight, self.bias, 1, ops)
+        x = _convolution(np.ascontiguousarray(x.T), self.weight2, self.bias2, 2, ops)
+        return x + self.positions[: len(x)]
+
+
+def _convolution(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int, ops: LinearOps) -> np.ndarray:
+    """Return gelu(convolution of x [C, T], padded by one zero on each side) as [T', D]."""
+    padded = np.pad(x, ((0, 0), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 3, axis=1)[:, ::stride].transpose(1, 0, 2)
+    rows = np.ascontiguousarray(windows).reshape(windows.shape[0], -1)
+    return ops.linear(rows, weight.reshape(len(weight), -1), bias, "gelu", None)
+
+
+Stem: TypeAlias = Patches | Frames
+KINDS: dict[str, type[Patches] | type[Frames]] = {"patches": Patches, "frames": Frames}
+_SHAPES = {
+    "patches": {"weight": ("D", "C", "p", "p"), "bias": ("D",), "first": (1, "D"), "positions": ("P", "D"),
+                "registers": ("R", "D")},
+    "frames": {"weight": ("D", "C", 3), "bias": ("D",), "weight2": ("D", "D", 3), "bias2": ("D",),
+               "positions": ("P", "D")},
+}  # fmt: skip
+
+
+def stem_arrays(stem: Stem) -> dict[str, np.ndarray]:
+    """Return the arrays of a stem by the names of its fields."""
+    found = {field.name: getattr(stem, field.name) for field in fields(stem)}
+    return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+
+
+def take_stem(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Remove the arrays of a stem, which are named stem.NAME, and return them by NAME."""
+    return {name.removeprefix("stem."): arrays.pop(name) for name in list(arrays) if name.startswith("stem.")}
+
+
+def stem_document(stem: Stem) -> dict[str, Any]:
+    """Return all but the arrays of a stem as a plain dictionary, which `make_stem` reads."""
+    return {"kind": stem.kind} | ({"resize": stem.resize} if isinstance(stem, Patches) else {})
+
+
+def make_stem(document: Any, arrays: Mapping[str, np.ndarray]) -> Stem:
+    """Return the stem that a document and its arrays describe; raises `WeightsError` unless they fit one another."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    resize = document.get("resize", "none") if isinstance(document, dict) else None
+    if kind not in list(KINDS) or document.keys() - {"kind", "resize"} or resize not in list(RESIZES) or (
+            kind == "frames" and resize != "none"):
+        raise WeightsError(f"a stem must be of the kind {' or '.join(KINDS)}, with resize {', '.join(RESIZES)} for "
+                           f"patches, not {shown(document)}")
+    shapes = _SHAPES[kind]
+    missing = shapes.keys() - arrays.keys() - {"registers"}
+    if missing or arrays.keys() - shapes.keys():
+        raise WeightsError(f"the stem must have the arrays {', '.join(shapes)}, not {', '.join(sorted(arrays)[:20])}")
+    sizes: dict[str | int, int] = {}
+    for name, array in arrays.items():
+        sizes |= dict(zip(shapes[name], array.shape, strict=False))
+    for name, array in arrays.items():
+        shape = tuple(sizes.get(size, 0) if isinstance(size, str) else size for size in shapes[name])
+        if array.shape != shape or array.dtype != np.float32 or not array.size or not np.isfinite(array).all():
+            expected = ", ".join(map(str, shapes[name]))
+            raise WeightsError(f"the stem's {name} must be finite numbers, float32 [{expected}], not {array.dtype} "
+                               f"{list(array.shape)}; the sizes are {shown({str(k): v for k, v in sizes.items()})}")
+    if kind == "frames":
+        return Frames(**arrays)
+    if math.isqrt(sizes["P"] - 1) ** 2 != sizes["P"] - 1 or sizes["P"] < 2:
+        raise WeightsError(f"the stem's positions must be 1 + n * n, not {sizes['P']}")
+    return Patches(**arrays, resize=resize)
+
+
+def embed(stem: Stem, inputs: Any, ops: LinearOps) -> np.ndarray | list[np.ndarray]:
+    """Return the token vectors of several inputs: an array [B, T, D] for an array, and a list for a list.
+
+    Raises `InputError` for anything but finite numbers of the stem's shape.
+    """
+    axes = stem.expected.count(",") + 1
+    if isinstance(inputs, (list, tuple)):
+        return [stem.embed(_numbers(stem, one, axes), ops) for one in inputs]
+    batch = _numbers(stem, inputs, axes + 1)
+    embedded = [stem.embed(one, ops) for one in batch]
+    return np.stack(embedded) if embedded else np.zeros((0, 0, stem.weight.shape[0]), np.float32)
+
+
+def _numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{stem.given} must be {stem.expected}; NumPy cannot read it: {error}") from error
+    if array.ndim != axes or array.dtype.kind != "f":
+        raise InputError(f"{stem.given} must be an array of {stem.expected} for each input, or a list of them, not "
+                         f"{array.dtype} {list(array.shape)}; scale and normalise integers first")
+    numbers = array.astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{stem.given} must be finite numbers, and some are not")
+    return np.ascontiguousarray(numbers)

@@ -1,0 +1,173 @@
+"""A model in memory: its encoder, its decoder, and how it generates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
+from ..model.config import ModelConfig
+from ..model.generation_config import GenerationConfig
+from ..model.precision import COMPUTED, canonical_name
+from ..model.text_config import TextConfig
+from .bfloat16 import widened
+from .dense import Dense, check_dense
+from .input_layers import Frames, Stem
+from .packed import PREFIX, PackedFormat
+from .parameters import check, matrices, precision_of
+
+
+@dataclass(frozen=True, eq=False)
+class Transformer:
+    """An encoder or a decoder, and everything needed to run it."""
+
+    config: ModelConfig
+    weights: Mapping[str, np.ndarray]
+    """Arrays by name; `expected_shapes` states their names and shapes."""
+    text: TextConfig | None = None
+    """How it reads sentences; None without a tokenizer, so that it runs on token ids alone."""
+    dense: tuple[Dense, ...] = ()
+    """Linear maps of a sentence's vector, after pooling and before it is scaled to unit length."""
+    stem: Stem | None = None
+    """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
+    layout: PackedFormat | None = None
+    """The layout of the linear maps if they are packed for some CPUs (`engine.weights.packed`); None if they are
+    not."""
+
+    _checked: bool = field(default=False, init=False, repr=False)
+    """Whether the numbers of the weights have been checked. `replace` returns an object that has not been checked."""
+
+    def __repr__(self) -> str:
+        c = self.config
+        return (f"<Transformer: {c.family}, {c.num_layers} layers of width {c.hidden_size}, "
+                f"{len(self.weights)} arrays, {'a' if self.text else 'no'} tokenizer>")
+
+    def checked(self, source: str = "the model") -> Transformer:
+        """Return it with weights that fit the configuration and that kernels can read; raises `WeightsError`.
+
+        The numbers are checked once. Names, shapes and dtypes are checked at every call, because the weights may be a
+        dictionary that somebody changes.
+        """
+        self.check_types(source)
+        check(self.config, self.weights, source, numbers=not self._checked and self.layout is None, layout=self.layout)
+        if not self._checked and self.text is not None:
+            check_dense(self.dense, len(self.text.pooling) * self.config.hidden_size, source)
+        weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
+        same = all(weights[name] is array for name, array in self.weights.items())
+        transformer = self if same else replace(self, weights=weights)
+        object.__setattr__(transformer, "_checked", True)
+        return transformer
+
+    def check_types(self, source: str) -> None:
+        """Raise `WeightsError` unless everything but the arrays has its type."""
+        if type(self.config) is not ModelConfig or not isinstance(self.text, TextConfig | None):
+            raise WeightsError(f"{source}: config must be a ModelConfig, and text a TextConfig or None")
+        if not isinstance(self.weights, Mapping) or not isinstance(self.layout, PackedFormat | None):
+            raise WeightsError(f"{source}: weights must map names to arrays, and layout be a PackedFormat or None")
+        if not isinstance(self.stem, Stem | None) or (
+                self.stem is not None and self.stem.weight.shape[0] != self.config.hidden_size):
+            raise WeightsError(f"{source}: stem must be None, or make token vectors of width {self.config.hidden_size}")
+
+    @property
+    def precision(self) -> str:
+        """Return "int8" if any linear weight is int8, otherwise "float32" (bfloat16 weights count as float32).
+
+        Packed weights have the precision that they were packed for.
+        """
+        return precision_of(self.config, self.weights) if self.layout is None else self.layout.precision
+
+    def precision_for(self, asked: str | None) -> str:
+        """Return the name of the precision that was asked for, also by an alias; for None, that of the weights.
+
+        Raises `UnsupportedError` for more than the weights have, and `InputError` for anything but a string or None.
+        """
+        if asked is None:
+            return self.precision
+        if not isinstance(asked, str):
+            raise InputError(f"precision must be None or one of {', '.join(COMPUTED)}, not {shown(asked)}")
+        asked = canonical_name(asked)
+        if self.layout is not None and asked != self.precision:
+            raise UnsupportedError(f"the file is packed for precision {self.precision!r}, not {shown(asked)}; load the "
+                                   "original model")
+        if self.precision == "int8" and asked != "int8":
+            raise UnsupportedError(f"the weights are in int8 and do not give precision {shown(asked)}; convert or load "
+                                   "the original model")
+        return asked
+
+    def with_wide_vectors(self) -> Transformer:
+        """Return it with every half-precision parameter in float32, except the matrices, which plans widen."""
+        kept = set(matrices(self.config))
+        narrow = {name: array for name, array in self.weights.items()
+                  if name not in kept and not name.startswith(PREFIX) and array.dtype in (np.uint16, np.float16)}
+        return replace(self, weights=dict(self.weights) | {name: widened(array) for name, array in narrow.items()})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model:
+    """An encoder alone, a decoder alone, or a decoder with the encoder that it reads by cross-attention.
+
+    `encoder.text` and `decoder.text` are the tokenizers of the two sides; a model with one tokenizer has it in both.
+    """
+
+    encoder: Transformer | None = None
+    decoder: Transformer | None = None
+    generation: GenerationConfig = field(default_factory=GenerationConfig)
+    """How the decoder generates unless a call says otherwise."""
+
+    def __repr__(self) -> str:
+        return f"<Model: {', '.join(f'{name} {part!r}' for name, part in self.parts.items())}>"
+
+    @property
+    def parts(self) -> dict[str, Transformer]:
+        """Return the parts of the model that exist, under the names "encoder" and "decoder"."""
+        found = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: part for name, part in found.items() if part is not None}
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the model: "encode" without a decoder, "transcribe" for audio, otherwise "generate"."""
+        if self.decoder is None:
+            return "encode"
+        return "transcribe" if self.encoder is not None and isinstance(self.encoder.stem, Frames) else "generate"
+
+    def checked(self, source: str = "the model") -> Model:
+        """Return the model with parts that fit each other, and weights that fit the parts; raises `WeightsError`."""
+        self.check_parts(source)
+        if self.decoder is None:
+            assert self.encoder is not None
+            return self._with(encoder=self.encoder.checked(source))
+        return self._with(**{name: part.checked(f"{source}, {name}") for name, part in self.parts.items()})
+
+    def check_parts(self, source: str) -> None:
+        """Raise `WeightsError` unless the parts are an encoder, a decoder or two that fit each other."""
+        types = [(part, Transformer) for part in self.parts.values()] + [(self.generation, GenerationConfig)]
+        wrong = [shown(value) for value, expected in types if not isinstance(value, expected)]
+        if wrong or not self.parts:
+            raise WeightsError(f"{source}: a Model has an encoder, a decoder or both, each a Transformer, and a "
+                               f"GenerationConfig, not {listed(wrong) or 'neither of the two'}")
+        for part in self.parts.values():
+            part.check_types(source)
+        if self.encoder is not None and self.encoder.config.decodes:
+            raise WeightsError(f"{source}: the encoder's configuration has logits, which only a decoder has")
+        if self.decoder is None:
+            return
+        if not self.decoder.config.decodes:
+            raise WeightsError(f"{source}: the decoder's configuration has no logits, so it generates nothing")
+        memory = self.decoder.config.memory_size
+        width = self.encoder.config.hidden_size if self.encoder is not None else 0
+        if memory != width:
+            raise WeightsError(f"{source}: the decoder reads vectors of width {memory} by cross-attention, and the "
+                               f"encoder gives vectors of width {width}; both must be equal, or 0 without an encoder")
+
+    def map(self, change: Callable[[Transformer], Transformer]) -> Model:
+        """Return the model with each part changed."""
+        return self._with(**{name: change(part) for name, part in self.parts.items()})
+
+    def _with(self, **parts: Transformer) -> Model:
+        """Return the model with these parts; the same object if it has them already."""
+        if all(getattr(self, name) is part for name, part in parts.items()):
+            return self
+        return Model(encoder=parts.get("encoder", self.encoder), decoder=parts.get("decoder", self.decoder),
+                     generation=self.generation)

@@ -1,0 +1,159 @@
+"""The parameters of a model: their names, shapes and dtypes, as its program asks for them.
+
+The weight of a linear map is stored as PyTorch's `nn.Linear` stores it: [out, in]. Every parameter is float32, except
+the matrices, which are the weights of linear maps and the tables of words and positions. A matrix may be uint16, which
+holds the bits of bfloat16, or int8 with a float32 scale for each row under the same name and `_scale`:
+w ~ weight * scale[:, None]. Either all linear weights are int8 or none is; apart from that, each matrix has a dtype of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+
+from ..base.errors import WeightsError, listed
+from ..model.config import ModelConfig
+from ..model.precision import STORED
+from ..programs import programs_of
+from ..programs.operations import Linear, Parameter
+from .packed import PREFIX, PackedFormat
+
+SLAB = 2**20
+"""How many numbers of a large matrix are worked on together, so that temporary arrays stay small."""
+
+
+@lru_cache(maxsize=16)
+def parameters_of(config: ModelConfig) -> dict[str, Parameter]:
+    """Every parameter of a model by its name, in the order of use; do not change the dictionary.
+
+    A table that is also the weight of the logits is stored as a table is.
+    """
+    merged: dict[str, Parameter] = {}
+    for program in programs_of(config):
+        merged |= {name: parameter for name, parameter in program.parameters.items() if name not in merged}
+    return merged
+
+
+def linear_maps(config: ModelConfig) -> list[str]:
+    """The names of a model's linear maps, such as `layers.0.ffn.up`, whose weight has that name and `.weight`."""
+    parameters = parameters_of(config)
+    return [name.removesuffix(".weight") for name in parameters if parameters[name].kind == "linear"]
+
+
+def matrices(config: ModelConfig) -> list[str]:
+    """The names of all parameters that may be stored in fewer bits than float32."""
+    return [name for name, parameter in parameters_of(config).items() if parameter.kind != "small"]
+
+
+def input_heads(config: ModelConfig, name: str) -> int:
+    """How many heads the inputs of a linear map come from, by the name of its weight.
+
+    Groups of int8 weights begin anew with each head (`engine.weights.int8_bound`), because kernels pad the inputs of
+    each head.
+    """
+    return parameters_of(config)[name].heads
+
+
+def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
+    """Return "int8" if any linear weight is int8, otherwise "float32" (bfloat16 weights count as float32)."""
+    names = (f"{name}.weight" for name in linear_maps(config))
+    return "int8" if any(name in weights and weights[name].dtype == np.int8 for name in names) else "float32"
+
+
+def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of every parameter that a model of this configuration has.
+
+    stored: weights whose dtypes say which matrices are int8 and therefore have a scale beside them; None for no scale.
+    """
+    parameters = parameters_of(config)
+    shapes = {name: parameter.shape for name, parameter in parameters.items()}
+    if stored is not None:
+        scaled = {"table"} if precision_of(config, stored) == "float32" else {"table", "linear"}
+        shapes |= {
+            f"{name}_scale": parameter.shape[:1] for name, parameter in parameters.items()
+            if parameter.kind in scaled and (parameter.kind == "linear" or _is_int8(stored, name))
+        }
+    return shapes
+
+
+def _is_int8(weights: Mapping[str, np.ndarray], name: str) -> bool:
+    return name in weights and weights[name].dtype == np.int8
+
+
+def row_slabs(matrix: np.ndarray) -> list[slice]:
+    """Cut the rows of a matrix into slices of about `SLAB` numbers, each of one row at least."""
+    step = max(1, SLAB // matrix.shape[1])
+    return [slice(i, i + step) for i in range(0, len(matrix), step)]
+
+
+def packed_arrays(config: ModelConfig, layout: PackedFormat) -> dict[str, str]:
+    """Return the name and the dtype of each array that holds packed linear maps; all are vectors."""
+    arrays = {}
+    for operation in chain.from_iterable(program.operations for program in programs_of(config)):
+        if isinstance(operation, Linear):
+            name = f"{PREFIX}{operation.parts[0].weight}"
+            arrays[name] = "uint8"
+            if layout.precision == "int8":
+                arrays |= {f"{name}_scale": "float32", f"{name}_sums": "float32"}
+    return arrays
+
+
+def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *, numbers: bool = True,
+          layout: PackedFormat | None = None) -> None:
+    """Raise one `WeightsError` that lists every problem: missing, unexpected, shape, dtype, impossible numbers.
+
+    numbers=False leaves out the numbers, which takes less than a millisecond for a model of 12 layers. layout: that of
+    packed linear maps; backends check their sizes.
+    """
+    if others := [name for name, array in weights.items() if not isinstance(array, np.ndarray)]:
+        raise WeightsError(f"{source}: weights must be NumPy arrays, which {listed(others)} are not")
+    shapes, smaller = expected_shapes(config, weights), matrices(config)
+    packed = {} if layout is None else packed_arrays(config, layout)
+    if packed:
+        linear = {f"{name}.weight" for name in linear_maps(config)}
+        shapes = {name: shape for name, shape in shapes.items() if name.removesuffix("_scale") not in linear}
+        shapes |= {name: weights[name].reshape(-1).shape if name in weights else (0,) for name in packed}
+    problems = [f"missing {name}, shape {list(shape)}" for name, shape in shapes.items() if name not in weights]
+    others = [name for name in weights if name not in shapes]
+    problems += [f"unexpected {listed([name])}, shape {list(weights[name].shape)}" for name in others]
+    for name, shape in shapes.items():
+        if name not in weights:
+            continue
+        array = weights[name]
+        if name in packed:
+            stored = [packed[name]]
+        else:
+            stored = ["int8"] if f"{name}_scale" in shapes else [*map(str, STORED)] if name in smaller else ["float32"]
+        if array.shape != shape:
+            problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
+        elif array.dtype not in stored:
+            problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(stored)}")
+        elif numbers and name not in packed and (problem := _impossible(name, array)):
+            problems.append(f"{name} holds {problem}")
+    if problems:
+        shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
+        raise WeightsError(f"{source}: weights do not fit the configuration:\n  " + "\n  ".join(shown))
+
+
+def _impossible(name: str, array: np.ndarray) -> str | None:
+    """Describe the forbidden numbers that an array of the right dtype holds; None if it holds none."""
+    if array.dtype == np.int8:
+        return "-128, expected -127 to 127" if array.min() == -128 else None
+    if not _all_finite(array):
+        return "NaN or infinity"
+    if name.endswith("_scale") and array.min() <= 0:
+        return "a scale that is not above 0"
+    return None
+
+
+def _all_finite(array: np.ndarray) -> bool:
+    """Return True if no entry, float32 or bfloat16, is NaN or infinite."""
+    flat = array.reshape(-1)
+    slabs = (flat[i : i + SLAB] for i in range(0, flat.size, SLAB))
+    if array.dtype == np.uint16:
+        return all(bool((slab & 0x7F80 != 0x7F80).all()) for slab in slabs)
+    return all(bool(np.isfinite(slab).all()) for slab in slabs)

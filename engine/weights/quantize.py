@@ -1,0 +1,185 @@
+"""Convert matrices to fewer bits: bfloat16, float16, or symmetric int8 with one quantization scale for each row.
+
+In int8, w is approximately weight * scale[:, None], where weight is w / scale rounded half to even. The affine map is
+equation 1 of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference" (arXiv 1712.05877), without a zero point. ZeroQuant (arXiv 2206.01861) has one scale for each row of a
+transformer's weights, and one for each token's activations. A row is an output channel of a linear map, or a token of a
+table. Kernels that add products in 16 bits need coarser weights of linear maps, within the bound of
+`engine.weights.int8_bound`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, WeightsError, shown
+from ..model.precision import PRECISIONS, STORED
+from .bfloat16 import from_bfloat16, to_bfloat16
+from .int8_bound import LIMIT, from_groups, group_sums, integer_sums, to_groups
+from .model import Model, Transformer
+from .parameters import matrices, parameters_of, row_slabs
+
+if TYPE_CHECKING:
+    from ..programs.operations import Parameter
+
+BALANCING_STEPS = 2
+"""Newton's steps towards the offset of `quantize_balanced`: an offset of 1/K changes the sum of K errors by about 1."""
+MOST_OFFSET = np.float32(0.49)
+"""Largest offset: zeros stay zeros, and the largest weight, 127, does not become 128."""
+
+
+def quantize_rows(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize w [N, K], finite and float32: return int8 [N, K] in -127..127 and float32 scales [N].
+
+    A row's scale is its largest |w| / 127. A row whose |w| are all at most 1e-30 becomes zeros with the scale 1.
+    Raises `InputError` for anything but a finite float32 matrix.
+    """
+    return _quantize(w, np.rint)
+
+
+def quantize_linear(w: np.ndarray, heads: int, bounded: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize the weight [N, K] of a linear map: within the bound of `engine.weights.int8_bound`, or with all 8 bits.
+
+    heads: the number of heads that the K inputs come from, see `engine.weights.parameters.input_heads`.
+    """
+    return quantize_bounded(w, heads) if bounded else quantize_balanced(w)
+
+
+def quantize_balanced(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize the weight of a linear map as `quantize_rows` does, but with rounding errors that cancel in each row.
+
+    The inputs of a linear map are not independent of each other: after GELU, for example, most of them are positive.
+    Errors that have the same sign then add up in the result. So a row is rounded as rint(w / scale - offset), with the
+    offset, at most half a step, that takes the sum of its errors nearly to 0. No error exceeds a whole step, and zeros
+    stay zeros.
+    """
+    return _quantize(w, _balanced)
+
+
+def _quantize(w: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize with all 8 bits; `rounded` rounds numbers [n, K] in steps of their rows."""
+    weight, scale = _empty(w)
+    for rows in row_slabs(w):
+        scale[rows] = _scale(_largest(w[rows]))
+        weight[rows] = rounded(w[rows] / scale[rows, None])
+    return weight, scale
+
+
+def _balanced(ratio: np.ndarray) -> np.ndarray:
+    """Round the numbers of each row so that the sum of the errors is nearly 0, and not larger than with `np.rint`."""
+    best = np.rint(ratio)
+    least = excess = (best - ratio).sum(axis=1)
+    offset = np.zeros_like(excess)
+    for _ in range(BALANCING_STEPS):
+        offset = np.clip(offset + excess / ratio.shape[1], -MOST_OFFSET, MOST_OFFSET)
+        rounded = np.rint(ratio - offset[:, None])
+        excess = (rounded - ratio).sum(axis=1)
+        better = np.abs(excess) < np.abs(least)
+        best[better], least = rounded[better], np.where(better, excess, least)
+    return best
+
+
+def quantize_bounded(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize the weight of a linear map as `quantize_rows` does, but within the bound of `engine.weights.int8_bound`.
+
+    The bound often makes the scale larger. If rounding to nearest would take an int8 group beyond the bound, its
+    weights are rounded towards zero. heads: the number of heads that the K inputs come from, see
+    `engine.weights.parameters.input_heads`.
+    """
+    weight, scale = _empty(w)
+    for rows in row_slabs(w):
+        largest = _largest(w[rows])
+        sums = group_sums(to_groups(w[rows] / np.float32(LIMIT), heads))
+        scale[rows] = _scale(largest, np.max([part.max(axis=(1, 2)) for part in sums], axis=0))
+        ratio = w[rows] / scale[rows, None]
+        groups, exact = to_groups(np.rint(ratio).astype(np.int8), heads), to_groups(ratio, heads)
+        row, group, part = np.nonzero(np.maximum(*integer_sums(groups)) > LIMIT)
+        groups[row, group, :, part] = np.trunc(exact[row, group, :, part])
+        weight[rows] = from_groups(groups, w.shape[1], heads)
+    return weight, scale
+
+
+def is_bounded(weight: np.ndarray, heads: int = 1) -> bool:
+    """Return whether int8 weights [N, K] of a linear map are within the bound of `engine.weights.int8_bound`."""
+    return all(np.max(integer_sums(to_groups(weight[rows], heads))) <= LIMIT for rows in row_slabs(weight))
+
+
+def _empty(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if w.ndim != 2 or w.dtype != np.float32 or w.size == 0:
+        raise InputError(f"only a float32 matrix [N, K] can be quantized, not {w.dtype} of shape {list(w.shape)}")
+    return np.empty(w.shape, np.int8), np.empty(len(w), np.float32)
+
+
+def _largest(block: np.ndarray) -> np.ndarray:
+    """Return the largest |w| of each row; raises `InputError` for NaN and infinity."""
+    largest = np.maximum(block.max(axis=1), -block.min(axis=1))
+    if not np.isfinite(largest).all():
+        raise InputError("only finite numbers can be quantized, and the matrix holds NaN or infinity")
+    return largest
+
+
+def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
+    # The threshold keeps scales far from subnormal numbers, which have few digits. Without it, the largest ratio of a
+    # row could be more than an ulp away from 127.
+    return np.where(largest > 1e-30, np.maximum(largest / np.float32(127), least), 1)
+
+
+def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """Return the matrix of this name in float32: the stored array, or a widened copy if it has fewer bits."""
+    array = weights[name]
+    if array.dtype == np.int8:
+        return array * weights[f"{name}_scale"][:, None]
+    return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)
+
+
+def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
+    """Return the model with all matrices (linear weights and tables) in this precision, and the rest unchanged.
+
+    precision: a name of `engine.model.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix
+    that has the precision already is not copied. bounded: whether int8 weights of linear maps are within the bound of
+    `engine.weights.int8_bound`; CPUs without VNNI run such a model as it is, and round any other int8 model a second
+    time. Raises `UnsupportedError` for linear weights in int8 that are to become another precision, for a packed model
+    and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"convert_model takes a Model, not {shown(model)}; load_model returns one, and of an encoder "
+                         "alone, Model(encoder=...) makes one")
+    return model.map(lambda part: _convert(part, precision, bounded))
+
+
+def _convert(part: Transformer, precision: str, bounded: bool) -> Transformer:
+    if part.layout is not None:
+        raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
+    precision = part.precision_for(precision)
+    if precision not in PRECISIONS:
+        raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(PRECISIONS)}")
+    weights = dict(part.weights)
+    for name in matrices(part.config):
+        if STORED[weights[name].dtype] != precision:
+            wide = widen(weights, name)
+            weights.pop(f"{name}_scale", None)
+            weights[name], scale = _narrow(wide, precision, parameters_of(part.config)[name], bounded)
+            weights |= {} if scale is None else {f"{name}_scale": scale}
+    return replace(part, weights=weights)
+
+
+def _narrow(
+    wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a float32 matrix in a precision, and for int8 the scale of each row, otherwise None."""
+    match precision:
+        case "int8" if parameter.kind == "linear":
+            return quantize_linear(wide, parameter.heads, bounded)
+        case "int8":
+            return quantize_rows(wide)
+        case "bfloat16":
+            return to_bfloat16(wide), None
+        case "float16":
+            if np.abs(wide).max() > np.finfo(np.float16).max:
+                raise WeightsError("float16 holds finite numbers up to 65504, and an array has larger ones")
+            return wide.astype(np.float16), None
+    return wide, None

@@ -1,0 +1,346 @@
+"""Compiled decoders: against the reference, and the same bits in any batch, for any threads, with and without cache."""
+
+import os
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from engine import EngineError, InputError, Model, Transformer
+from engine.backends.reference import ReferenceBackend
+from engine.interface.generator import Generator
+from engine.model.precision import COMPUTED
+from engine.model.run_config import RunConfig
+from engine.weights.quantize import widen
+
+from ...tools.decoders import DECODERS, make_weights, open_requests, row
+from ...tools.encoders import convert_encoder
+
+isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
+cache_module = pytest.importorskip("engine.backends.cpu.cache")
+
+BATCHES = int(os.environ.get("ENGINE_RANDOM_BATCHES", "200"))
+"""How many random batches must leave nothing behind."""
+
+
+def compiled(config, weights, threads=1, precision="float32", name=None, max_tokens=2048):
+    kernels = isa.load(name) if name else isa.chosen()
+    return decoder_module.CpuDecoder(kernels, config, weights, RunConfig(threads, precision, max_tokens))
+
+
+@pytest.fixture(params=DECODERS)
+def config(request):
+    return DECODERS[request.param]
+
+
+def whole(decoder, config, tokens, source=7, seed=0):
+    """Return the logits after each token, computed at once."""
+    request, = open_requests(decoder, config, [source], seed)
+    logits = decoder.step([row(request, None, tokens, every=True)]).logits
+    decoder.close(request)
+    return logits
+
+
+def test_float32_against_float64(config):
+    weights = make_weights(config)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, 70)
+    exact = ReferenceBackend(np.float64).prepare_decoder(config, weights, RunConfig())
+    naive = ReferenceBackend(np.float32).prepare_decoder(config, weights, RunConfig())
+    right, plain = whole(exact, config, tokens), whole(naive, config, tokens)
+    for name in isa.available():
+        out = whole(compiled(config, weights, 2, name=name), config, tokens)
+        assert np.abs(out - right).max() <= 10 * np.abs(plain - right).max() + 1e-6 * np.abs(right).max(), name
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", isa.available())
+def test_the_cache_changes_no_bit(name, precision):
+    """Each model token by token, and in parts on 2 or on 3 threads, by turns."""
+    for i, (model, config) in enumerate(DECODERS.items()):
+        # The deep model takes the emulation of tiles 0.1 s a step.
+        alone = (1, range(1, 75) if (model, name) != ("deep", "amxemulated") else (1, 2, 3, 15, 16, 17, 40))
+        more = ((2, (40, 41, 73)), (3, (1, 74)))[(i + isa.available().index(name) + COMPUTED.index(precision)) % 2]
+        check_cuts(config, name, precision, alone, more)
+
+
+def check_cuts(config, name, precision, *ways):
+    weights = make_weights(config)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, 75)
+    expected = whole(compiled(config, weights, 1, precision, name), config, tokens)
+    for threads, cuts in ways:
+        decoder = compiled(config, weights, threads, precision, name)
+        request, = open_requests(decoder, config, [7])
+        parent, parts = None, []
+        for first, last in pairwise([0, *cuts, 75]):
+            scores = decoder.step([row(request, parent, tokens[first:last], every=True)])
+            parent = int(scores.hypotheses[0])
+            parts.append(scores.logits)
+        assert np.array_equal(np.concatenate(parts), expected), f"{config}: {threads} threads, cuts at {cuts}"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_bits_depend_on_the_path_alone(config, precision):
+    """Requests of many lengths, branches, prompts and single tokens in one step: as each path alone."""
+    weights, rng = make_weights(config), np.random.default_rng(3)
+    alone = compiled(config, weights, 1, precision)
+    lengths = (5, 1, 30, 17)
+    for threads in (1, 2, 4):
+        decoder = compiled(config, weights, threads, precision)
+        requests = open_requests(decoder, config, lengths)
+        others = open_requests(alone, config, lengths)
+        paths = {}
+        for step in range(8):
+            rows = []
+            for i in range(len(requests)):
+                if step == 0 or (i == 3 and step in (3, 5)):      # prompts arrive later, too
+                    rows.append((i, None, rng.integers(0, 50, (3, 1, 40, 66)[i])))
+                else:
+                    parents = [h for h, (r, _) in paths.items() if r == i]
+                    rows += [(i, parent, rng.integers(0, 50, rng.choice([1, 1, 1, 4])))
+                             for parent in rng.choice(parents, 3)]
+            rng.shuffle(rows)
+            scores = decoder.step([row(requests[i], parent, tokens) for i, parent, tokens in rows])
+            made = {}
+            for (i, parent, tokens), number, logits in zip(rows, scores.hypotheses.tolist(), scores.logits,
+                                                           strict=True):
+                made[number] = i, np.concatenate([*([paths[parent][1]] if parent is not None else []), tokens])
+                expected = alone.step([row(others[i], None, made[number][1])]).logits[0]
+                assert np.array_equal(logits, expected), f"{threads} threads, step {step}"
+            kept = [parent for _, parent, _ in rows if parent is not None][:1]
+            decoder.release([h for h in paths if h not in kept])
+            paths = {h: paths[h] for h in kept} | made
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_long_continuations_of_several_hypotheses(config, precision):
+    """Chunks of many tokens after pasts of many lengths, two of them of one request, in one step and twice over."""
+    weights, rng = make_weights(config), np.random.default_rng(5)
+    alone = compiled(config, weights, 1, precision)
+    for threads in (1, 2, 3):
+        decoder = compiled(config, weights, threads, precision, max_tokens=100)
+        requests = open_requests(decoder, config, (9, 4))
+        others = open_requests(alone, config, (9, 4))
+        for past in ((20, 1), (1, 33)):     # the second step finds what the first one gathered
+            texts = [rng.integers(0, 50, n) for n in past]
+            parents = decoder.step([row(r, None, text) for r, text in zip(requests, texts, strict=True)]).hypotheses
+            rows = [(0, rng.integers(0, 50, 40)), (1, rng.integers(0, 50, 31)), (0, rng.integers(0, 50, 25))]
+            logits = decoder.step([row(requests[i], int(parents[i]), tokens, every=True) for i, tokens in rows]).logits
+            expected = [alone.step([row(others[i], None, np.concatenate([texts[i], tokens]), every=True)]).logits
+                        [len(texts[i]) :] for i, tokens in rows]
+            assert np.array_equal(logits, np.concatenate(expected)), f"{threads} threads, after {past}"
+
+
+def test_more_rows_than_one_group_holds(config):
+    weights = make_weights(config)
+    decoder = compiled(config, weights, 2, max_tokens=48)
+    request, = open_requests(decoder, config, [9])
+    (first,) = decoder.step([row(request, None, [1, 2, 3])]).hypotheses.tolist()
+    together = decoder.step([row(request, first, [t % 50]) for t in range(130)]).logits
+    for t in (0, 64, 129):
+        assert np.array_equal(decoder.step([row(request, first, [t % 50])]).logits[0], together[t])
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_fewer_bits_change_little(config, precision):
+    weights = make_weights(config)
+    tokens = np.random.default_rng(1).integers(0, config.vocab_size, 40)
+    exact = whole(compiled(config, weights), config, tokens)
+    rounded = whole(compiled(config, weights, precision=precision), config, tokens)
+    cosine = (exact * rounded).sum() / np.sqrt((exact * exact).sum() * (rounded * rounded).sum())
+    assert 0.98 < cosine < 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", isa.available())
+def test_the_best_logits_are_those_of_a_step(name, precision):
+    config = DECODERS["T5"]
+    decoder = compiled(config, make_weights(config), 3, precision, name)
+    request, = open_requests(decoder, config, [5])
+    rows = [row(request, None, [1, 2]), row(request, None, [3])]
+    logits, top = decoder.step(rows).logits, decoder.step_top(rows, 4)
+    assert np.array_equal(top.values, -np.sort(-logits, axis=1)[:, :4])
+    assert np.array_equal(top.ids, np.argsort(-logits, axis=1, kind="stable")[:, :4])
+    assert np.allclose(top.log_sum_exp, np.log(np.exp(logits.astype(np.float64)).sum(axis=1)), rtol=1e-6)
+    with pytest.raises(InputError, match="every token"):
+        decoder.step_top([row(request, None, [1], every=True)], 2)
+    with pytest.raises(InputError, match="k must be from 1 to 50"):
+        decoder.step_top(rows, 51)
+
+
+LEAST_COSINES = {"float32": 0.999, "bfloat16": 0.997, "int8": 0.975}
+"""Least mean cosine of the logits to float32's, by the precision of the products. The worst seen were 0.99925, 0.99822
+and 0.97866, the last in int8 with AVX2, whose weights keep the bound."""
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("model", ["T5", "2017"])
+def test_stored_precisions_also_of_a_table_that_makes_logits(model, stored):
+    config, tokens = DECODERS[model], np.arange(30)
+    original = Transformer(config, make_weights(config))
+    converted = convert_encoder(original, stored)
+    exact = whole(compiled(config, original.weights), config, tokens)
+    widened = {name: widen(converted.weights, name) for name in original.weights}
+    for precision in ("int8",) if stored == "int8" else ("float32", "bfloat16", "int8"):
+        found = whole(compiled(config, converted.weights, precision=precision), config, tokens)
+        right = whole(compiled(config, widened, precision=precision), config, tokens)
+        assert np.abs(found - right).max() <= 2e-3 * np.abs(right).max()
+        cosines = (found * exact).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(exact, axis=1)
+        assert cosines.mean() >= LEAST_COSINES[precision]
+
+
+def test_logits_that_are_nan_are_an_error():
+    config = DECODERS["2017"]
+    weights = make_weights(config)
+    weights["logits.bias"] = np.full_like(weights["logits.bias"], np.nan)
+    decoder = compiled(config, weights)
+    request, = open_requests(decoder, config, [5])
+    with pytest.raises(EngineError, match="NaN or infinite"):
+        decoder.step_top([row(request, None, [1])], 2)
+    assert decoder._cache.taken == 0
+
+
+def test_a_beam_copies_no_rows_and_frees_them():
+    """4 beams of 100 tokens that branch at each step: a row of the cache for each token, none after the end."""
+    config = DECODERS["2017"]
+    decoder = compiled(config, make_weights(config))
+    for _ in range(3):
+        request, = open_requests(decoder, config, [5])
+        beams = decoder.step([row(request, None, [1])]).hypotheses.tolist() * 4
+        for step in range(80):
+            parents = [beams[(i * i + step) % 3] for i in range(4)]
+            new = decoder.step([row(request, parent, [i]) for i, parent in enumerate(parents)]).hypotheses.tolist()
+            decoder.release(set(beams))
+            beams = new
+            assert decoder._cache.taken == sum(node.count for node in decoder._forest.nodes())
+        grown = decoder._cache.rows
+        decoder.close(request)
+        assert decoder._cache.taken == 0
+        assert not decoder._sources
+    assert grown <= 512, "the cache of one request serves the next one"
+
+
+def test_beams_of_512_tokens_write_each_row_once(monkeypatch):
+    """A beam search with 4 beams: each step writes a row of the cache for each of its tokens, and no other."""
+    config = replace(DECODERS["Llama"], max_positions=600)
+    generator = Generator(Model(decoder=Transformer(config, make_weights(config))), backend="cython",
+                          max_batch_tokens=600)
+    decoder, counts, branched, before = generator._decoder, [], [], []
+    plain = decoder.step_top
+
+    def counted(rows, k):
+        top = plain(rows, k)
+        # A block holds [layers, keys and values, heads, rows, width].
+        after = [memory.reshape(-1, 4 * config.kv_heads, cache_module.BLOCK_ROWS, decoder._head_width).copy()
+                 for memory in decoder._cache._memory]
+        old = [*before, *(np.zeros_like(memory) for memory in after[len(before) :])]
+        changed = sum(int((a != b).any(axis=(1, 3)).sum()) for a, b in zip(old, after, strict=True))
+        counts.append((len(rows), changed, sum(len(row.tokens) for row in rows)))
+        branched.append(len({row.parent for row in rows}) < len(rows))
+        before[:] = after
+        return top
+
+    monkeypatch.setattr(decoder, "step_top", counted)
+    [result] = generator.generate([[1, 2, 3]], num_beams=4, max_new_tokens=512)
+    assert len(result.ids) == 512
+    assert counts[0] == (1, 3, 3)
+    assert counts[1:] == [(4, 4, 4)] * 511
+    assert sum(branched) > 20
+    assert decoder._cache.taken == 0
+
+
+def test_random_batches_grow_nothing():
+    config = DECODERS["T5"]
+    decoder = compiled(config, make_weights(config), 2)
+    rng, most = np.random.default_rng(5), 0
+    for _ in range(BATCHES):
+        requests = open_requests(decoder, config, rng.integers(1, 40, rng.integers(1, 6)))
+        live = [(request, None) for request in requests]
+        for _ in range(rng.integers(1, 6)):
+            rows = [row(request, parent, rng.integers(0, 50, rng.integers(1, 20))) for request, parent in live
+                    for _ in range(rng.integers(1, 3))]
+            numbers = decoder.step(rows).hypotheses.tolist()
+            most = max(most, decoder._cache.taken)
+            decoder.release([parent for _, parent in live if parent is not None])
+            live = [(one.request, number) for one, number in zip(rows, numbers, strict=True)][:8]
+            decoder.release(numbers[8:])
+        for request in requests:
+            decoder.close(request)
+        assert decoder._cache.taken == 0
+        assert len(decoder._forest) == 0
+    assert decoder._cache.rows < 2 * most + 64
+
+
+def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
+    config = DECODERS["Llama"]
+    decoder = compiled(config, make_weights(config))
+    request = decoder.open()
+    (a,) = decoder.step([row(request, None, [1, 2])]).hypotheses.tolist()
+    expected = decoder.step([row(request, a, [3])]).logits
+
+    def fail(*args, **options):
+        raise KeyboardInterrupt
+
+    taken, size = decoder._cache.taken, len(decoder._forest)
+    monkeypatch.setattr(decoder, "_logits", fail)
+    with pytest.raises(KeyboardInterrupt):
+        decoder.step([row(request, a, [3])])
+    monkeypatch.undo()
+    assert (decoder._cache.taken, len(decoder._forest)) == (taken, size)
+    assert np.array_equal(decoder.step([row(request, a, [3])]).logits, expected)
+
+
+def test_a_row_longer_than_max_tokens_is_refused():
+    config = DECODERS["Llama"]
+    decoder = compiled(config, make_weights(config), max_tokens=8)
+    request = decoder.open()
+    with pytest.raises(InputError, match="a row of 9 tokens exceeds max_batch_tokens=8"):
+        decoder.step([row(request, None, [1] * 9)])
+    assert decoder._cache.taken == 0
+    config = DECODERS["T5"]
+    assert compiled(config, make_weights(config), max_tokens=8).longest == 8, "biases of longer distances are not there"
+
+
+def test_the_cache_gives_each_row_to_one():
+    cache = cache_module.Cache(3)
+    first = cache.take(70)
+    assert (cache.rows, cache.taken) == (128, 70)
+    assert first.tolist() == list(range(70))
+    cache.give(first[10:20])
+    second = cache.take(100)
+    assert len({*first[:10].tolist(), *first[20:].tolist(), *second.tolist()}) == 160
+    assert len(cache.addresses) * 64 == cache.rows == 256
+    cache.give(second)
+    cache.give(np.concatenate([first[:10], first[20:]]))
+    assert cache.taken == 0
+    assert sorted(cache.take(256).tolist()) == list(range(256))
+
+
+def test_a_table_of_rows_is_shared_until_it_branches():
+    rows = np.arange(100, dtype=np.int32)
+    parent = cache_module.RowTable().extended(rows[:5])
+    first, second = parent.extended(rows[5:7]), parent.extended(rows[7:8])
+    third = first.extended(rows[8:90])
+    assert parent.rows.tolist() == list(range(5))
+    assert first.rows.tolist() == [*range(7)]
+    assert second.rows.tolist() == [*range(5), 7]
+    assert third.rows.tolist() == [*range(7), *range(8, 90)]
+    assert third.own.tolist() == list(range(8, 90))
+    assert np.shares_memory(parent.rows, first.rows)
+    assert not np.shares_memory(parent.rows, second.rows)
+
+
+@pytest.mark.parametrize("name", isa.available())
+def test_every_row_of_a_long_source_keeps_its_range_in_int8(name):
+    """Cross-attention does not know the order of the rows, which are multiplied block by block; they grow here."""
+    config = DECODERS["2017"]
+    decoder, rows, found = compiled(config, make_weights(config), 1, "int8", name), 600, []
+    vectors = np.random.default_rng(3).standard_normal((rows, config.memory_size)).astype(np.float32)
+    vectors *= np.linspace(0.1, 3, rows, dtype=np.float32)[:, None]
+    for ordered in (vectors, np.ascontiguousarray(vectors[::-1])):
+        request = decoder.open()
+        decoder.cache_sources([request], ordered, np.array([0, rows], np.int32))
+        found.append(decoder.step([row(request, None, [1, 2, 3], every=True)]).logits)
+        decoder.close(request)
+    assert np.abs(found[0] - found[1]).max() <= 1e-4 * np.abs(found[0]).max()

@@ -1,0 +1,264 @@
+"""Test the choice of the best logits, and the logarithm of the sum of the exponentials of all logits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.cpu.native.native import best_logits
+
+from .tools import assert_as_good, assert_guards, available, guarded, load, pack, random_int8, round_up
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def empty_best(M, k):
+    return np.full((M, k), -np.inf, np.float32), np.full((M, k), -1, np.int32)
+
+
+def sort(logits, k):
+    """Return values and ids of the k largest numbers of each row, lowest id first among equals, by sorting."""
+    values, ids = empty_best(len(logits), k)
+    for row, x in enumerate(logits):
+        numbers = np.flatnonzero(~np.isnan(x))
+        numbers = numbers[np.lexsort((numbers, -x[numbers]))][:k]
+        values[row, : len(numbers)], ids[row, : len(numbers)] = x[numbers], numbers
+    return values, ids
+
+
+def log_sum_exp(logits, dtype):
+    """Return the formula's [M], in the given precision."""
+    x = logits.astype(dtype)
+    highest = x.max(axis=1, keepdims=True)
+    return (highest[:, 0] + np.log(np.exp(x - highest).sum(axis=1))).astype(dtype)
+
+
+def choose(kernels, logits, k, parts):
+    """Choose from logits [M,V] part by part; parts: (first column, columns). Return values, ids and log_sum_exp."""
+    M = len(logits)
+    values, sums, out = guarded(M, k, k), guarded(M, 2 * len(parts)), guarded(1, M)
+    ids = np.full(M * k + 32, 77, np.int32)
+    inside = ids[16:-16].reshape(M, k)
+    values[:], inside[:] = empty_best(M, k)
+    for i, (first, n) in enumerate(parts):
+        some = guarded(M, n)
+        some[:] = logits[:, first : first + n]
+        kernels.choose(some, first, values, inside, sums[:, 2 * i :])
+    order = np.argsort([first for first, _ in parts])       # log_sum_exp adds up parts in order of columns
+    maximum, sum = (np.ascontiguousarray(sums[:, part::2][:, order]) for part in (0, 1))
+    kernels.log_sum_exp(maximum, sum, out[0])
+    for array in (values, sums, out):
+        assert_guards(array)
+    assert (ids[:16] == 77).all()
+    assert (ids[-16:] == 77).all()
+    return np.array(values), np.array(inside), np.array(out[0])
+
+
+def cut(V, width):
+    return [(first, min(width, V - first)) for first in range(0, V, width)]
+
+
+def check(kernels, logits, k, width):
+    values, ids, total = choose(kernels, logits, k, cut(logits.shape[1], width))
+    right = sort(logits, k)
+    assert np.array_equal(values, right[0])
+    assert np.array_equal(ids, right[1])
+    exact, naive = (log_sum_exp(logits, dtype) for dtype in (np.float64, np.float32))
+    # Its last step adds the logarithm to the maximum.
+    operand = np.maximum(np.abs(logits.max(axis=1)), np.log(logits.shape[1]) + 1)
+    assert_as_good(total[None], exact[None], naive[None], factor=6.0, operand=operand)
+
+
+def test_every_k(kernels):
+    for k in [1, 2, 3, 8, 10, 63, 64]:
+        rng = np.random.default_rng(k)
+        check(kernels, rng.standard_normal((5, 700), np.float32) * 3, k, 64)
+        check(kernels, rng.standard_normal((3, 9), np.float32), k, 4)       # fewer logits than k
+
+
+def test_every_width_of_a_part(kernels):
+    logits = np.random.default_rng(1).standard_normal((3, 150), np.float32)
+    edges = {edge + step for edge in (kernels.VL, 2 * kernels.VL, kernels.NR) for step in (-1, 0, 1)}
+    for width in sorted(edges | {1, 2, 150}):
+        check(kernels, logits, 5, width)
+
+
+def test_rows(kernels):
+    for M in [1, 2, 7, 65]:
+        check(kernels, np.random.default_rng(M).standard_normal((M, 100), np.float32), 4, 32)
+
+
+def test_the_lowest_id_comes_first_among_equals(kernels):
+    logits = np.random.default_rng(2).integers(-2, 3, (6, 400)).astype(np.float32)
+    for k in (1, 5, 64):
+        check(kernels, logits, k, 64)
+    logits[:, ::3] = -0.0
+    check(kernels, np.abs(logits) * -1, 64, 64)
+
+
+def test_ascending_and_descending_logits(kernels):
+    logits = np.arange(300, dtype=np.float32)[None] / 16
+    check(kernels, logits, 20, 64)
+    check(kernels, logits[:, ::-1], 20, 64)
+
+
+def test_the_order_of_parts_does_not_matter(kernels):
+    rng = np.random.default_rng(3)
+    logits, parts = rng.integers(-40, 40, (4, 500)).astype(np.float32) / 8, cut(500, 48)
+    right = choose(kernels, logits, 12, parts)
+    for _ in range(5):
+        for found, expected in zip(choose(kernels, logits, 12, rng.permutation(parts)), right, strict=True):
+            assert np.array_equal(found, expected)
+
+
+def test_infinite_logits(kernels):
+    """-inf is the smallest logit, and it adds nothing; it is chosen when there is no other."""
+    logits = np.random.default_rng(4).standard_normal((4, 100), np.float32)
+    logits[0, 40:] = -np.inf        # whole parts
+    logits[1, ::2] = -np.inf
+    logits[2] = -np.inf
+    values, ids, total = choose(kernels, logits, 60, cut(100, 20))
+    right = sort(logits, 60)
+    assert np.array_equal(values, right[0])
+    assert np.array_equal(ids, right[1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exact = log_sum_exp(logits, np.float64)
+    assert np.abs(total - exact)[[0, 1, 3]].max() < 1e-5
+    assert total[2] == -np.inf
+
+
+def test_nan_is_not_chosen(kernels):
+    logits = np.random.default_rng(5).standard_normal((3, 90), np.float32)
+    logits[1, [0, 33, 89]] = np.nan
+    logits[2] = np.nan
+    values, ids, total = choose(kernels, logits, 8, cut(90, 32))
+    right = sort(logits, 8)
+    assert np.array_equal(values, right[0])
+    assert np.array_equal(ids, right[1])
+    assert np.isfinite(total[0])
+    assert np.isnan(total[1:]).all()
+    logits[0, 5] = np.inf
+    values, ids, total = choose(kernels, logits, 8, cut(90, 32))
+    assert values[0, 0] == np.inf
+    assert ids[0, 0] == 5
+    assert np.isnan(total[0])
+
+
+def test_large_logits(kernels):
+    check(kernels, np.random.default_rng(6).standard_normal((3, 200), np.float32) * np.float32(1e4), 5, 64)
+    check(kernels, np.random.default_rng(7).standard_normal((3, 200), np.float32) - np.float32(1e6), 5, 64)
+
+
+def test_without_sums(kernels):
+    logits = np.random.default_rng(8).standard_normal((3, 64), np.float32)
+    values, ids = empty_best(3, 5)
+    kernels.choose(logits, 0, values, ids)
+    right = sort(logits, 5)
+    assert np.array_equal(values, right[0])
+    assert np.array_equal(ids, right[1])
+
+
+class Vocabulary:
+    """A vocabulary product of random weights, and logits of random rows as `multiply` computes them."""
+
+    def __init__(self, kernels, precision, M, V, D, seed=0):
+        rng = np.random.default_rng(seed)
+        product, scale, w = kernels.product(precision), None, rng.standard_normal((V, D), np.float32)
+        if precision == "int8":
+            w, scale = random_int8(rng, V, D), rng.uniform(0.01, 0.02, V).astype(np.float32)
+        bias = rng.standard_normal(V, np.float32) - np.float32(30)      # padding, with the bias 0, would be the best
+        self.kernels, self.V, self.map = kernels, V, pack(kernels, w, bias, 0, precision, scale)
+        self.product, self.x = product, rng.standard_normal((M, D), np.float32)
+        operands, ranges = self.converted(self.x)
+        out = np.empty((M, round_up(V, kernels.VL)), np.float32)
+        product.multiply(self.map, operands, out, ranges=ranges)
+        self.logits = out[:, :V]
+
+    def converted(self, x):
+        """Return the operands of rows, in whole strips, and their ranges."""
+        product = self.product
+        if not product.converts:
+            return x, None
+        kinds = {1: np.uint8, 2: np.uint16, 4: np.float32}
+        operands = np.zeros((round_up(len(x), product.strip), round_up(x.shape[1], 64)), kinds[product.operand_bytes])
+        ranges = np.zeros((len(x), 2), np.float32) if product.precision == "int8" else None
+        product.convert(x, operands, ranges)
+        return operands, ranges
+
+    def best(self, k, threads=1, rows=slice(None), sums=True):
+        operands, ranges = self.converted(self.x[rows])
+        M = len(self.x[rows])
+        values, total = guarded(M, k, k), guarded(1, M)
+        ids = np.full(M * k + 32, 77, np.int32)
+        best_logits(self.map, operands, self.V, values, ids[16:-16].reshape(M, k), total[0] if sums else None, ranges,
+                    threads)
+        assert_guards(values)
+        assert_guards(total)
+        assert (ids[:16] == 77).all()
+        assert (ids[-16:] == 77).all()
+        return np.array(values), ids[16:-16].reshape(M, k).copy(), np.array(total[0])
+
+
+def check_product(kernels, precision, M, V, D, k, threads=1):
+    vocabulary = Vocabulary(kernels, precision, M, V, D)
+    values, ids, total = vocabulary.best(k, threads)
+    right = sort(vocabulary.logits, k)
+    assert np.array_equal(values, right[0])
+    assert np.array_equal(ids, right[1])
+    exact, naive = (log_sum_exp(vocabulary.logits, dtype) for dtype in (np.float64, np.float32))
+    assert_as_good(total[None], exact[None], naive[None], factor=6.0, operand=vocabulary.logits)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_product_with_every_number_of_columns(kernels, precision):
+    edges = {edge + step for edge in (kernels.VL, kernels.NR, 128, 384) for step in (-1, 0, 1)}
+    for V in sorted(edges | {1, 2, 700}):
+        check_product(kernels, precision, 3, V, 20, 5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_product_with_every_number_of_rows(kernels, precision):
+    for M in [1, 2, 6, 7, 63, 64, 65, 130]:
+            check_product(kernels, precision, M, 200, 33, 4, threads=2)
+
+
+def test_product_of_several_k_blocks(kernels):
+    check_product(kernels, "float32", 5, 150, 2100, 4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_bits_depend_neither_on_threads_nor_on_other_rows(kernels, precision):
+    vocabulary = Vocabulary(kernels, precision, 70, 1500, 48)
+    right = vocabulary.best(10)
+    for threads in (2, 3, 7, 100):
+        for found, expected in zip(vocabulary.best(10, threads), right, strict=True):
+            assert np.array_equal(found, expected)
+    for row in (0, 5, 63, 64, 69):
+        for found, expected in zip(vocabulary.best(10, 2, slice(row, row + 1)), right, strict=True):
+            assert np.array_equal(found[0], expected[row])
+
+
+def test_product_without_sums(kernels):
+    vocabulary = Vocabulary(kernels, "float32", 4, 300, 16)
+    found, right = vocabulary.best(6, 2, sums=False), vocabulary.best(6)
+    assert np.array_equal(found[0], right[0])
+    assert np.array_equal(found[1], right[1])
+    assert np.isnan(found[2]).all(), "nobody asked for it"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), name=st.sampled_from(available()))
+def test_any_product(data, name):
+    kernels = load(name)
+    precision = data.draw(st.sampled_from(PRECISIONS))
+    M, V, D = (data.draw(st.integers(1, most)) for most in (80, 900, 70))
+    check_product(kernels, precision, M, V, D, data.draw(st.integers(1, 64)), data.draw(st.integers(1, 4)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), name=st.sampled_from(available()))
+def test_any_logits(data, name):
+    M, V = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 500))
+    levels = data.draw(st.sampled_from([3, 50, 100_000]))
+    logits = np.random.default_rng(V).integers(-levels, levels, (M, V)).astype(np.float32) / np.float32(levels / 4)
+    check(load(name), logits, data.draw(st.integers(1, 64)), data.draw(st.integers(1, 150)))

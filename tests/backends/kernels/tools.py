@@ -1,0 +1,213 @@
+"""Provide the tools of the kernel tests: arrays with guards around them, and the bound on errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.backends import numba_cpu
+from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
+from engine.backends.cython_cpu import isa
+from engine.weights.bfloat16 import to_bfloat16
+
+PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
+"""Names of the kernel tables: one per instruction set, and the one that Numba compiles."""
+
+
+def why_not(name: str) -> str | None:
+    """Return why this kernel table is not available here, or None if it is."""
+    return numba_cpu.BACKEND.unavailable() if name == "numba" else isa.why_not(name)
+
+
+def load(name: str) -> Kernels:
+    """Return the kernel table of that name."""
+    if name == "numba":
+        from engine.backends.numba_cpu import table
+
+        for precision in table.PRODUCTS:
+            kernels = table.load(precision, decoding=True)
+        return kernels
+    return isa.load(name)
+
+
+def available() -> list[str]:
+    """Return the names of the kernel tables that run here."""
+    return [name for name in PROVIDERS if why_not(name) is None]
+
+
+def _compiled(has: Callable[[Product], Any]) -> list[str]:
+    """Return the compiled kernel tables that run here and whose product of bfloat16 has something.
+
+    Numba's kernels have none of what tests ask for. Compiling them to ask would make every collection of tests slow.
+    """
+    return [name for name in available() if name != "numba" and has(load(name).product("bfloat16"))]
+
+
+ATTENDING_IN_BFLOAT16 = _compiled(lambda product: not product.attends_in_float32)
+def why_no_tiles_of_numba() -> str | None:
+    """Return why Numba's kernels do not use AMX's tiles here, or None if they do."""
+    if reason := why_not("numba"):
+        return reason
+    from engine.backends.numba_cpu import target
+
+    return target.WHY_NO_TILES
+
+
+def with_tiles() -> list[str]:
+    """Return the names of the kernel tables that multiply on tiles, real or emulated, and run here."""
+    compiled = [name for name in ("amx", "amxemulated") if why_not(name) is None]
+    return compiled if why_no_tiles_of_numba() else [*compiled, "numba"]
+
+
+WRITING_OPERANDS = _compiled(lambda product: product.operands_depth)
+ATTENDING_ROWS = _compiled(lambda product: product.attends_rows)
+
+
+WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 44, 64, 100, 768)
+"""Row lengths around the length of every vector."""
+
+GUARD = np.float32(-7.0e33)
+
+
+def guarded(rows: int, columns: int, stride: int | None = None) -> np.ndarray:
+    """Return an array [rows, columns] of NaN inside a buffer of guard values, which `assert_guards` checks."""
+    stride = stride or columns + 3
+    buffer = np.full((rows + 2) * stride + 64, GUARD)
+    view = np.lib.stride_tricks.as_strided(buffer[stride + 1 :], (rows, columns), (4 * stride, 4))
+    view[:] = np.nan
+    return view
+
+
+def assert_guards(view: np.ndarray) -> None:
+    """Assert that nothing was written to the buffer around the view."""
+    buffer = view
+    while buffer.base is not None:
+        buffer = buffer.base
+    inside = np.zeros(buffer.size, bool)
+    first = (view.__array_interface__["data"][0] - buffer.__array_interface__["data"][0]) // 4
+    for row in range(view.shape[0]):
+        start = first + row * view.strides[0] // 4
+        inside[start : start + view.shape[1]] = True
+    assert (buffer[~inside] == GUARD).all(), "wrote outside its output"
+
+
+def assert_as_good(out: np.ndarray, exact: np.ndarray, naive: np.ndarray, factor: float = 3.0,
+                   operand: np.ndarray | None = None) -> None:
+    """Assert that the error of `out` is at most `factor` times that of the plain formula in float32.
+
+    Errors are differences from `exact` in float64. naive and exact may have more columns than out; out's come first.
+    Two roundings of the largest result, or of the largest operand of the last step, are always allowed, because the
+    plain formula may be exact by chance.
+    """
+    expected = exact[..., : out.shape[-1]]
+    assert out.shape == expected.shape
+    assert np.isfinite(out).all()
+    error, allowed = np.abs(out - expected).max(initial=0), np.abs(naive - exact).max(initial=0)
+    floor = 2 * np.finfo(np.float32).eps * np.abs(exact if operand is None else operand).max(initial=0)
+    assert error <= factor * allowed + floor, f"error {error:.3g}, the plain formula's is {allowed:.3g}"
+
+
+def input_groups(K: int) -> np.ndarray:
+    """Return the group of each of K inputs, as 0 or 1 [K, groups]: {0, 1, 4, 5} and {2, 3, 6, 7} of every eight."""
+    k = np.arange(K)
+    return (k // 8 * 2 + k // 2 % 2)[:, None] == np.arange(-(-K // 8) * 2)
+
+
+def _group_sums(w: np.ndarray) -> np.ndarray:
+    """Return for each int8 weight, none negative, the sum of its group. float32 is exact here, and fast."""
+    groups = input_groups(w.shape[1]).astype(np.float32)
+    return (w.astype(np.float32) @ groups @ groups.T).astype(np.int64)
+
+
+def random_int8(rng: np.random.Generator, N: int, K: int) -> np.ndarray:
+    """Return int8 weights [N,K] as large as allowed: same-sign weights of a group have a sum of at most 128."""
+    w = rng.integers(-127, 128, (N, K))
+    sums = np.where(w > 0, _group_sums(np.maximum(w, 0)), _group_sums(np.maximum(-w, 0)))
+    return np.trunc(w * np.minimum(1, 128 / np.maximum(sums, 1))).astype(np.int8)
+
+
+def round_up(n: int, to: int) -> int:
+    """Return the least multiple of `to` that is at least n."""
+    return -(-n // to) * to
+
+
+def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0, precision: str = "float32",
+         scale: np.ndarray | None = None) -> PackedLinear:
+    """The map w [N,K], bias [N], packed for a product, its columns padded with zeros; scale [N] of int8 weights."""
+    product = kernels.product(precision)
+    N, K = round_up(len(w), kernels.VL), w.shape[1]
+    panels = np.zeros(N * round_up(K, product.depth_step) * product.weight_bytes, np.uint8)
+    bias, scale = (None if x is None else np.pad(x, (0, N - len(x))) for x in (bias, scale))
+    packed = PackedLinear(product, panels, K, bias, scale, activation)
+    packed.fill(to_bfloat16(w) if precision == "bfloat16" else w)
+    return packed
+
+
+def operand_width(product: Product, K: int) -> int:
+    """Return the bytes of a row of K operands with its padding, which is to whole vectors and, in strips, to lines."""
+    width = round_up(K, product.kernels.VL) * product.operand_bytes
+    return round_up(width, 64) if product.strip > 1 else width
+
+
+def rows_of(product: Product, operands: np.ndarray) -> np.ndarray:
+    """Return operands (uint8 [R, width], whole strips of whole lines of 64) with their rows one after another."""
+    lines = operands.reshape(len(operands) // product.strip, operands.shape[1] // 64, product.strip, 64)
+    return lines.transpose(0, 2, 1, 3).reshape(operands.shape)
+
+
+def convert(product: Product, x: np.ndarray, ranges: np.ndarray | None = None, first: int = 0,
+            guard: int = 77) -> np.ndarray:
+    """Return the operands of x [M,K] at rows `first` and later; `guard` fills all bytes that belong to no operand.
+
+    Asserts that nothing else is written.
+    """
+    M, width = len(x), operand_width(product, x.shape[1])
+    out = np.full((round_up(first + M, product.strip) + product.strip, round_up(width, 64) + 64), guard, np.uint8)
+    product.convert(x, out, ranges, first)
+    rows = rows_of(product, out)
+    assert (rows[:first] == guard).all()
+    assert (rows[first + M :] == guard).all()
+    if product.operand_bytes > 1:
+        assert (rows[first : first + M, width:] == guard).all()
+    else:       # codes in the padding of the last step may be anything
+        assert (rows[first : first + M, round_up(x.shape[1], product.kernels.VL) :] == guard).all()
+    return out
+
+
+def linear_in_order(a, w, bias):
+    """Return a w^T + bias in float32, adding one product after the other.
+
+    BLAS keeps several partial sums, which makes its error smaller by luck.
+    """
+    y = np.zeros((len(a), len(w)), np.float32)
+    for k in range(a.shape[1]):
+        y += a[:, k, None] * w[:, k]
+    return y + bias
+
+
+CONSECUTIVE = 62
+"""The shift of a cache whose only block holds all rows, in order."""
+
+
+class Cache:
+    """Keys [S,d] and values [S,e] in blocks of 2^shift rows, in random order; all other numbers are NaN."""
+
+    def __init__(self, rng: np.random.Generator, k: np.ndarray, v: np.ndarray, shift: int, gap: int = 3):
+        S, d, e = len(k), k.shape[1], v.shape[1]
+        per_block = S if shift == CONSECUTIVE else 1 << shift
+        count = round_up(max(S, 1), per_block) // per_block + (0 if shift == CONSECUTIVE else 2)
+        self.keys, self.values = (gap, d + 2), (gap + per_block * (d + 2) + 1, e + 5)
+        self.arrays = [np.full(self.values[0] + per_block * (e + 5), np.nan, np.float32) for _ in range(count)]
+        self.blocks = np.array([array.ctypes.data for array in self.arrays], np.uintp)
+        self.shift = shift
+        self.rows = None
+        numbers = np.arange(S)
+        if shift != CONSECUTIVE:
+            numbers = rng.permutation(count * per_block)[:S]
+            self.rows = numbers.astype(np.int32)
+        for s, row in enumerate(numbers):
+            block, at = self.arrays[row // per_block], row % per_block
+            for (first, stride), x in ((self.keys, k[s]), (self.values, v[s])):
+                block[first + at * stride :][: len(x)] = x

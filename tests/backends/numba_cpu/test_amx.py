@@ -1,0 +1,95 @@
+"""Test the machine code of the products on AMX's tiles, which LLVM writes for any CPU that it knows."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numba", reason="needs numba: pip install '.[numba]'")
+
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+TILES = [f"avx512{part}" for part in ("f", "bw", "dq", "vl", "vnni", "bf16")] + ["amx-tile", "amx-bf16", "amx-int8"]
+SAPPHIRE_RAPIDS = {"NUMBA_CPU_NAME": "sapphirerapids",
+                   "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in ("avx2", "fma", *TILES))}
+
+PRINT_THE_CODE = """
+import sys
+from engine.backends.numba_cpu.compiler import compiling
+from engine.backends.numba_cpu.kernels import tiles
+
+class NoCache:
+    def load_overload(self, *args):
+        return None
+
+    save_overload = load_overload
+
+print(compiling.compile_kernel(getattr(tiles, sys.argv[1]), NoCache())._library.get_asm_str())
+"""
+
+
+def functions(kernel):
+    """Return the lines of each function of a kernel, by the function's symbol."""
+    run = subprocess.run([sys.executable, "-c", PRINT_THE_CODE, kernel], check=True, capture_output=True, text=True,
+                         env=os.environ | SAPPHIRE_RAPIDS)
+    parts = re.split(r"^(_Z\w+):$", run.stdout, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.skipif(not X86, reason="for x86 alone")
+@pytest.mark.parametrize(("kernel", "product"), [("tiles_bfloat16", "tdpbf16ps"), ("tiles_int8", "tdpbusd")])
+def test_loops_have_the_tile_instructions_and_nothing_else(kernel, product):
+    """A step has its loads and products in order, also where LLVM writes the loop twice. The epilogue stays outside."""
+    blocks = [code for name, code in functions(kernel).items() if "multiply_block" in name]
+    found = set()
+    for code in blocks:
+        sums = len(re.findall("tilezero", code))
+        assert len(re.findall("tilestored", code)) == sums
+        steps = re.findall(r"\s(tileload\w*|tdp\w+)\t(.*)", code)
+        tiles = [(name, *(int(tile) for tile in re.findall(r"%tmm(\d)", rest))) for name, rest in steps]
+        rows, columns = 1 + any(tile[1:] == (5,) for tile in tiles), 1 + any(tile[1:] == (7,) for tile in tiles)
+        step = [("tileloaddt1", 4), ("tileloaddt1", 6), (product, 6, 4, 0)]
+        step += [("tileloaddt1", 7), (product, 7, 4, 1)] if columns == 2 else []
+        step += [("tileloaddt1", 5), (product, 6, 5, 2)] if rows == 2 else []
+        step += [(product, 7, 5, 3)] if rows == columns == 2 else []
+        assert tiles == step * (len(tiles) // len(step))
+        assert "zmm" not in code
+        found.add((rows, columns, sums))
+    assert found == {(rows, columns, rows * columns) for rows in (1, 2) for columns in (1, 2)}
+
+
+@pytest.mark.skipif(not X86, reason="for x86 alone")
+@pytest.mark.parametrize(("kernel", "instruction"), [("begin_tiles", "ldtilecfg"), ("end_tiles", "tilerelease")])
+def test_a_thread_configures_and_releases_its_tiles(kernel, instruction):
+    assert len(re.findall(rf"\s{instruction}\s", "".join(functions(kernel).values()))) == 1
+
+
+MISSING = [name for name in TILES if name.startswith("amx") or name == "avx512bf16"]
+
+
+@pytest.mark.skipif(not X86, reason="for x86 alone")
+@pytest.mark.parametrize("missing", MISSING)
+def test_a_cpu_that_lacks_one_of_them_gets_no_tiles(missing):
+    """Nobody is asked for permission then."""
+    code = ("from engine.backends.cpu.native import native\n"
+            "native.refusal = lambda isa: print('asked')\n"
+            "from engine.backends.numba_cpu import table, target\n"
+            "print(target.TILES, target.WHY_NO_TILES, sorted(table.PRODUCTS['int8']))")
+    features = {"NUMBA_CPU_FEATURES": SAPPHIRE_RAPIDS["NUMBA_CPU_FEATURES"].replace(f"+{missing}", f"-{missing}")}
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                         env=os.environ | SAPPHIRE_RAPIDS | features)
+    assert run.stdout.startswith(f"False Numba compiles for a CPU without {missing} ['attention'")
+    assert "begin" not in run.stdout
+
+
+@pytest.mark.skipif(not X86, reason="for x86 alone")
+def test_a_system_that_refuses_gets_no_tiles():
+    code = ("from engine.backends.cpu.native import native\n"
+            "native.refusal = lambda isa: f'no {isa} here'\n"
+            "from engine.backends.numba_cpu import table, target\n"
+            "print(target.TILES, target.WHY_NO_TILES, target.PAIR_STEPS, 'begin' in table.PRODUCTS['int8'])")
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                         env=os.environ | SAPPHIRE_RAPIDS)
+    assert run.stdout == "False no amx here 2 False\n"

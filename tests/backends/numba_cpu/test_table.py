@@ -1,0 +1,299 @@
+"""Compare Numba's kernels with the compiled ones of the same vector size: equal to the last bit."""
+
+import ctypes
+import os
+import platform
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.native import native
+from engine.backends.cpu.native_ops import NativeOps
+from engine.backends.cpu.packer import ACTIVATIONS
+from engine.backends.cython_cpu import isa
+from engine.model.positions import relative_rows
+
+from ...tools.paths import TESTS
+from ..kernels.tools import Cache, convert, load, pack, random_int8, round_up
+from .peers import BFLOAT16_PEER, INT8_PEER, PEER, WITHOUT
+
+table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
+                          for name in ("table", "compiler.structs", "target"))
+
+KERNEL_TESTS = TESTS / "backends" / "kernels"
+
+
+def beside(peer):
+    if reason := isa.why_not(peer):
+        pytest.skip(reason)
+    return load("numba"), isa.load(peer)
+
+
+@pytest.fixture(scope="module")
+def both():
+    """(Numba's table, the compiled one)"""
+    return beside(PEER)
+
+
+@pytest.fixture(scope="module")
+def both_bfloat16():
+    """The same for bfloat16"""
+    return beside(BFLOAT16_PEER)
+
+
+@pytest.fixture(scope="module")
+def both_int8():
+    """The same for int8"""
+    return beside(INT8_PEER)
+
+
+def fields_in_c(struct):
+    """The names of a struct's fields in table.pxd, in their order."""
+    text = Path(isa.__file__).with_name("table.pxd").read_text(encoding="utf-8")
+    body = re.search(rf"^cdef struct {struct}:\n((?:    .*\n|\n)+)", text, re.MULTILINE)[1]
+    code = re.sub(r"\((?!\*)[^()]*\)", "", re.sub(r" *#.*", "", body))     # without comments and lists of arguments
+    return re.findall(r"(\w+)\)?(?:\[\w+\])?(?: noexcept nogil)?$", code, re.MULTILINE)
+
+
+@pytest.mark.parametrize("struct", structs.LAYOUTS)
+def test_structs_are_those_of_c(struct):
+    layout = structs.LAYOUTS[struct]
+    assert ctypes.sizeof(layout) == native.struct_sizes()[struct]
+    assert [name for name, *_ in layout._fields_] == fields_in_c(struct)
+
+
+def test_every_kernel_is_there():
+    kernels = load("numba")
+    memory = table._table().memory
+    assert all(getattr(memory, name) for name, _ in memory._fields_ if name != "products")
+    for row, precision in zip(memory.products, table.PRODUCTS, strict=True):
+        optional = {"bounded", "code_zero", "hidden_columns", "operands_depth", "approximates", "attend_rows",
+                    "attend_rows_scratch"}      # 0 here
+        absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
+        assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
+        assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision != "float32")
+        assert kernels.product(precision).attends_in_float32
+
+
+def test_kernels_of_decoders_wait_for_a_decoder():
+    own = table._Table()
+    own.fill("float32", decoding=False)
+    assert not table.DECODING.keys() & own.compiled.keys()
+    assert table.KERNELS.keys() <= own.compiled.keys()
+    own.fill("float32", decoding=True)
+    assert all(getattr(own.memory, field) for field in table.DECODING)
+
+
+def test_it_is_compiled_once():
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(kernels) for kernels in pool.map(lambda _: table.load(), range(8))}) == 1
+
+
+def test_shapes_agree(both):
+    ours, theirs = both
+    assert (ours.isa, ours.VL, ours.NR, ours.MR) == ("numba", theirs.VL, theirs.NR, theirs.MR)
+
+
+@pytest.mark.parametrize(("precision", "peer"), [("float32", PEER), ("bfloat16", BFLOAT16_PEER), ("int8", INT8_PEER)])
+def test_rows_agree(precision, peer):
+    ours, theirs = (kernels.product(precision) for kernels in beside(peer))
+    for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "code_zero", "needs_bound"):
+        assert getattr(ours, field) == getattr(theirs, field), field
+    if ours.strip > 1:      # compiled kernels on vectors have other names for the instruction
+        assert ours.instruction == theirs.instruction
+        assert (ours.block, ours.shared, ours.bundle) == (128, 128, 512)        # see rows.py
+    else:
+        assert (ours.block, ours.shared, ours.bundle) == (theirs.block, theirs.shared, theirs.bundle)
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_linear(both, activation):
+    rng = np.random.default_rng(0)
+    for M, N, K in ((1, 5, 3), (13, 2 * both[0].NR + 3, 800), (6, 40, 1100)):
+        a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), N))
+        results = []
+        for kernels in both:
+            packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0))
+            out = np.zeros((M, -(-N // kernels.VL) * kernels.VL), np.float32)
+            kernels.product("float32").multiply(packed, a, out, np.ones_like(out))
+            results.append(out)
+        assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_linear_int8(both_int8, activation):
+    rng = np.random.default_rng(0)
+    for M, N, K in ((1, 5, 3), (13, 2 * both_int8[0].NR + 3, 800), (6, 40, 1101), (70, 80, 130)):
+        x, bias, scale = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), N, N))
+        x[:, 1:2], x[M // 2, 0] = x[:, :1], np.inf if M == 6 else 3
+        w = random_int8(rng, N, K)
+        results = []
+        for kernels in both_int8:
+            product, ranges = kernels.product("int8"), np.empty((M, 2), np.float32)
+            codes = convert(product, x, ranges)
+            packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "int8", scale)
+            out = np.zeros((M, round_up(N, kernels.VL)), np.float32)
+            product.multiply(packed, codes, out, np.ones_like(out), ranges)
+            results.append((*packed.arrays, codes, ranges, out))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs, equal_nan=ours.dtype != np.uint8)
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_linear_bfloat16(both_bfloat16, activation):
+    rng = np.random.default_rng(0)
+    for M, N, K in ((1, 5, 1), (13, 2 * both_bfloat16[0].NR + 3, 800), (6, 40, 2101), (70, 80, 130)):
+        x, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), N))
+        results = []
+        for kernels in both_bfloat16:
+            product = kernels.product("bfloat16")
+            operands = convert(product, x) if product.converts else x
+            packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0), "bfloat16")
+            out = np.zeros((M, round_up(N, kernels.VL)), np.float32)
+            product.multiply(packed, operands, out, np.ones_like(out))
+            results.append((packed.arrays[0], operands, out))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs)
+
+
+ATTENTION = {
+    "plain": lambda rng, T, S: {},
+    "band": lambda rng, T, S: {"low": -50, "high": 3},
+    "mask": lambda rng, T, S: {"mask": (rng.random((T, S)) < 0.7).astype(np.uint8)},
+    "columns of a mask": lambda rng, T, S: {"mask": (rng.random((S, T)) < 0.7).astype(np.uint8).T},
+    "bias": lambda rng, T, S: {"bias": rng.standard_normal((T, S), dtype=np.float32)},
+    "columns of a bias": lambda rng, T, S: {"bias": rng.standard_normal((S, T), dtype=np.float32).T},
+    "softcap": lambda rng, T, S: {"softcap": 2.0},
+    "all of it": lambda rng, T, S: {"low": -50, "high": 3, "softcap": 2.0, "bias": rng.random((T, S), np.float32),
+                                    "mask": (rng.random((T, S)) < 0.7).astype(np.uint8)},
+}
+
+
+@pytest.mark.parametrize("kind", ATTENTION)
+@pytest.mark.parametrize(("T", "S", "d", "e"), [(1, 1, 1, 1), (70, 600, 64, 64), (9, 300, 33, 43)])
+def test_attention(both, kind, T, S, d, e):
+    rng = np.random.default_rng(T)
+    q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in ((T, d), (S, d), (S, e)))
+    options = ATTENTION[kind](rng, T, S)
+    results = []
+    for kernels in both:
+        out = np.empty((T, e), np.float32)
+        product = kernels.product("float32")
+        product.attention(q, k, v, out, 0.2, np.empty(product.attention_scratch(d, e), np.float32), **options)
+        results.append(out)
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("kind", ["plain", "band", "bias", "softcap"])
+@pytest.mark.parametrize(("T", "heads", "d", "e"), [(1, 1, 1, 1), (1, 3, 64, 64), (4, 9, 33, 43)])
+def test_cached_attention(both, kind, T, heads, d, e):
+    S, rng = 600, np.random.default_rng(T)
+    q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in ((T, heads, d), (S, d), (S, e)))
+    cache, options = Cache(rng, k, v, 6), ATTENTION[kind](rng, T, S)
+    if "bias" in options:
+        options["bias"] = np.tile(options["bias"], (heads, 1, 1))
+    results = []
+    for kernels in both:
+        out = np.empty((T, heads, e), np.float32)
+        scratch = np.empty(kernels.cached_attention_scratch(d, e), np.float32)
+        kernels.cached_attention(q, cache.blocks, cache.shift, cache.keys, cache.values, out, S, 0.2, scratch,
+                                 cache.rows, **options)
+        results.append(out)
+    assert np.array_equal(*results)
+
+
+def test_best_logits(both):
+    rng = np.random.default_rng(0)
+    for M, V, D in ((1, 5, 3), (70, 1000, 40)):
+        a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, D), (V, D), V))
+        results = []
+        for kernels in both:
+            values, ids, total = np.empty((M, 9), np.float32), np.empty((M, 9), np.int32), np.empty(M, np.float32)
+            native.best_logits(pack(kernels, w, bias), a, V, values, ids, total)
+            results.append((values, ids, total))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("terms", [("c2p",), ("p2c",), ("c2p", "p2c")])
+def test_attention_with_relative_positions(both, terms):
+    T, S, d, row = 70, 600, 33, relative_rows(np.arange(-90, 91), 90, 40)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((n, d), dtype=np.float32) for n in (T, S, S))
+    shape = (1, round_up(80, both[0].NR) // both[0].NR, d, both[0].NR)
+    keys, queries = (rng.standard_normal(shape, dtype=np.float32) if term in terms else None for term in ("c2p", "p2c"))
+    relative = native.RelativeWeights(keys, queries, row, 80)
+    results = []
+    for kernels in both:
+        out, product = np.empty((T, d), np.float32), kernels.product("float32")
+        scratch = np.empty(product.attention_scratch(d, d, relative.columns), np.float32)
+        product.attention(q, k, v, out, 0.1, scratch, relative=relative, query=130, high=300)
+        results.append(out)
+    assert np.array_equal(*results)
+
+
+def turn(ops, x, interleaved):
+    angles = x[None, :, : x.shape[1] // 3]
+    return ops.rotate(x[None, None], angles, angles, interleaved)
+
+
+ROWS = {
+    "layer_norm": lambda ops, x: ops.layer_norm(x, x[0], x[1], 1e-12),
+    "rms_norm": lambda ops, x: ops.rms_norm(x, x[0], 1e-6),
+    "softmax": lambda ops, x: ops.softmax(x),
+    "rotate halves": lambda ops, x: turn(ops, x, False),
+    "rotate neighbours": lambda ops, x: turn(ops, x, True),
+    **{name: lambda ops, x, name=name: ops.activate(name, x) for name in ACTIVATIONS},
+    **{f"gate {name}": lambda ops, x, name=name: ops.gate(name, x, x[::-1]) for name in ACTIVATIONS},
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(both, name):
+    for D in [3, 7, 64, 771]:
+        x = np.random.default_rng(D).standard_normal((5, D), dtype=np.float32) * np.float32(4)
+        assert np.array_equal(*(ROWS[name](NativeOps(kernels, 1), x) for kernels in both))
+
+
+def test_reading_and_peak(both):
+    x = np.arange(4096, dtype=np.float32)
+    ours, theirs = both
+    assert ours.read(x) == theirs.read(x)
+    assert ours.product("float32").rounds(100, 2) == theirs.product("float32").rounds(100, 2)
+
+
+def test_peak_of_other_precisions(both_bfloat16, both_int8):
+    for precision, (ours, theirs) in (("bfloat16", both_bfloat16), ("int8", both_int8)):
+        assert ours.product(precision).rounds(100, 2) == theirs.product(precision).rounds(100, 2)
+
+
+def run_pytest(*arguments, **environment):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    run = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
+    assert "skipped" not in run.stdout
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="for x86 without AVX2")
+def test_on_a_cpu_without_avx():
+    """Run the tests above as Numba compiles for the oldest x86 CPUs: four lanes, no fused multiply-add."""
+    run_pytest("-k", "not without and not with_avx512", __file__, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")
+
+
+@pytest.mark.parametrize(("names", "pairs"), [(("linear", "bfloat16", "int8", "attention"), ""), (("bfloat16",), "1")])
+def test_in_the_shapes_of_a_cpu_with_avx512(names, pairs):
+    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in names]
+    run_pytest("-p", f"{__package__}.as_avx512", "-k", "numba", *files, AS_AVX512BF16=pairs)
+
+
+@pytest.mark.skipif(not target.TILES, reason=f"no tiles here: {target.WHY_NO_TILES}")
+def test_without_permission_for_tiles():
+    """Run tests of the products in processes to which Linux refuses the tiles, although the CPU has them."""
+    plugin = f"{__package__}.without_permission"
+    run_pytest("-p", plugin, "-k", "rows_agree or linear_", __file__)
+    run_pytest("-p", plugin, "-k", "numba", *(str(KERNEL_TESTS / f"test_{name}.py") for name in ("bfloat16", "int8")))

@@ -1,0 +1,262 @@
+"""Test whole forward passes on the emulated device, with the code that runs on a GPU."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from engine.backends.batch import Batch
+from engine.backends.numba_cuda.emulated import EmulatedDevice
+from engine.backends.numba_cuda.kernels.activation import ACTIVATIONS
+from engine.backends.numba_cuda.kernels.norm import layer_norm_kernel
+from engine.backends.numba_cuda.plan import CudaPlan
+from engine.backends.numba_cuda.ptx.emulate import EmulationError
+from engine.backends.numba_cuda.ptx.epilogue import ACTIVATIONS as EPILOGUES
+from engine.backends.numba_cuda.support import RUNS, check
+from engine.backends.numba_cuda.weights import upload_weights
+from engine.backends.numba_cuda.workspace import Workspace
+from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.ops import ReferenceOps
+from engine.backends.reference.plan import ReferencePlan
+from engine.backends.reference.rounded import bfloat16
+from engine.base.errors import InputError, UnsupportedError
+from engine.encoding.pooling import pool
+from engine.families import FAMILIES, get_family
+from engine.model.config import ACTIVATIONS as NAMES
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
+from engine.programs import program_of
+from engine.programs.operations import Linear
+from engine.programs.program import Program
+from engine.weights.parameters import expected_shapes
+
+from ...families.cases import CASES, TYPES
+from ...tools.encoders import engine_of
+from ...tools.paths import ENCODERS
+from ...tools.tiny_models import CONFIGS, D, random_model
+from ...tools.tiny_text import tiny_text
+
+SMALL = ModelConfig("test", hidden_size=32, num_layers=1, num_heads=1, head_width=32, ffn_size=40, vocab_size=30,
+                    max_positions=20, token_types=2)
+BARE = ModelConfig("test", hidden_size=8, num_layers=1, num_heads=1, head_width=5, ffn_size=12, embedding_norm=False,
+                   activation="relu")
+
+
+def make_weights(config):
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal(shape, np.float32) * np.float32(0.3) + np.float32(name.endswith("norm.weight"))
+            for name, shape in expected_shapes(config).items()}
+
+
+def make_batch(config, lengths, embeds=False):
+    rng = np.random.default_rng(sum(lengths))
+    N = sum(lengths)
+    return Batch(
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        input_ids=None if embeds else rng.integers(0, config.vocab_size, N, np.int32),
+        inputs_embeds=rng.standard_normal((N, config.hidden_size), np.float32) if embeds else None,
+        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32) + config.position_offset,
+        token_type_ids=rng.integers(0, max(1, config.token_types), N, np.int32))
+
+
+def make_plan(config, precision="float32", max_tokens=16, capability=(8, 0)):
+    return CudaPlan(EmulatedDevice(capability), config, make_weights(config), RunConfig(1, precision, max_tokens))
+
+
+def exact(config, batch):
+    return ReferenceBackend(np.float64).prepare(config, make_weights(config), RunConfig()).forward_unrounded(batch)
+
+
+def relative(out, expected):
+    return np.linalg.norm(out - expected) / np.linalg.norm(expected)
+
+
+class RoundedOps(ReferenceOps):
+    """The operands of linear maps and of attention rounded to bfloat16; the weights of softmax are not rounded."""
+
+    def linear(self, x, weight, bias, activation, residual):
+        return super().linear(bfloat16(x), bfloat16(weight), bias, activation, residual)
+
+    def attention(self, call):
+        return super().attention(replace(call, q=bfloat16(call.q), k=bfloat16(call.k), v=bfloat16(call.v)))
+
+
+@pytest.mark.parametrize(("capability", "d"), [((8, 0), 32), ((9, 0), 32), ((9, 0), 64)], ids=str)
+def test_bfloat16(capability, d):
+    """Cases: mma.sync for everything; wgmma for linear maps; wgmma for attention too, if the head width allows it."""
+    config = replace(SMALL, head_width=d)
+    batch = make_batch(config, [3, 0, 9])
+    out = make_plan(config, "bfloat16", capability=capability).forward(batch)
+    rounded = ReferencePlan(config, make_weights(config), np.float64, RoundedOps())
+    assert relative(out, rounded.forward_unrounded(batch)) <= 3e-3
+    assert relative(out, exact(config, batch)) <= 1.5e-2
+
+
+def test_neighbours_do_not_matter():
+    """A sequence gives the same result alone and between others.
+
+    On a GPU the bits are equal; NumPy, which multiplies here, has its own order of sums.
+    """
+    plan = make_plan(SMALL, "bfloat16")
+    batch = make_batch(SMALL, [3, 12, 1])
+    rows = slice(3, 15)
+    alone = Batch(np.array([0, 12], np.int32), batch.input_ids[rows], None, batch.position_ids[rows],
+                  batch.token_type_ids[rows])
+    assert np.abs(plan.forward(alone) - plan.forward(batch)[rows]).max() <= 1e-5
+
+
+def test_groups_share_the_memory_and_keep_apart():
+    """Three groups use two slots; the last group has the shape of the first and replays its launches."""
+    plan = make_plan(BARE, max_tokens=3)
+    batch = make_batch(BARE, [3, 0, 2, 1, 1], embeds=True)
+    out = plan.forward(batch)
+    assert relative(out, exact(BARE, batch)) <= 1e-5
+    some = Batch(batch.cu_seqlens[:5], None, batch.inputs_embeds[:6], batch.position_ids[:6], batch.token_type_ids[:6])
+    assert np.array_equal(plan.forward_on_device(some), out[:6])
+    modes = ["mean", "max"]
+    assert np.array_equal(plan.pool(some, modes, skip=1), pool(out, some.cu_seqlens, modes, 1))
+
+
+class OnlyPools(CudaPlan):
+    def forward(self, batch):
+        raise AssertionError("the token vectors were copied from the device")
+
+
+def test_encode_pools_on_the_device(monkeypatch):
+    """Two batches are pooled with two modes side by side, without the tokens of a prompt."""
+    model = random_model(tiny_text(pooling=("max", "mean"), include_prompt=False), num_layers=1)
+    backend = SimpleNamespace(name="emulated", prepare=partial(OnlyPools, EmulatedDevice()))
+    expected = engine_of(model, backend="reference")
+    monkeypatch.setattr("engine.interface.engine.get_backend", lambda name: backend)
+    engine = engine_of(model, max_batch_tokens=12)
+    sentences = ["dog", "the cat sat", ""]
+    vectors = engine.encode(sentences, prompt="query: ")
+    assert vectors.shape == (3, 2 * D)
+    assert relative(vectors, expected.encode(sentences, prompt="query: ")) <= 1e-5
+
+
+def test_no_tokens():
+    plan = make_plan(BARE)
+    for lengths in ([], [0, 0]):
+        batch = make_batch(BARE, lengths, embeds=True)
+        assert plan.forward(batch).shape == (0, 8)
+        assert plan.forward_on_device(batch).shape == (0, 8)
+        assert np.array_equal(plan.pool(batch, ["cls", "max"]), np.zeros((len(lengths), 16)))
+
+
+def test_what_is_refused():
+    plan = make_plan(BARE, max_tokens=5)
+    with pytest.raises(InputError, match="6 tokens exceeds max_batch_tokens=5"):
+        plan.forward(make_batch(BARE, [6], embeds=True))
+    with pytest.raises(InputError, match="modes must be some of cls, mean"):
+        plan.pool(make_batch(BARE, [2], embeds=True), ["cls", "median"])
+    with pytest.raises(UnsupportedError, match=r"width 32, 64, 96, 128, .* of 5; .* multiples of 8, .* has 5, 12;"):
+        make_plan(BARE, "bfloat16")
+    with pytest.raises(UnsupportedError, match="does not run Linear with gate=True; cython, numba"):
+        make_plan(replace(BARE, gated=True))
+
+
+@pytest.mark.parametrize(("grid", "arguments", "told"), [
+    ((0,), {}, "a launch needs blocks"),
+    ((1,), {"x": np.zeros((2, 8))}, "float64 of shape"),
+    ((1,), {"weight": np.zeros((1, 8), np.float32)}, r"not float32 of shape \(1, 8\)"),
+    ((1,), {"eps": np.float64(1)}, "takes float32, not float64")])
+def test_the_emulated_device_takes_no_launch_that_a_gpu_would_not(grid, arguments, told):
+    given = {"x": np.zeros((2, 8), np.float32), "weight": np.zeros(8, np.float32), "bias": np.zeros(8, np.float32),
+             "eps": np.float32(1), "out32": np.zeros((2, 8), np.float32), "out16": np.zeros((2, 8), np.uint16)}
+    with pytest.raises(EmulationError, match=told):
+        EmulatedDevice().launch(layer_norm_kernel(8), grid, *(given | arguments).values())
+
+
+def test_activations():
+    """Every activation that is not refused has a kernel in both precisions."""
+    listed = set(RUNS[Linear]["activation"])
+    assert listed <= set(ACTIVATIONS)
+    assert listed - {None} <= set(EPILOGUES) & set(NAMES)
+
+
+STEMMED = {name for name, kind in TYPES.items() if kind.stem}
+RUN = [name for case in CASES if case.cuda is None for name in case.types]
+GOLDEN_CONFIGS = {name: json.loads((ENCODERS / name / "config.json").read_text(encoding="utf-8"))
+                  for case in CASES for name in case.golden}
+PLAIN_ELECTRA = sorted(name for name, values in GOLDEN_CONFIGS.items() if values["model_type"] == "electra"
+                       and values["embedding_size"] == values["hidden_size"])
+"""The ELECTRA models without a linear map after the embeddings: they compute what BERT does."""
+REFUSED_MODELS = [(name, case.cuda) for case in CASES if case.cuda for name in case.golden if name not in PLAIN_ELECTRA]
+
+
+@pytest.mark.parametrize(("name", "named"), REFUSED_MODELS)
+def test_families_are_refused_by_name(name, named):
+    values = GOLDEN_CONFIGS[name]
+    with pytest.raises(UnsupportedError, match=rf"the cuda backend does not run .*{named}"):
+        check(program_of(get_family(values).read_encoder(values).config))
+
+
+@pytest.mark.parametrize("name", PLAIN_ELECTRA)
+def test_electra_with_embeddings_of_its_own_width_runs(name):
+    check(program_of(FAMILIES["electra"].read_encoder(GOLDEN_CONFIGS[name]).config))
+
+
+@pytest.mark.parametrize("family", RUN)
+def test_families(family):
+    values = CONFIGS[family if family in CONFIGS else "roberta"] | {"model_type": family}
+    values |= {"num_hidden_layers": 1, "n_layers": 1, "d_model": D, "encoder_layers": 1, "encoder_attention_heads": 3,
+               "encoder_ffn_dim": 20}
+    config = FAMILIES[family].read_encoder(values | {"text_config": values}).config
+    assert config.hidden_size == D
+    batch = make_batch(config, [2, 1], embeds=family in STEMMED)
+    assert relative(make_plan(config).forward(batch), exact(config, batch)) <= 1e-5
+
+
+BEYOND_BERT = {
+    "pre-norm": {"norm_place": "pre"},
+    "pre-norm, layer 0 without its norm": {"norm_place": "pre", "first_attention_norm": False},
+    "pre-norm, no embedding norm": {"norm_place": "pre", "embedding_norm": False},
+    "no biases": {"norm_place": "pre", "norm_bias": False, "biases": ()},
+    "biases of queries and values": {"biases": ("query", "value")},
+    "no position table": {"position_table": False, "norm_bias": False},
+}
+
+
+@pytest.mark.parametrize("changes", BEYOND_BERT.values(), ids=BEYOND_BERT)
+def test_options_beyond_bert(changes):
+    sizes = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "head_width": 5, "ffn_size": 12}
+    config = replace(SMALL, **sizes, norm_eps=0.1, activation="gelu_tanh", **changes)
+    batch = make_batch(config, [2, 0, 1])
+    assert relative(make_plan(config).forward(batch), exact(config, batch)) <= 1e-5
+
+
+def test_pre_norm_in_bfloat16():
+    config = replace(SMALL, num_layers=2, norm_place="pre", norm_bias=False, biases=("up",), first_attention_norm=False)
+    batch = make_batch(config, [2, 3])
+    out = make_plan(config, "bfloat16").forward(batch)
+    rounded = ReferencePlan(config, make_weights(config), np.float64, RoundedOps())
+    assert relative(out, rounded.forward_unrounded(batch)) <= 3e-3
+    assert relative(out, exact(config, batch)) <= 1.5e-2
+
+
+def test_maps_of_several_layers_are_uploaded_once():
+    """Operations that name the same parameters share one array, which also holds zeros for absent biases."""
+    config = replace(BARE, biases=("key",))
+    operations = program_of(config).operations
+    twice = Program((*operations[:-1], *operations[1:]))
+    weights = make_weights(config)
+    uploaded = upload_weights(EmulatedDevice(), twice, weights, lambda weight: weight)
+    assert len(uploaded.linears) == 4
+    qkv = next(affine for parts, affine in uploaded.linears.items() if len(parts) == 3)
+    names = ("query", "key", "value")
+    assert np.array_equal(qkv.weight, np.concatenate([weights[f"layers.0.attention.{n}.weight"] for n in names]))
+    assert np.array_equal(qkv.bias, np.concatenate([[0] * 5, weights["layers.0.attention.key.bias"], [0] * 5]))
+
+
+def test_memory_of_a_token():
+    """bfloat16: 4 D bytes for each of x and y, and operands of D, 3 H d, H d and F columns."""
+    device, sizes = EmulatedDevice(), []
+    device.allocate = lambda shape, dtype: sizes.append((*shape, np.dtype(dtype).itemsize)) or np.empty(shape, dtype)
+    Workspace(device, program_of(replace(SMALL, num_heads=2)), 100, np.dtype(np.uint16))
+    N, D, width, F = 104, 32, 64, 40
+    assert sorted(sizes[2:]) == sorted(
+        [(N, D, 4), (N, D, 4), (N, D, 2), (N, 3 * width, 2), (N, width, 2), (N, F, 2)])

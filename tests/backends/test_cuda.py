@@ -1,0 +1,227 @@
+"""Test the backend's messages without a GPU, and its calls to a GPU, on stand-ins. Needs no CUDA package."""
+
+import os
+import sys
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
+
+import pytest
+
+from engine import backends
+from engine.backends import get_backend, numba_cuda
+from engine.backends.numba_cuda.device import Gpu
+from engine.backends.numba_cuda.kernel import Kernel
+from engine.backends.numba_cuda.support import RUNS, check
+from engine.base.errors import BackendUnavailable, UnsupportedError
+from engine.families import electra, modernbert, t5
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
+from engine.programs import program_of
+from engine.programs.operations import Attend, Embed, Linear, Norm, Part, Store
+from engine.programs.program import Program
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Return a function that sets whether there is a driver, and a GPU with which compute capability or error."""
+
+    def arrange(available=True, capability=(9, 0), error=None):
+        def get_current_device():
+            if error:
+                raise error
+            return SimpleNamespace(compute_capability=capability)
+
+        cuda = SimpleNamespace(is_available=lambda: available, get_current_device=get_current_device)
+        monkeypatch.setattr(numba_cuda, "_there", lambda name: True)
+        monkeypatch.setitem(sys.modules, "engine.backends.numba_cuda.toolchain", SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(numba_cuda, "_driver_error", lambda: "libcuda is missing")
+
+    return arrange
+
+
+def test_packages_are_missing(monkeypatch):
+    monkeypatch.setattr(numba_cuda, "_there", lambda name: name != "numba_cuda")
+    with pytest.raises(BackendUnavailable, match=r"cuda: numba_cuda not found; run pip install '\.\[cuda\]'"):
+        get_backend("cuda")
+
+
+@pytest.mark.parametrize(("situation", "reason"), [
+    ({"available": False}, "no CUDA driver: libcuda is missing"),
+    ({"error": RuntimeError("no device\n  is detected")}, "no GPU can be opened: no device is detected"),
+    ({"capability": (7, 5)}, "compute capability 8.0 is needed, and this GPU has 7.5"),
+])
+def test_why_not(machine, situation, reason):
+    machine(**situation)
+    with pytest.raises(BackendUnavailable, match=f"cannot run cuda: {reason}"):
+        get_backend("cuda")
+
+
+def test_a_gpu(machine):
+    machine()
+    assert get_backend("cuda") is numba_cuda.BACKEND
+
+
+def test_auto_does_not_take_it():
+    assert "cuda" in backends.BACKENDS
+    assert "cuda" not in backends.AUTO
+
+
+def test_what_it_does_not_run():
+    with pytest.raises(UnsupportedError, match="whole models, not single operations; they run on cython, numba"):
+        numba_cuda.BACKEND.ops(1)
+
+
+def test_bench_does_not_hold_a_gpu_against_the_cpus_limits():
+    bench = pytest.importorskip("engine.interface.bench", reason="the compiled kernels are not built")
+    with pytest.raises(UnsupportedError, match=r"for a GPU run python -m asv_bench\.gpu"):
+        next(bench.measure(SimpleNamespace(backend="cuda")))
+
+
+def test_int8_is_refused_by_name():
+    with pytest.raises(UnsupportedError, match="computes in bfloat16 and float32; precision 'int8' is not there"):
+        numba_cuda.BACKEND.prepare(None, {}, RunConfig(precision="int8"))
+
+
+BERT = ModelConfig("test", hidden_size=8, num_layers=2, num_heads=4, head_width=2, ffn_size=12, vocab_size=30)
+
+
+@pytest.mark.parametrize(("config", "told"), [
+    (modernbert.read_config({}), "Heads with rotary; Linear with gate=True; Attend with window=(64, 64)"),
+    (modernbert.read_config({"num_hidden_layers": 1}), "Heads with rotary; Linear with gate=True"),
+    (replace(BERT, attention_bias="alibi"), "Attend with bias"),
+    (t5.read_config({"num_layers": 1}), "Norm with kind='rms'; Attend with bias"),
+    (replace(BERT, norm="rms", num_kv_heads=2, activation="silu"),
+     "Norm with kind='rms'; Attend with 4 heads of 2 for queries, 2 heads of 2 for keys and 2 heads of 2 for values; "
+     "Linear with activation='silu'"),
+    (electra.read_config({}), "Linear outside of the layers"),
+    (replace(BERT, norm_place="sandwich", embedding_scale=2.5), "Embed with scale=2.5; Norm with residual='x'; "
+     "Norm with residual='y'"),
+], ids=["ModernBERT", "ModernBERT without windows", "ALiBi", "T5", "other options", "ELECTRA", "sandwich norms"])
+def test_a_model_is_refused_with_all_that_does_not_run(config, told):
+    with pytest.raises(UnsupportedError) as caught:
+        numba_cuda.BACKEND.prepare(config, {}, RunConfig())
+    assert str(caught.value) == f"the cuda backend does not run {told}; cython, numba and reference run it"
+
+
+@pytest.mark.parametrize("kind", RUNS, ids=lambda kind: kind.__name__)
+def test_every_field_is_listed(kind):
+    """The plan must follow a new field of an operation, which is then listed; until then it runs the default only."""
+    assert {field.name for field in fields(kind)} == set(RUNS[kind])
+
+
+@dataclass(frozen=True)
+class CappedAttend(Attend):
+    softcap: float | None = None
+
+
+def capped(softcap):
+    """Return BERT with an Attend that has a new field, which is not listed."""
+    return Program(tuple(CappedAttend(**vars(operation), softcap=softcap) if isinstance(operation, Attend)
+                         else operation for operation in program_of(BERT).operations))
+
+
+def test_a_new_field_is_refused_until_it_is_listed(monkeypatch):
+    with pytest.raises(UnsupportedError, match="does not run CappedAttend; cython"):
+        check(capped(None))
+    monkeypatch.setitem(RUNS, CappedAttend, RUNS[Attend])
+    check(capped(None))
+    with pytest.raises(UnsupportedError, match=r"does not run CappedAttend with softcap=30\.0; cython"):
+        check(capped(30.0))
+    monkeypatch.setitem(RUNS, Attend, {name: RUNS[Attend][name] for name in RUNS[Attend] if name != "scale"})
+    with pytest.raises(UnsupportedError, match=r"Attend with scale=0\.7071"):  # a field without a default
+        check(program_of(BERT))
+
+
+EMBED, STORE = Embed("x", 8), Store("x")
+
+
+def linear(x, *outs, residual=None):
+    return Linear(x, tuple(Part(f"{out}.weight", None, out, 8, 4) for out in outs), residual=residual)
+
+
+@pytest.mark.parametrize(("operations", "told"), [
+    ([linear("x", "y"), Norm("y", "x", "w", None, 1e-5)], "Norm of y where this is not one array in float32 form"),
+    ([linear("x", "y", residual="x"), linear("y", "x")], "Linear of y where this is not one array in operand form"),
+    ([linear("x", "q", "k", "v"), linear("v", "x")], "Linear of v where this is not one array in operand form"),
+    ([linear("x", "q"), linear("x", "k", "v"), Attend("q", "k", "v", "x", 1.0)],
+     "Attend of q, k, v where this is not one array in operand form"),
+    ([linear("x", "q", "k", "v"), linear("x", "q")], "Linear that writes q to another array than before"),
+    ([STORE], "Store as operation 2 of 3"),
+    ([EMBED], "Embed as operation 2 of 3"),
+])
+def test_operands_that_no_kernel_writes_are_refused(operations, told):
+    with pytest.raises(UnsupportedError, match=told):
+        check(Program((EMBED, *operations, STORE)))
+
+
+class Stream:
+    """Records the work queued on it; it is also its own builder of graphs."""
+
+    def __init__(self, log):
+        self.log, self.name = log, "stream"
+
+    def record(self):
+        return SimpleNamespace(sync=lambda: self.log.append("wait"))
+
+    def create_graph_builder(self):
+        return self
+
+    def begin_building(self):
+        self.name = "graph"
+        return self
+
+    def end_building(self):
+        self.name = "stream"
+
+    def complete(self):
+        return SimpleNamespace(launch=lambda stream: self.log.append(f"replay on {stream.name}"))
+
+
+@pytest.fixture
+def gpu():
+    """Return a GPU whose driver is a list of calls."""
+    made = object.__new__(Gpu)
+    made.log = []
+    made._process = os.getpid()
+    made._stream = Stream(made.log)
+    made._core = SimpleNamespace(set_current=lambda: made.log.append("current"))
+
+    class Compiled:
+        def __getitem__(self, launch):
+            grid, threads, target, shared = launch
+            return lambda *arguments: made.log.append((target.name, grid, threads, shared, *arguments))
+
+    made._compile = lambda kernel: Compiled()
+    return made
+
+
+KERNEL = Kernel("test", None, (), threads=128, shared=64)
+
+
+def test_work_is_run_once_and_recorded_once(gpu):
+    replay = gpu.record(lambda: gpu.launch(KERNEL, (3,), "x"))
+    own, recorded = (("stream", (3,), 128, 64, "x"), ("graph", (3,), 128, 64, "x"))
+    assert gpu.log == [own, "wait", recorded]
+    replay()
+    gpu.launch(KERNEL, (3,), "x")
+    assert gpu.log[3:] == ["replay on stream", own]
+
+
+def test_a_recording_that_fails_is_ended(gpu):
+    def work():
+        gpu.launch(KERNEL, (3,), "x")
+        if len(gpu.log) > 2:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        gpu.record(work)
+    gpu.launch(KERNEL, (1,), "y")
+    assert gpu.log[-1][0] == "stream"
+
+
+def test_a_forked_child_is_told(gpu):
+    gpu.activate()
+    gpu._process = -1
+    with pytest.raises(BackendUnavailable, match="does not survive a fork"):
+        gpu.activate()
+    assert gpu.log == ["current"]

@@ -1,0 +1,161 @@
+"""Test the parts of the peers' table, without any peer."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from ..tools.paths import ROOT
+
+ASV_BENCH = ROOT / "asv_bench"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ASV_BENCH))
+    yield
+    for name in [n for n in sys.modules if n.split(".")[0] in ("peers", "benchmarks")]:
+        del sys.modules[name]
+
+
+def numbers(rows):
+    return {
+        "machine": {"cpu": "A CPU", "engine runs": "avx2", "threads": 2, "python": "3.11", "date": "2000-01-01",
+                    "versions": {"engine": "1"}},
+        "peak": {"float32": 200.0, "int8": 300.0},
+        "quick": False,
+        "text": {"sentences": 100, "tokens": 2000, "median": 18.0, "95 %": 70.0, "longest": 200},
+        "rows": [{"model": "MiniLM", "precision": "float32", **row} for row in rows],
+    }  # fmt: skip
+
+
+def ran(library, case, median):
+    return {"library": library, "case": case, "median": median, "minimum": median / 2, "calls": 3, "fraction": 0.5,
+            "cosine": 0.9999, "least_cosine": 0.99}  # fmt: skip
+
+
+def test_the_last_line_compares_with_the_fastest_peer():
+    from peers.report import table
+
+    rows = [ran("engine", "1x16", 0.010), ran("OpenVINO", "1x16", 0.015)]
+    rows.append(ran("PyTorch", "1x16", 0.020) | {"minimum": 0.006})
+    rows += [ran("engine", "text", 2.0), ran("PyTorch", "text", 1.0)]
+    rows.append({"library": "OpenVINO", "case": "text", "why": "no | x"})
+    lines = table(numbers(rows)).splitlines()
+    assert "| **ahead by** | 1.50 (1.20) | 0.50 (0.50) |" in lines
+    assert "| engine | **10.00 ms (5.00)**<br>50%, 0.99990 | 50 /s (100)<br>50%, 0.99990 |" in lines
+    assert "| OpenVINO | 15.00 ms (7.50)<br>50%, 0.99990 | no \\| x |" in lines
+
+
+def test_a_library_that_did_not_run_says_why_once():
+    from peers.report import table
+
+    rows = [ran("PyTorch", case, 1.0) for case in ("1x16", "1x128")]
+    rows += [{"library": "engine", "case": case, "why": "not there"} for case in ("1x16", "1x128")]
+    lines = table(numbers(rows)).splitlines()
+    assert "| engine | not there | |" in lines
+    assert "| **ahead by** |  |  |" in lines
+
+
+def test_numbers_are_added_to_those_that_are_there():
+    pytest.importorskip("tokenizers", reason="needs the extra [text]")
+    from peers.__main__ import merged
+
+    def row(precision, case, median):
+        return {"model": "MiniLM", "precision": precision, **ran("engine", case, median)}
+
+    old = {"peak": {"float32": 200.0}, "rows": [row("float32", "1x16", 1.0), row("float32", "text", 2.0)]}
+    new = [row("float32", "1x16", 3.0), row("int8", "1x16", 4.0)]
+    assert merged(old, new, {"float32": 190.0, "int8": 300.0}) == {
+        "peak": {"float32": 200.0, "int8": 300.0}, "rows": [old["rows"][1], *new]}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"cpu": "Another CPU"}, {"threads": 1}], ids=str)
+def test_numbers_of_another_machine_are_not_added_to(changes, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tokenizers", reason="needs the extra [text]")
+    from peers import __main__ as command
+
+    there = numbers([])
+    (tmp_path / "zen3.json").write_text(json.dumps(there))
+    monkeypatch.setattr(command, "machine", lambda threads: there["machine"] | changes)
+    monkeypatch.setattr("sys.argv", ["peers", "--keep", "--minilm", "none", "--out", str(tmp_path), "--name", "zen3"])
+    with pytest.raises(SystemExit):
+        command.main()
+    here = {"cpu": "A CPU", "threads": 2} | changes
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"are of A CPU with --threads 2, and this is {here['cpu']} with --threads {here['threads']}" in message
+    assert json.loads((tmp_path / "zen3.json").read_text()) == there
+
+
+def test_the_published_numbers_can_be_added_to():
+    """Later versions can add to the published numbers on another day."""
+    pytest.importorskip("tokenizers", reason="needs the extra [text]")
+    from peers.__main__ import unlike
+
+    published = list((ASV_BENCH.parent / "docs/peers").glob("*.json"))
+    assert len(published) >= 3
+    for path in published:
+        measured_on = json.loads(path.read_text())["machine"]
+        assert unlike(measured_on, measured_on | {"date": "2100-01-01", "versions": {}}) is None
+
+
+def test_the_page_of_all_cpus_has_a_line_for_each():
+    from peers.report import index
+
+    fast = numbers([ran("engine", "1x16", 0.010), ran("OpenVINO", "1x16", 0.015)])
+    slow = numbers([ran("engine", "1x16", 0.010), ran("OpenVINO", "1x16", 0.008)])
+    lines = index({"zen3": fast, "amd-26.2": slow}).splitlines()
+    assert "| [zen3](zen3.md) | 1.50 (1.50) |  |  |  |  |  |" in lines
+    assert "| [amd-26.2](amd-26.2.md) | 0.80 (0.80) |  |  |  |  |  |" in lines
+
+
+def test_a_cpu_has_its_family_in_its_name(monkeypatch):
+    from peers import machine
+
+    monkeypatch.setattr(machine, "cpu_info", lambda: "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\n"
+                        "model\t\t: 2\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel\t\t: 3\n")
+    assert machine.cpu_name() == "AMD EPYC (family 26, model 2)"
+    assert machine.short_name() == "amd-26-2"
+
+
+def test_cosines():
+    from peers.measure import cosines
+
+    reference = np.array([[[1.0, 0.0], [0.0, 2.0]]], np.float32)
+    answer = np.array([[[3.0, 0.0], [1.0, 1.0]]], np.float32)
+    found = cosines(answer, reference)
+    assert found == pytest.approx({"cosine": (1 + 0.5**0.5) / 2, "least_cosine": 0.5**0.5})
+
+
+def test_sentences_are_many_and_unlike_in_length():
+    from peers.work import SENTENCES, sentences
+
+    texts = sentences()
+    lengths = [len(text.split()) for text in texts]
+    assert len(set(texts)) == len(texts) == SENTENCES
+    assert min(lengths) == 4
+    assert max(lengths) > 100
+
+
+def test_batches_and_pooling_lose_nothing():
+    from peers.work import BATCH, batches, mean_pool
+
+    class Encoding:
+        def __init__(self, text):
+            self.ids = [int(word) for word in text.split()]
+
+    class Tokenizer:
+        def encode_batch_fast(self, texts):
+            return [Encoding(text) for text in texts]
+
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 100, n) for n in rng.integers(1, 20, 2 * BATCH + 3)]
+    table = rng.standard_normal((100, 8)).astype(np.float32)
+    seen = {}
+    for members, ids, mask in batches([" ".join(map(str, row)) for row in rows], Tokenizer()):
+        assert len(members) <= BATCH
+        seen |= dict(zip(members, mean_pool(table[ids], mask), strict=True))
+    means = np.stack([table[row].mean(0) for row in rows])
+    expected = means / np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.stack([seen[i] for i in range(len(rows))]), expected, rtol=0, atol=1e-6)

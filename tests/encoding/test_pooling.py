@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.base.errors import InputError
+from engine.encoding.pooling import cosine_similarity, normalize, pairwise_cosine_similarity, pool
+from engine.model.text_config import POOLINGS
+
+TOKENS = np.array([[1, -2], [3, 0], [5, 8], [9, 9]], np.float32)
+CU_SEQLENS = np.array([0, 3, 3, 4], np.int32)
+"""Three sequences, of three, zero and one tokens."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "whole", "without_first"),
+    [
+        ("cls", [1, -2], [3, 0]),
+        ("lasttoken", [5, 8], [5, 8]),
+        ("max", [5, 8], [5, 8]),
+        ("mean", [3, 2], [4, 4]),
+        ("mean_sqrt_len_tokens", np.array([9, 6]) / np.sqrt(3), np.array([8, 8]) / np.sqrt(2)),
+        ("weightedmean", np.array([1 + 6 + 15, -2 + 0 + 24]) / 6, np.array([6 + 15, 0 + 24]) / 5),
+    ],
+)
+def test_modes(mode, whole, without_first):
+    pooled = pool(TOKENS, CU_SEQLENS, [mode])
+    assert pooled.dtype == np.float32
+    np.testing.assert_allclose(pooled, [whole, [0, 0], [9, 9]], rtol=1e-6)
+    # The last sequence consists of the prompt: no token is left to pool, and cls uses the first token as always.
+    np.testing.assert_allclose(
+        pool(TOKENS, CU_SEQLENS, [mode], 1), [without_first, [0, 0], [9, 9] if mode == "cls" else [0, 0]], rtol=1e-6
+    )
+
+
+def test_every_mode_is_there():
+    assert pool(TOKENS, CU_SEQLENS, POOLINGS).shape == (3, 2 * len(POOLINGS))
+
+
+def test_modes_side_by_side():
+    np.testing.assert_array_equal(pool(TOKENS, CU_SEQLENS, ["max", "cls"])[0], [5, 8, 1, -2])
+
+
+def test_no_sequences():
+    assert pool(TOKENS[:0], CU_SEQLENS[:1], ["mean", "cls"]).shape == (0, 4)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.sampled_from([1, 2, 3, 17, 64]), st.integers(0, 3))
+def test_a_sequence_never_feels_its_neighbours(lengths, width, skip):
+    cu_seqlens = np.concatenate(([0], np.cumsum(lengths)))
+    tokens = np.random.default_rng(sum(lengths)).standard_normal((cu_seqlens[-1], width), np.float32)
+    together = normalize(pool(tokens, cu_seqlens, POOLINGS, skip))
+    for b, length in enumerate(lengths):
+        own = np.array(tokens[cu_seqlens[b] : cu_seqlens[b + 1]])
+        np.testing.assert_array_equal(normalize(pool(own, np.array([0, length]), POOLINGS, skip))[0], together[b])
+
+
+def test_normalize():
+    np.testing.assert_allclose(normalize(np.array([[3, 4], [0, 0]], np.float32)), [[0.6, 0.8], [0, 0]])
+
+
+def test_cosine_similarity():
+    a, b = [[2, 0], [1, 1]], [[0, 3], [5, 0], [-1, -1]]
+    np.testing.assert_allclose(cosine_similarity(a, b), [[0, 1, -(0.5**0.5)], [0.5**0.5, 0.5**0.5, -1]], atol=1e-7)
+    np.testing.assert_allclose(cosine_similarity([1.0, 0.0], [0.0, 0.0]), [[0]])
+
+
+def test_cosine_similarity_of_pairs():
+    a, b = [[2, 0], [1, 1]], [[0, 3], [-1, -1]]
+    np.testing.assert_allclose(pairwise_cosine_similarity(a, b), [0, -1], atol=1e-7)
+    np.testing.assert_allclose(pairwise_cosine_similarity([1.0, 0.0], [3.0, 0.0]), [1])
+
+
+@pytest.mark.parametrize(("a", "b", "message"), [
+    (np.ones((2, 3)), np.ones((2, 4)), "vectors of 3 and of 4 dimensions"),
+    (np.ones(3), np.ones(4), "vectors of 3 and of 4 dimensions"),
+    (np.ones((1, 2, 3)), np.ones(3), r"\[n,D\] or \[D\], not \[1, 2, 3\]"),
+    ("a text", np.ones(3), "vectors must be numbers"),
+    ([[1, 2], [3]], np.ones(2), "vectors must be numbers"),
+])  # fmt: skip
+def test_vectors_that_cannot_be_compared(a, b, message):
+    for similarity in (cosine_similarity, pairwise_cosine_similarity):
+        with pytest.raises(InputError, match=message):
+            similarity(a, b)
+
+
+def test_pairs_of_unequal_numbers():
+    with pytest.raises(InputError, match="not 2 and 3"):
+        pairwise_cosine_similarity(np.ones((2, 3)), np.ones((3, 3)))

@@ -1,0 +1,986 @@
+"""The families: one row each, which feeds every test that goes through the families.
+
+To add a family, add its golden models (tests/golden) and one row here. The tests of vectors, names, configs, files,
+fuzzing and CUDA then run for it, and `python -m tests.families.table` writes its line of docs/families.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.base.errors import EngineError, UnsupportedError, WeightsError
+from tests.fuzz.tokenizer_files import WORDS
+
+
+@dataclass(frozen=True)
+class Type:
+    """A model_type of a family that encodes."""
+
+    prefix: str
+    """What stands before the names of its tensors in the files of models with a head."""
+
+    names: Mapping[str, str]
+    """Names of tensors in files, and the engine's own names."""
+
+    config: Mapping[str, Any]
+    """A tiny config.json, without the model_type."""
+
+    new: Mapping[str, Any] | None = None
+    """The config.json that transformers 5 writes, where it differs much. Tensors have transformers 5's names, too."""
+
+    stem: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of the tensors before the first layer, for images and sound, and of scales that are merged at load."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A family."""
+
+    module: str
+    """Its module in engine/families."""
+
+    published: str
+    """Published models, for docs/families.md."""
+
+    golden: Sequence[str] = ()
+    """Its encoders in tests/golden."""
+
+    types: Mapping[str, Type] = field(default_factory=dict)
+    """Its values of model_type, as an encoder."""
+
+    shared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """A name and a tiny config.json of a family that shares its model_type with another family."""
+
+    left_out: Sequence[str] = ()
+    """Names of tensors that the encoder does not need: heads and buffers."""
+
+    same: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]] = ()
+    """(golden model, keys removed from its config, keys added): configs that give the same vectors."""
+
+    refused: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
+    """(golden model, what the message names, keys added): configs that the engine cannot follow."""
+
+    cuda: str | None = None
+    """What the message of the cuda backend names if that backend does not run the family."""
+
+    generates: Mapping[str, tuple[int, int, int, int, int, int, str]] = field(default_factory=dict)
+    """Its values of model_type, as a generating model, and the decoder that transformers makes of an empty config:
+    hidden size, layers, heads, key heads, feed-forward width, vocabulary, and where the logits come from."""
+
+    generating: Sequence[str] = ()
+    """Its models in tests/golden/decoders."""
+
+    not_generating: Sequence[tuple[str, type[EngineError], str, Mapping[str, Any]]] = ()
+    """(golden model, error, what the message says, keys added): configs of generating models that are refused."""
+
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": len(WORDS), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 6, "max_position_embeddings": 16, "pad_token_id": 0,
+}
+_T5: dict[str, Any] = {
+    "vocab_size": len(WORDS), "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 6, "pad_token_id": 0,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "layer_norm_epsilon": 1e-6,
+}
+_CLIP = _SIZES | {"pad_token_id": 1, "eos_token_id": 3, "layer_norm_eps": 1e-5}
+_IMAGES = {"image_size": 4, "patch_size": 2, "num_channels": 3, "qkv_bias": True}
+_PATCHES = {"embeddings.cls_token": (1, 1, 8), "embeddings.position_embeddings": (1, 5, 8),
+            "embeddings.patch_embeddings.projection.weight": (8, 3, 2, 2),
+            "embeddings.patch_embeddings.projection.bias": (8,)}
+_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 300.0}
+
+BERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.position_embeddings.weight": "embeddings.position",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    "encoder.layer.11.attention.self.query.weight": "layers.11.attention.query.weight",
+    "encoder.layer.0.attention.self.key.bias": "layers.0.attention.key.bias",
+    "encoder.layer.0.attention.self.value.weight": "layers.0.attention.value.weight",
+    "encoder.layer.0.attention.output.dense.weight": "layers.0.attention.output.weight",
+    "encoder.layer.0.attention.output.LayerNorm.bias": "layers.0.attention.norm.bias",
+    "encoder.layer.0.intermediate.dense.weight": "layers.0.ffn.up.weight",
+    "encoder.layer.0.output.dense.bias": "layers.0.ffn.down.bias",
+    "encoder.layer.0.output.LayerNorm.weight": "layers.0.ffn.norm.weight",
+}
+DISTILBERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.position_embeddings.weight": "embeddings.position",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "transformer.layer.5.attention.q_lin.weight": "layers.5.attention.query.weight",
+    "transformer.layer.0.attention.k_lin.bias": "layers.0.attention.key.bias",
+    "transformer.layer.0.attention.v_lin.weight": "layers.0.attention.value.weight",
+    "transformer.layer.0.attention.out_lin.weight": "layers.0.attention.output.weight",
+    "transformer.layer.0.sa_layer_norm.weight": "layers.0.attention.norm.weight",
+    "transformer.layer.0.ffn.lin1.weight": "layers.0.ffn.up.weight",
+    "transformer.layer.0.ffn.lin2.bias": "layers.0.ffn.down.bias",
+    "transformer.layer.0.output_layer_norm.bias": "layers.0.ffn.norm.bias",
+}
+MODERNBERT_NAMES = {
+    "embeddings.tok_embeddings.weight": "embeddings.word",
+    "embeddings.norm.weight": "embeddings.norm.weight",
+    "final_norm.bias": "final_norm.bias",
+    "layers.21.attn_norm.weight": "layers.21.attention.norm.weight",
+    "layers.0.attn.Wqkv.weight": "layers.0.attention.qkv.weight",
+    "layers.0.attn.Wo.bias": "layers.0.attention.output.bias",
+    "layers.0.mlp_norm.weight": "layers.0.ffn.norm.weight",
+    "layers.0.mlp.Wi.weight": "layers.0.ffn.gate_up.weight",
+    "layers.0.mlp.Wo.weight": "layers.0.ffn.down.weight",
+}
+NOMIC_BERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "emb_ln.bias": "embeddings.norm.bias",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "encoder.layers.11.attn.Wqkv.weight": "layers.11.attention.qkv.weight",
+    "encoder.layers.0.attn.out_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layers.0.norm1.bias": "layers.0.attention.norm.bias",
+    "encoder.layers.0.mlp.fc11.weight": "layers.0.ffn.up.weight",
+    "encoder.layers.0.mlp.fc12.weight": "layers.0.ffn.gate.weight",
+    "encoder.layers.0.mlp.fc2.weight": "layers.0.ffn.down.weight",
+    "encoder.layers.0.norm2.weight": "layers.0.ffn.norm.weight",
+    "layers.0.self_attn.q_proj.weight": "layers.0.attention.query.weight",
+    "layers.0.post_attention_layernorm.bias": "layers.0.attention.norm.bias",
+    "layers.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
+    "layers.0.post_mlp_layernorm.weight": "layers.0.ffn.norm.weight",
+}
+GTE_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "embeddings.LayerNorm.weight": "embeddings.norm.weight",
+    "encoder.layer.11.attention.qkv_proj.bias": "layers.11.attention.qkv.bias",
+    "encoder.layer.0.attention.o_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layer.0.attn_ln.bias": "layers.0.attention.norm.bias",
+    "encoder.layer.0.mlp.up_gate_proj.weight": "layers.0.ffn.up_gate.weight",
+    "encoder.layer.0.mlp.down_proj.bias": "layers.0.ffn.down.bias",
+    "encoder.layer.0.mlp_ln.weight": "layers.0.ffn.norm.weight",
+    "layers.0.self_attn.v_proj.bias": "layers.0.attention.value.bias",
+    "layers.0.post_attention_layernorm.bias": "layers.0.attention.norm.bias",
+    "layers.0.mlp.up_proj.weight": "layers.0.ffn.up.weight",
+    "layers.0.post_mlp_layernorm.weight": "layers.0.ffn.norm.weight",
+}
+EUROBERT_NAMES = {
+    "embed_tokens.weight": "embeddings.word",
+    "norm.weight": "final_norm.weight",
+    "layers.11.input_layernorm.weight": "layers.11.attention.norm.weight",
+    "layers.0.self_attn.q_proj.weight": "layers.0.attention.query.weight",
+    "layers.0.self_attn.k_proj.bias": "layers.0.attention.key.bias",
+    "layers.0.self_attn.v_proj.weight": "layers.0.attention.value.weight",
+    "layers.0.self_attn.o_proj.weight": "layers.0.attention.output.weight",
+    "layers.0.post_attention_layernorm.weight": "layers.0.ffn.norm.weight",
+    "layers.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
+    "layers.0.mlp.up_proj.bias": "layers.0.ffn.up.bias",
+    "layers.0.mlp.down_proj.weight": "layers.0.ffn.down.weight",
+}
+JINA_V3_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "emb_ln.weight": "embeddings.norm.weight",
+    "encoder.layers.23.mixer.Wqkv.bias": "layers.23.attention.qkv.bias",
+    "encoder.layers.0.mixer.out_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layers.0.norm1.bias": "layers.0.attention.norm.bias",
+    "encoder.layers.0.mlp.fc1.weight": "layers.0.ffn.up.weight",
+    "encoder.layers.0.mlp.fc2.bias": "layers.0.ffn.down.bias",
+    "encoder.layers.0.norm2.weight": "layers.0.ffn.norm.weight",
+    "layers.0.self_attn.k_proj.weight": "layers.0.attention.key.weight",
+    "layers.0.post_mlp_layernorm.bias": "layers.0.ffn.norm.bias",
+}
+NEOBERT_NAMES = {
+    "encoder.weight": "embeddings.word",
+    "layer_norm.weight": "final_norm.weight",
+    "transformer_encoder.27.attention_norm.weight": "layers.27.attention.norm.weight",
+    "transformer_encoder.0.qkv.weight": "layers.0.attention.qkv.weight",
+    "transformer_encoder.0.wo.weight": "layers.0.attention.output.weight",
+    "transformer_encoder.0.ffn_norm.weight": "layers.0.ffn.norm.weight",
+    "transformer_encoder.0.ffn.w12.weight": "layers.0.ffn.gate_up.weight",
+    "transformer_encoder.0.ffn.w3.weight": "layers.0.ffn.down.weight",
+}
+QWEN3_NAMES = EUROBERT_NAMES | {
+    "layers.0.self_attn.q_norm.weight": "layers.0.attention.query_norm.weight",
+    "layers.35.self_attn.k_norm.weight": "layers.35.attention.key_norm.weight",
+}
+MPNET_NAMES = {name: new for name, new in BERT_NAMES.items() if ".self." not in name and "token_type" not in name} | {
+    "encoder.relative_attention_bias.weight": "distance_bias.weight",
+    "encoder.layer.0.attention.attn.q.weight": "layers.0.attention.query.weight",
+    "encoder.layer.11.attention.attn.o.bias": "layers.11.attention.output.bias",
+    "encoder.layer.0.attention.LayerNorm.bias": "layers.0.attention.norm.bias",
+}
+UMT5_NAMES = {
+    "shared.weight": "embeddings.word",
+    "encoder.block.0.layer.0.layer_norm.weight": "layers.0.attention.norm.weight",
+    "encoder.block.11.layer.0.SelfAttention.q.weight": "layers.11.attention.query.weight",
+    "encoder.block.0.layer.0.SelfAttention.o.weight": "layers.0.attention.output.weight",
+    "encoder.block.0.layer.1.layer_norm.weight": "layers.0.ffn.norm.weight",
+    "encoder.block.0.layer.1.DenseReluDense.wi.weight": "layers.0.ffn.up.weight",
+    "encoder.block.0.layer.1.DenseReluDense.wi_0.weight": "layers.0.ffn.gate.weight",
+    "encoder.block.0.layer.1.DenseReluDense.wi_1.weight": "layers.0.ffn.up.weight",
+    "encoder.block.0.layer.1.DenseReluDense.wo.weight": "layers.0.ffn.down.weight",
+    "encoder.final_layer_norm.weight": "final_norm.weight",
+}
+T5_BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+T5_NAMES = UMT5_NAMES | {T5_BIAS: "distance_bias.weight"}
+UMT5_NAMES[T5_BIAS] = "layers.0.attention.distance_bias.weight"
+DEBERTA_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.position_embeddings.weight": "embeddings.position",
+    "embeddings.token_type_embeddings.weight": "embeddings.token_type",
+    "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    "encoder.rel_embeddings.weight": "embeddings.relative",
+    "encoder.LayerNorm.weight": "embeddings.relative_norm.weight",
+    "encoder.layer.11.attention.self.query_proj.bias": "layers.11.attention.query.bias",
+    "encoder.layer.0.attention.self.pos_key_proj.weight": "layers.0.attention.relative_key.weight",
+    "encoder.layer.0.attention.output.LayerNorm.weight": "layers.0.attention.norm.weight",
+    "encoder.layer.0.intermediate.dense.weight": "layers.0.ffn.up.weight",
+    "encoder.layer.0.output.dense.weight": "layers.0.ffn.down.weight",
+    "encoder.layer.0.output.LayerNorm.bias": "layers.0.ffn.norm.bias",
+}
+ALBERT_NAMES = {
+    "embeddings.word_embeddings.weight": "embeddings.word",
+    "embeddings.LayerNorm.bias": "embeddings.norm.bias",
+    "encoder.embedding_hidden_mapping_in.weight": "embeddings.projection.weight",
+    "encoder.embedding_hidden_mapping_in.bias": "embeddings.projection.bias",
+    "encoder.albert_layer_groups.0.albert_layers.0.attention.query.weight": "layers.0.attention.query.weight",
+    "encoder.albert_layer_groups.0.albert_layers.0.attention.key.bias": "layers.0.attention.key.bias",
+    "encoder.albert_layer_groups.0.albert_layers.0.attention.value.weight": "layers.0.attention.value.weight",
+    "encoder.albert_layer_groups.0.albert_layers.0.attention.dense.weight": "layers.0.attention.output.weight",
+    "encoder.albert_layer_groups.0.albert_layers.0.attention.LayerNorm.bias": "layers.0.attention.norm.bias",
+    "encoder.albert_layer_groups.11.albert_layers.0.ffn.weight": "layers.11.ffn.up.weight",
+    "encoder.albert_layer_groups.0.albert_layers.0.ffn_output.bias": "layers.0.ffn.down.bias",
+    "encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm.weight": "layers.0.ffn.norm.weight",
+}
+ELECTRA_NAMES = BERT_NAMES | {
+    "embeddings_project.weight": "embeddings.projection.weight",
+    "embeddings_project.bias": "embeddings.projection.bias",
+}
+GEMMA_NAMES = {name: to for name, to in QWEN3_NAMES.items() if "post_attention" not in name} | {
+    "layers.0.post_attention_layernorm.weight": "layers.0.attention.post_norm.weight",
+    "layers.0.pre_feedforward_layernorm.weight": "layers.0.ffn.norm.weight",
+    "layers.23.post_feedforward_layernorm.weight": "layers.23.ffn.post_norm.weight",
+}
+CLIP_NAMES = {
+    "embeddings.token_embedding.weight": "embeddings.word",
+    "embeddings.position_embedding.weight": "embeddings.position",
+    "final_layer_norm.weight": "final_norm.weight",
+    "encoder.layers.11.self_attn.q_proj.weight": "layers.11.attention.query.weight",
+    "encoder.layers.0.self_attn.k_proj.bias": "layers.0.attention.key.bias",
+    "encoder.layers.0.self_attn.v_proj.weight": "layers.0.attention.value.weight",
+    "encoder.layers.0.self_attn.out_proj.weight": "layers.0.attention.output.weight",
+    "encoder.layers.0.layer_norm1.weight": "layers.0.attention.norm.weight",
+    "encoder.layers.0.layer_norm2.bias": "layers.0.ffn.norm.bias",
+    "encoder.layers.0.mlp.fc1.weight": "layers.0.ffn.up.weight",
+    "encoder.layers.0.mlp.fc2.bias": "layers.0.ffn.down.bias",
+}
+SIGLIP_NAMES = CLIP_NAMES | {"head.weight": "dense.0.weight", "head.bias": "dense.0.bias"}
+CLIP_NAMES["text_projection.weight"] = "dense.0.weight"
+VIT_NAMES = {
+    "embeddings.cls_token": "stem.first",
+    "embeddings.position_embeddings": "stem.positions",
+    "embeddings.patch_embeddings.projection.weight": "stem.weight",
+    "embeddings.patch_embeddings.projection.bias": "stem.bias",
+    "layernorm.weight": "final_norm.weight",
+    "encoder.layer.11.attention.attention.query.weight": "layers.11.attention.query.weight",
+    "encoder.layer.0.attention.attention.key.bias": "layers.0.attention.key.bias",
+    "encoder.layer.0.attention.attention.value.weight": "layers.0.attention.value.weight",
+    "encoder.layer.0.attention.output.dense.weight": "layers.0.attention.output.weight",
+    "encoder.layer.0.layernorm_before.bias": "layers.0.attention.norm.bias",
+    "encoder.layer.0.intermediate.dense.weight": "layers.0.ffn.up.weight",
+    "encoder.layer.0.output.dense.bias": "layers.0.ffn.down.bias",
+    "encoder.layer.0.layernorm_after.weight": "layers.0.ffn.norm.weight",
+    "layers.0.attention.q_proj.weight": "layers.0.attention.query.weight",
+    "layers.0.attention.o_proj.bias": "layers.0.attention.output.bias",
+    "layers.0.mlp.fc1.weight": "layers.0.ffn.up.weight",
+    "layers.0.mlp.fc2.bias": "layers.0.ffn.down.bias",
+}
+DINOV2_NAMES = VIT_NAMES | {
+    "embeddings.register_tokens": "stem.registers",
+    "encoder.layer.0.norm1.weight": "layers.0.attention.norm.weight",
+    "encoder.layer.0.layer_scale1.lambda1": "layers.0.attention.output.scale.lambda1",
+    "encoder.layer.0.norm2.bias": "layers.0.ffn.norm.bias",
+    "encoder.layer.0.mlp.fc1.weight": "layers.0.ffn.up.weight",
+    "encoder.layer.0.mlp.weights_in.bias": "layers.0.ffn.gate_up.bias",
+    "encoder.layer.0.mlp.weights_out.weight": "layers.0.ffn.down.weight",
+    "encoder.layer.0.layer_scale2.lambda1": "layers.0.ffn.down.scale.lambda1",
+    "encoder.layer.0.mlp.gate_proj.weight": "layers.0.ffn.gate.weight",
+    "encoder.layer.0.mlp.up_proj.bias": "layers.0.ffn.up.bias",
+    "encoder.layer.0.mlp.down_proj.weight": "layers.0.ffn.down.weight",
+}
+WHISPER_NAMES = {
+    "conv1.weight": "stem.weight", "conv1.bias": "stem.bias", "conv2.weight": "stem.weight2",
+    "conv2.bias": "stem.bias2", "embed_positions.weight": "stem.positions",
+    "layer_norm.bias": "final_norm.bias",
+    "layers.31.self_attn.q_proj.weight": "layers.31.attention.query.weight",
+    "layers.0.self_attn.k_proj.weight": "layers.0.attention.key.weight",
+    "layers.0.self_attn.v_proj.bias": "layers.0.attention.value.bias",
+    "layers.0.self_attn.out_proj.weight": "layers.0.attention.output.weight",
+    "layers.0.self_attn_layer_norm.bias": "layers.0.attention.norm.bias",
+    "layers.0.fc1.weight": "layers.0.ffn.up.weight",
+    "layers.0.fc2.bias": "layers.0.ffn.down.bias",
+    "layers.0.final_layer_norm.weight": "layers.0.ffn.norm.weight",
+}
+
+NOMIC_IN_NEW_KEYS = {"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 29, "num_hidden_layers": 2,
+                     "layer_norm_eps": 1e-12, "hidden_act": "silu", "max_position_embeddings": 320, "head_dim": None,
+                     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}}
+GTE_IN_NEW_KEYS = {"model_type": "gte", "rope_parameters": {"rope_type": "linear", "rope_theta": 160000.0,
+                                                            "factor": 8.0 ** (2 / 22)}}
+
+ALBERT = Case(
+    "albert", "ALBERT, rxnmapper",
+    golden=("albert_groups", "albert_relu", "albert_shared"),
+    types={
+        "albert": Type("albert.", ALBERT_NAMES,
+            _SIZES | {"num_hidden_layers": 2, "num_hidden_groups": 1, "inner_group_num": 1, "embedding_size": 4,
+                      "type_vocab_size": 2, "hidden_act": "gelu_new"}),
+    },
+    left_out=["albert.pooler.weight", "pooler.bias", "predictions.dense.weight", "predictions.LayerNorm.weight",
+              "predictions.decoder.bias", "sop_classifier.classifier.weight", "classifier.bias", "qa_outputs.weight",
+              "albert.embeddings.position_ids"],
+    same=[
+        ("albert_shared", ("num_hidden_groups", "inner_group_num", "hidden_act", "layer_norm_eps", "type_vocab_size"),
+         {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}),
+    ],
+    refused=[
+        ("albert_shared", "inner_group_num", {"inner_group_num": 2}),
+        ("albert_shared", "num_hidden_groups", {"num_hidden_groups": 0}),
+        ("albert_shared", "num_hidden_groups", {"num_hidden_groups": 5}),
+        ("albert_shared", r"layers\.1\.attention", {"num_hidden_groups": 2}),
+        ("albert_shared", r"projection\.weight has shape \[42, 20\], expected \[42, 21\]", {"embedding_size": 21}),
+        ("albert_shared", "position_embedding_type", {"position_embedding_type": "relative_key"}),
+        ("albert_shared", "hidden_act", {"hidden_act": "silu"}),
+    ],
+    cuda="Linear outside")
+
+BART = Case(
+    "bart", "BART, mBART, Marian, M2M100, NLLB",
+    generates={"bart": (1024, 12, 16, 16, 4096, 50265, "tied"),
+               "m2m_100": (1024, 12, 16, 16, 4096, 128112, "tied"),
+               "marian": (1024, 12, 16, 16, 4096, 58101, "tied"),
+               "mbart": (1024, 12, 16, 16, 4096, 50265, "tied")},
+    generating=("bart", "bart_forced", "bart_relu", "m2m_100", "m2m_100_forced", "m2m_100_odd", "marian",
+                "marian_odd", "marian_own", "mbart", "mbart_forced", "mbart_relu"),
+    not_generating=[
+        ("bart", UnsupportedError, "normalize_before = True is not supported", {"normalize_before": True}),
+        ("bart", UnsupportedError, "for Marian only", {"share_encoder_decoder_embeddings": False}),
+        ("marian", UnsupportedError, "is_decoder = True", {"is_decoder": True}),
+        ("m2m_100", UnsupportedError, "activation_function 'tanh'", {"activation_function": "tanh"}),
+        ("bart", WeightsError, "cannot be split into 5 attention heads", {"decoder_attention_heads": 5}),
+        ("marian", WeightsError, "d_model must be an integer", {"d_model": "12"}),
+    ])
+
+BERT = Case(
+    "bert", "BERT, MiniLM, BGE, E5, the first GTE, SPLADE, LaBSE",
+    golden=("bert", "bert_limit", "bert_relu", "bert_tanh"),
+    types={
+        "bert": Type("bert.", BERT_NAMES,
+            _SIZES | {"type_vocab_size": 2, "hidden_act": "gelu", "position_embedding_type": "absolute"}),
+    },
+    left_out=["pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "cls.predictions.bias",
+              "cls.predictions.transform.LayerNorm.gamma", "cls.seq_relationship.weight", "qa_outputs.bias",
+              "embeddings.position_ids", "bert.embeddings.token_type_ids"])
+
+CLIP = Case(
+    "clip", "CLIP, OpenCLIP",
+    golden=("clip_bare", "clip_own", "clip_projected"),
+    types={
+        "clip": Type("text_model.", CLIP_NAMES,
+            {"projection_dim": 5, "text_config": _CLIP | {"hidden_act": "quick_gelu", "eos_token_id": 2},
+             "text_config_dict": None, "vision_config": {"hidden_size": 8}}),
+        "clip_text_model": Type("text_model.", CLIP_NAMES, _CLIP | {"hidden_act": "gelu"}),
+    },
+    left_out=["vision_model.embeddings.class_embedding", "visual_projection.weight", "logit_scale", "logit_bias",
+              "vision_model.encoder.layers.0.mlp.fc1.weight", "text_model.embeddings.position_ids"],
+    same=[
+        ("clip_own", ("text_config_dict",), {"text_config_dict": {"hidden_size": 42, "vocab_size": 120}}),
+        ("clip_bare", ("hidden_act", "pad_token_id", "projection_dim"), {"attention_dropout": 0.5}),
+    ],
+    refused=[
+        ("clip_own", "hidden_act", {"text_config": {"hidden_act": "silu"}}),
+        ("clip_own", "attention heads", {"text_config": {"num_attention_heads": 7}}),
+        ("clip_own", "text_config must be an object", {"text_config": [1]}),
+        ("clip_own", "text_config_dict", {"text_config_dict": "x"}),
+        ("clip_own", "disagree on 'hidden_size'", {"text_config_dict": {"hidden_size": 41}}),
+        ("clip_bare", "is_decoder", {"is_decoder": True}),
+        ("clip_bare", r"position has shape \[300, 33\], expected \[301, 33\]", {"max_position_embeddings": 301}),
+    ],
+    cuda="Attend with window")
+
+DEBERTA_V2 = Case(
+    "deberta_v2", "DeBERTa v2 and v3, mDeBERTa, mxbai-rerank, GLiNER's encoders",
+    golden=("deberta_c2p", "deberta_own", "deberta_p2c", "deberta_v3"),
+    types={
+        "deberta-v2": Type("deberta.", DEBERTA_NAMES,
+            _SIZES | {"relative_attention": True, "pos_att_type": "p2c|c2p", "max_relative_positions": -1,
+                      "position_buckets": 4, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
+                      "share_att_key": True, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+            new=_SIZES | {"relative_attention": True, "pos_att_type": ["c2p"], "max_relative_positions": 6,
+                          "position_biased_input": True, "type_vocab_size": 2}),
+    },
+    left_out=["pooler.dense.weight", "classifier.bias", "cls.predictions.bias", "qa_outputs.weight",
+              "lm_predictions.lm_head.bias", "mask_predictions.dense.weight", "deberta.embeddings.position_ids"],
+    same=[
+        ("deberta_v3", (), {"pos_att_type": ["p2c", "c2p"]}),
+        ("deberta_v3", (), {"pos_att_type": " C2P | p2c ", "norm_rel_ebd": "none|layer_norm", "conv_kernel_size": 0}),
+        ("deberta_v3", ("max_relative_positions",), {"embedding_size": 33, "position_embedding_type": "relative"}),
+        ("deberta_v3", (), {"max_position_embeddings": 330, "max_relative_positions": 320}),
+        ("deberta_v3", ("type_vocab_size", "layer_norm_eps", "hidden_act"), {"attention_head_size": 11}),
+        ("deberta_p2c", ("norm_rel_ebd",), {"position_buckets": -1, "position_biased_input": True}),
+        ("deberta_c2p", ("share_att_key",), {}),
+    ],
+    refused=[
+        ("deberta_v3", "conv_kernel_size", {"conv_kernel_size": 3}),
+        ("deberta_v3", "embedding_size", {"embedding_size": 16}),
+        ("deberta_v3", "attention_head_size", {"attention_head_size": 16}),
+        ("deberta_v3", "pos_att_type", {"pos_att_type": "p2c|p2p"}),
+        ("deberta_v3", "pos_att_type", {"pos_att_type": None}),
+        ("deberta_v3", "pos_att_type", {"pos_att_type": 3}),
+        ("deberta_v3", "relative_attention", {"relative_attention": False}),
+        ("deberta_v3", "norm_rel_ebd", {"norm_rel_ebd": "batch_norm"}),
+        ("deberta_v3", "norm_rel_ebd", {"norm_rel_ebd": ["layer_norm"]}),
+        ("deberta_v3", "buckets of relative", {"position_buckets": 1}),
+        ("deberta_v3", "buckets of relative", {"position_buckets": 33}),
+        ("deberta_v3", "buckets of relative", {"max_relative_positions": 17}),
+        ("deberta_v3", r"embeddings\.relative", {"position_buckets": 30}),
+        ("deberta_v3", r"embeddings\.relative_norm", {"norm_rel_ebd": "none"}),
+        ("deberta_v3", r"attention\.relative_key", {"share_att_key": False}),
+        ("deberta_v3", r"embeddings\.position", {"position_biased_input": True}),
+        ("deberta_c2p", r"attention\.relative_query", {"pos_att_type": "c2p|p2c"}),
+        ("deberta_v3", "model_type 'deberta'", {"model_type": "deberta"}),
+    ],
+    cuda="Attend with relative")
+
+DISTILBERT = Case(
+    "distilbert", "DistilBERT",
+    golden=("distilbert", "distilbert_limit", "distilbert_relu"),
+    types={
+        "distilbert": Type("distilbert.", DISTILBERT_NAMES,
+            {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 6, "vocab_size": len(WORDS),
+             "max_position_embeddings": 16, "activation": "gelu", "sinusoidal_pos_embds": False}),
+    },
+    left_out=["pre_classifier.weight", "classifier.bias", "vocab_transform.weight", "vocab_layer_norm.bias",
+              "vocab_projector.weight", "qa_outputs.weight", "distilbert.embeddings.position_ids"])
+
+ELECTRA = Case(
+    "electra", "ELECTRA",
+    golden=("electra_base", "electra_generator", "electra_small"),
+    types={
+        "electra": Type("electra.", ELECTRA_NAMES, _SIZES | {"embedding_size": 4, "type_vocab_size": 2}),
+    },
+    left_out=["discriminator_predictions.dense.weight", "generator_predictions.LayerNorm.bias",
+              "generator_lm_head.weight", "classifier.out_proj.weight", "qa_outputs.bias",
+              "sequence_summary.summary.weight", "electra.embeddings.position_ids"],
+    same=[
+        ("electra_small", ("hidden_act", "layer_norm_eps", "type_vocab_size"), {"summary_type": "first"}),
+    ],
+    refused=[
+        ("electra_small", r"projection\.weight", {"embedding_size": 42}),
+        ("electra_base", r"projection\.weight", {"embedding_size": 20}),
+        ("electra_small", "embedding_width", {"embedding_size": -1}),
+        ("electra_small", "is_decoder", {"is_decoder": True}),
+    ],
+    cuda="Linear outside")
+
+EMBEDDING_GEMMA = Case(
+    "embedding_gemma", "EmbeddingGemma",
+    golden=("gemma_biased", "gemma_linear", "gemma_new", "gemma_old"),
+    types={
+        "gemma3_text": Type("model.", GEMMA_NAMES,
+            _SIZES | {"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 4, "sliding_window": 4,
+                      "sliding_window_pattern": 2, "query_pre_attn_scalar": 4, "rope_theta": 900.0,
+                      "rope_local_base_freq": 100.0, "use_bidirectional_attention": True, "rms_norm_eps": 1e-6,
+                      "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": None},
+            new=_SIZES | {
+                "head_dim": 4, "num_key_value_heads": 2, "layer_types": ["sliding_attention"], "sliding_window": 4,
+                "use_bidirectional_attention": True, "rope_parameters": {
+                    "full_attention": _PLAIN_ROPE | {"rope_type": "linear", "factor": 2.0},
+                    "sliding_attention": _PLAIN_ROPE}}),
+    },
+    left_out=["lm_head.weight", "score.weight"],
+    same=[
+        ("gemma_new", ("rope_parameters", "layer_types", "hidden_activation", "rms_norm_eps", "attention_bias"), {}),
+        ("gemma_new", (), {"rope_theta": 1000000.0, "rope_local_base_freq": 10000, "final_logit_softcapping": 30.0}),
+        ("gemma_biased", ("layer_types",), {}),
+        ("gemma_linear", ("rope_theta", "rope_local_base_freq", "rope_scaling"), {"rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}}),
+    ],
+    refused=[
+        ("gemma_linear", "longrope", {"rope_scaling": {"rope_type": "longrope", "long_factor": [1.0], "factor": 8.0}}),
+        ("gemma_new", "use_bidirectional_attention", {"use_bidirectional_attention": False}),
+        ("gemma_new", "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
+        ("gemma_new", "query_pre_attn_scalar", {"query_pre_attn_scalar": 0}),
+        ("gemma_new", "sliding_window", {"sliding_window": -1}),
+        ("gemma_new", "sliding_window", {"sliding_window": None}),
+        ("gemma_new", "layer_types", {"layer_types": ["full_attention"]}),
+        ("gemma_new", "layer_types", {"layer_types": ["chunked_attention"] * 7}),
+        ("gemma_new", "rope_local_base_freq", {"rope_local_base_freq": 500.0}),
+        ("gemma_biased", "sliding_window_pattern", {"sliding_window_pattern": 0}),
+        ("gemma_biased", r"query\.bias", {"attention_bias": False}),
+        ("gemma_new", "hidden_activation", {"hidden_activation": "relu2"}),
+    ],
+    cuda="Heads with rotary")
+
+EUROBERT = Case(
+    "eurobert", "EuroBERT",
+    golden=("eurobert_dynamic", "eurobert_llama3", "eurobert_new", "eurobert_old"),
+    types={
+        "eurobert": Type("model.", EUROBERT_NAMES,
+            _SIZES | {"num_key_value_heads": 1, "head_dim": 4, "attention_bias": True, "mlp_bias": True,
+                      "rms_norm_eps": 1e-5, "rope_theta": 500.0,
+                      "auto_map": {"AutoModel": "modeling_eurobert.EuroBertModel"}},
+            new=_SIZES | {"head_dim": 4, "rope_parameters": _PLAIN_ROPE | {
+                "rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                "original_max_position_embeddings": 4}}),
+    },
+    left_out=["lm_head.weight", "dense.weight", "classifier.weight", "model.rotary_emb.inv_freq"],
+    same=[
+        ("eurobert_old", ("rope_theta", "rope_scaling"), {"rope_parameters": {"rope_theta": 250000.0}}),
+        ("eurobert_old",
+         ("hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias", "num_key_value_heads", "head_dim"), {}),
+        ("eurobert_old", (), {"classifier_pooling": "bos", "use_cache": True, "num_key_value_heads": None}),
+        ("eurobert_new", ("rope_parameters", "hidden_act"), {}),
+        ("eurobert_old", ("rope_scaling",), {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+        ("eurobert_dynamic", ("rope_parameters",), {"rope_theta": 500.0}),
+    ],
+    refused=[
+        ("eurobert_old", "rope_scaling", {"rope_scaling": {"type": "dynamic", "alpha": 2.0}}),
+        ("eurobert_old", "rope_scaling", {"rope_scaling": {"type": "default", "factor": 2.0}}),
+        ("eurobert_old", "rope_scaling", {"rope_scaling": {"type": ["linear"], "factor": 2.0}}),
+        ("eurobert_old", "rope_scaling", {"rope_scaling": "linear"}),
+        ("eurobert_old", "needs a factor", {"rope_scaling": {"type": "linear"}}),
+        ("eurobert_old", "needs a factor", {"rope_scaling": {"type": "linear", "factor": 0.5}}),
+        ("eurobert_old", "factor", {"rope_scaling": {"type": "linear", "factor": float("inf")}}),
+        ("eurobert_llama3", "high_freq_factor", {"rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 4.0,
+            "high_freq_factor": 4.0}}),
+        ("eurobert_llama3", "rope_theta", {"rope_theta": 400.0}),
+        ("eurobert_llama3", "beta_fast", {"rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "beta_fast": 32.0}}),
+        ("eurobert_old", "rope_theta", {"rope_parameters": {"rope_theta": 10000.0}}),
+        ("eurobert_old", "num_kv_heads", {"num_key_value_heads": 2}),
+        ("eurobert_old", r"query\.weight", {"head_dim": 12}),
+        ("eurobert_old", r"key\.weight", {"num_key_value_heads": 1}),
+        ("eurobert_old", r"output\.bias", {"attention_bias": True}),
+        ("eurobert_old", r"down\.bias", {"mlp_bias": True}),
+        ("eurobert_old", "hidden_act", {"hidden_act": "relu2"}),
+        ("eurobert_new", "is_decoder", {"is_decoder": True}),
+    ],
+    cuda="Heads with rotary")
+
+GPT2 = Case(
+    "gpt2", "GPT-2",
+    generates={"gpt2": (768, 12, 12, 12, 3072, 50257, "tied")},
+    generating=("gpt2", "gpt2_inner", "gpt2_unscaled"),
+    not_generating=[
+        ("gpt2", UnsupportedError, "scale_attn_by_inverse_layer_idx = True", {"scale_attn_by_inverse_layer_idx": True}),
+        ("gpt2", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+    ])
+
+GTE = Case(
+    "gte", "GTE v1.5, gte-multilingual, arctic-embed-m-v2.0",
+    golden=("gte_new", "gte_own", "gte_types", "gte_yarn"),
+    types={
+        "gte": Type("gte.", GTE_NAMES,
+            _SIZES | {"type_vocab_size": 0, "rope_parameters": _PLAIN_ROPE | {"rope_type": "linear", "factor": 3.0}}),
+        "new": Type("new.", GTE_NAMES,
+            _SIZES | {"type_vocab_size": 1, "pack_qkv": True, "position_embedding_type": "rope", "rope_theta": 20000,
+                      "rope_scaling": {"factor": 8.0, "type": "ntk"}, "layer_norm_type": "layer_norm"}),
+    },
+    left_out=["pooler.dense.weight", "classifier.bias", "lm_head.decoder.weight", "new.embeddings.position_ids"],
+    same=[
+        ("gte_own", ("rope_theta", "rope_scaling", "position_embedding_type", "layer_norm_type"), GTE_IN_NEW_KEYS),
+        ("gte_own", ("hidden_act", "layer_norm_eps", "type_vocab_size", "pad_token_id", "logn_attention_scale"), {}),
+        ("gte_own", (), {"rope_scaling": {"rope_type": "ntk", "factor": 8}, "rope_parameters": None}),
+        ("gte_own", (), {"unpad_inputs": False, "use_memory_efficient_attention": False, "logn_attention_clip1": True}),
+        ("gte_new", ("rope_parameters",), {"rope_theta": 500, "rope_parameters": {"rope_type": "linear", "factor": 3}}),
+        ("gte_yarn", ("rope_parameters",), {"rope_theta": 500, "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 80, "beta_fast": 32}}),
+    ],
+    refused=[
+        ("gte_new", "ntk_scaled", {"rope_parameters": {"rope_type": "ntk_scaled", "factor": 2.0}}),
+        ("gte_yarn", "beta_fast", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "beta_fast": 32.0}}),
+        ("gte_own", "logn_attention_scale", {"logn_attention_scale": True}),
+        ("gte_own", "position_embedding_type", {"position_embedding_type": "absolute"}),
+        ("gte_own", "layer_norm_type", {"layer_norm_type": "rms_norm"}),
+        ("gte_own", "hidden_act", {"hidden_act": "quick_gelu"}),
+        ("gte_own", "mixed_b", {"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.5}}),
+        ("gte_own", "dynamic", {"rope_scaling": {"type": "dynamic", "factor": 8.0}}),
+        ("gte_own", "rope_scaling", {"rope_scaling": {"type": "ntk"}}),
+        ("gte_own", "factor", {"rope_scaling": {"type": "ntk", "factor": 0.0}}),
+        ("gte_own", "rope_theta", {"rope_parameters": {"rope_type": "default", "rope_theta": 160000.0}}),
+        ("gte_own", "factor", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 20000}}),
+        ("gte_own", "yarn", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 20000}}),
+        ("gte_own", "hidden size 0", {"hidden_size": 0}),
+        ("gte_own", "token_type", {"type_vocab_size": 0}),
+    ],
+    cuda="Heads with rotary")
+
+JINA_BERT = Case(
+    "jina_bert", "jina-embeddings-v2",
+    golden=("jina_v2", "jina_v2_relu", "jina_v2_short"),
+    shared={"jina_bert": _SIZES | {
+        "model_type": "bert", "position_embedding_type": "alibi", "feed_forward_type": "geglu", "type_vocab_size": 2,
+        "auto_map": {"AutoModel": "x/y--modeling_bert.JinaBertModel"}}},
+    same=[
+        ("jina_v2", ("auto_map", "emb_pooler", "attn_implementation", "layer_norm_eps", "type_vocab_size"), {}),
+    ],
+    refused=[
+        ("jina_v2", "feed_forward_type", {"feed_forward_type": "original"}),
+        ("jina_v2", "feed_forward_type", {"feed_forward_type": ["geglu"]}),
+        ("jina_v2", "qk-post-norm", {"auto_map": {"AutoModel": "jina-bert-v2-qk-post-norm--modeling.JinaBertModel"}}),
+        ("jina_v2", "auto_map", {"auto_map": {"AutoModel": "modeling.OtherModel"}}),
+        ("jina_v2", "auto_map", {"position_embedding_type": "relative_key"}),
+    ],
+    cuda="Linear with gate=True")
+
+JINA_EMBEDDINGS_V3 = Case(
+    "jina_embeddings_v3", "jina-embeddings-v3",
+    golden=("jina_v3", "jina_v3_new", "jina_v3_one", "jina_v3_tasks", "jina_v3_two", "jina_v3_yarn"),
+    types={
+        "jina_embeddings_v3": Type("roberta.", JINA_V3_NAMES,
+            _SIZES | {"type_vocab_size": 1, "position_embedding_type": "rotary",
+                      "lora_adaptations": None},
+            new=_SIZES | {"type_vocab_size": 2, "rope_parameters": _PLAIN_ROPE}),
+    },
+    shared={"jina_flash": _SIZES | {
+        "model_type": "xlm-roberta", "position_embedding_type": "rotary", "type_vocab_size": 1,
+        "lora_adaptations": ["a", "b"], "lora_rank": 2, "lora_alpha": 1, "rotary_emb_base": 900.0,
+        "auto_map": {"AutoModel": "x/y--modeling_lora.XLMRobertaLoRA"}}},
+    left_out=["pooler.dense.weight", "classifier.dense.weight", "lm_head.bias", "qa_outputs.weight",
+              "roberta.embeddings.position_ids"],
+    same=[
+        ("jina_v3", ("rope_parameters", "hidden_act", "type_vocab_size"),
+         {"rope_theta": 20000, "lora_adaptations": None}),
+    ],
+    refused=[
+        ("jina_v3", "lora_adaptations", {"lora_adaptations": "retrieval.query"}),
+        ("jina_v3", "position_embedding_type", {"position_embedding_type": "absolute"}),
+        ("jina_v3", "proportional", {"rope_parameters": {"rope_type": "proportional", "rope_theta": 20000.0}}),
+        ("jina_v3", "hidden_act", {"hidden_act": "silu"}),
+    ],
+    cuda="Heads with rotary")
+
+LLAMA = Case(
+    "llama", "Llama, Mistral, Qwen2, Qwen3, SmolLM2",
+    generates={"llama": (4096, 32, 32, 32, 11008, 32000, "own"),
+               "mistral": (4096, 32, 32, 8, 14336, 32000, "own"),
+               "qwen2": (4096, 32, 32, 32, 22016, 151936, "own"),
+               "qwen3": (4096, 32, 32, 32, 22016, 151936, "own")},
+    generating=("llama", "llama_biased", "llama_scaled", "mistral", "qwen2", "qwen3"),
+    not_generating=[
+        ("llama", UnsupportedError, "remote code", {"auto_map": {"AutoModel": "x.Y"}}),
+        ("qwen2", UnsupportedError, "use_sliding_window = True", {"use_sliding_window": True}),
+        ("qwen3", UnsupportedError, "layer_types", {"layer_types": ["sliding_attention", "full_attention"]}),
+        ("llama", UnsupportedError, "longrope",
+         {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4,
+                               "long_factor": [1.0] * 3}}),
+        ("mistral", UnsupportedError, "quantization_config", {"quantization_config": {"bits": 4}}),
+        ("llama", WeightsError, "missing logits.weight", {"tie_word_embeddings": False}),
+    ])
+
+MODERNBERT = Case(
+    "modernbert", "ModernBERT, gte-modernbert, modernbert-embed",
+    golden=("modernbert_biases", "modernbert_linear", "modernbert_new", "modernbert_old", "modernbert_scaled"),
+    types={
+        "modernbert": Type("model.", MODERNBERT_NAMES,
+            _SIZES | {"num_hidden_layers": 2, "global_attn_every_n_layers": 2, "global_rope_theta": 900.0,
+                      "local_rope_theta": 100.0, "local_attention": 4, "norm_bias": True, "mlp_bias": False,
+                      "attention_bias": False, "hidden_activation": "gelu", "norm_eps": 1e-5},
+            new=_SIZES | {"num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"],
+                          "rope_parameters": {"full_attention": _PLAIN_ROPE, "sliding_attention": _PLAIN_ROPE},
+                          "local_attention": 6}),
+    },
+    left_out=["head.dense.weight", "head.norm.weight", "decoder.bias", "classifier.weight",
+              "model.layers.0.attn.rotary_emb.inv_freq"],
+    same=[
+        ("modernbert_linear", ("rope_scaling", "global_rope_theta", "local_rope_theta"), {"rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 900.0, "factor": 2.5},
+            "sliding_attention": {"rope_type": "linear", "rope_theta": 200.0, "factor": 2.5}}}),
+    ],
+    refused=[
+        ("modernbert_new", "longrope", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}),
+        ("modernbert_linear", "needs a factor", {"rope_scaling": {"rope_type": "linear"}}),
+    ],
+    cuda="Heads with rotary")
+
+MPNET = Case(
+    "mpnet", "MPNet, all-mpnet-base-v2, multi-qa-mpnet",
+    golden=("mpnet_head", "mpnet_own", "mpnet_relu"),
+    types={
+        "mpnet": Type("mpnet.", MPNET_NAMES,
+            _SIZES | {"pad_token_id": 1, "relative_attention_num_buckets": 32, "layer_norm_eps": 1e-5}),
+    },
+    left_out=["pooler.dense.weight", "lm_head.dense.bias", "classifier.out_proj.weight", "qa_outputs.weight",
+              "mpnet.embeddings.position_ids"],
+    same=[
+        ("mpnet_own", ("relative_attention_num_buckets", "hidden_act", "pad_token_id"), {"pad_token_id": None}),
+        ("mpnet_own", (), {"type_vocab_size": 2, "pad_token_id": 7}),
+    ],
+    refused=[
+        ("mpnet_own", "relative_attention_num_buckets", {"relative_attention_num_buckets": 64}),
+        ("mpnet_own", "position_embedding_type", {"position_embedding_type": "relative_key"}),
+        ("mpnet_own", "position_embedding_type", {"position_embedding_type": "alibi"}),
+        ("mpnet_own", "attention heads", {"num_attention_heads": 4}),
+    ],
+    cuda="Attend with bias")
+
+NEOBERT = Case(
+    "neobert", "NeoBERT",
+    golden=("neobert_long", "neobert_own", "neobert_short"),
+    types={
+        "neobert": Type("model.", NEOBERT_NAMES,
+            {"hidden_size": 8, "intermediate_size": 12, "max_length": 16, "norm_eps": 0.01,
+             "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": len(WORDS), "dim_head": 4}),
+    },
+    left_out=["decoder.weight", "classifier.weight"],
+    same=[
+        ("neobert_own", ("dim_head", "pad_token_id"), {"rope": True, "rms_norm": True, "hidden_act": "swiglu"}),
+    ],
+    refused=[
+        ("neobert_own", "rope", {"rope": False}),
+        ("neobert_own", "rms_norm", {"rms_norm": False}),
+        ("neobert_own", "ngpt", {"ngpt": True}),
+        ("neobert_own", "hidden_act", {"hidden_act": "gelu"}),
+        ("neobert_own", "intermediate_size must be an integer of 64 bits", {"intermediate_size": 10**400}),
+        ("neobert_own", "dim_head", {"dim_head": 16}),
+        ("neobert_own", r"gate\.weight", {"intermediate_size": 42 + 8}),
+    ],
+    cuda="Heads with rotary")
+
+NOMIC_BERT = Case(
+    "nomic_bert", "nomic-embed v1 and v1.5, arctic-embed-m-long",
+    golden=("nomic_linear", "nomic_new", "nomic_own"),
+    types={
+        "nomic_bert": Type("nomic_bert.", NOMIC_BERT_NAMES,
+            {"n_embd": 8, "n_head": 2, "n_inner": 6, "n_layer": 1, "n_positions": 16, "rotary_emb_base": 1000,
+             "rotary_emb_fraction": 1.0, "rotary_scaling_factor": None, "activation_function": "swiglu",
+             "mlp_fc1_bias": False, "mlp_fc2_bias": False, "qkv_proj_bias": False, "type_vocab_size": 2,
+             "layer_norm_epsilon": 1e-12, "vocab_size": len(WORDS), "prenorm": False, "causal": False},
+            new=_SIZES | {"type_vocab_size": 2, "head_dim": 4, "rope_parameters": _PLAIN_ROPE, "hidden_act": "silu"}),
+    },
+    left_out=["pooler.dense.weight", "classifier.weight", "cls.predictions.decoder.bias",
+              "bert.encoder.layers.0.attn.rotary_emb.inv_freq", "nomic_bert.embeddings.position_ids"],
+    same=[
+        ("nomic_own", (), NOMIC_IN_NEW_KEYS),
+        ("nomic_own", ("n_embd", "n_head", "n_inner", "n_layer", "layer_norm_epsilon", "activation_function",
+                       "rotary_emb_base", "rotary_emb_fraction", "n_positions", "max_trained_positions",
+                       "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "type_vocab_size"), NOMIC_IN_NEW_KEYS),
+        ("nomic_own", (), {"rotary_scaling_factor": 2}),
+        ("nomic_own", (),
+         {"moe_every_n_layers": 0, "use_flash_attn": False, "fused_bias_fc": False, "resid_pdrop": 0.5}),
+        ("nomic_new", ("hidden_act", "type_vocab_size", "head_dim", "pad_token_id"), {}),
+        ("nomic_new", ("rope_parameters",), {"rotary_emb_base": 70}),
+        ("nomic_new", ("rope_parameters",),
+         {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 70, "factor": 2}}),
+        ("nomic_linear", ("rope_parameters",),
+         {"rotary_emb_base": 300, "rope_scaling": {"type": "linear", "factor": 5}}),
+    ],
+    refused=[
+        ("nomic_own", "n_embd", {"hidden_size": 40}),
+        ("nomic_own", "layer_norm_epsilon", {"layer_norm_eps": 1e-5}),
+        ("nomic_own", "rotary_emb_base", {"rope_parameters": {"rope_theta": 10000.0}}),
+        ("nomic_own", "rotary_emb_base", {"rotary_emb_base": None}),
+        ("nomic_own", "rotary_emb_fraction", {"rotary_emb_fraction": 0.5}),
+        ("nomic_own", "rotary_emb_interleaved", {"rotary_emb_interleaved": True}),
+        ("nomic_own", "rotary_emb_scale_base", {"rotary_emb_scale_base": 512}),
+        ("nomic_own", "prenorm", {"prenorm": True}),
+        ("nomic_own", "parallel_block", {"parallel_block": True}),
+        ("nomic_own", "causal", {"causal": True}),
+        ("nomic_own", "use_rms_norm", {"use_rms_norm": True}),
+        ("nomic_own", "scale_attn_weights", {"scale_attn_weights": False}),
+        ("nomic_own", "moe_every_n_layers", {"moe_every_n_layers": 2}),
+        ("nomic_own", "activation_function", {"activation_function": "gelu"}),
+        ("nomic_own", "activation_function", {"activation_function": "glu"}),
+        ("nomic_own", "activation_function", {"hidden_act": "gelu"}),
+        ("nomic_own", r"query\.bias", {"qkv_proj_bias": True}),
+        ("nomic_own", r"gate\.bias", {"mlp_fc1_bias": True}),
+        ("nomic_own", r"down\.bias", {"mlp_fc2_bias": True}),
+        ("nomic_new", "longrope", {"rope_parameters": {"rope_type": "longrope", "rope_theta": 70.0, "factor": 2.0}}),
+        ("nomic_new", "scaled_by", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "scaled_by": 2.0}}),
+        ("nomic_new", "hidden_act", {"hidden_act": "quick_gelu"}),
+        ("nomic_new", "quantization_config", {"quantization_config": {"bits": 8}}),
+    ],
+    cuda="Heads with rotary")
+
+QWEN3 = Case(
+    "qwen3", "Qwen3-Embedding",
+    golden=("qwen3_new", "qwen3_old", "qwen3_yarn"),
+    types={
+        "qwen3": Type("model.", QWEN3_NAMES,
+            _SIZES | {"num_key_value_heads": 1, "head_dim": 4, "rms_norm_eps": 1e-6, "attention_bias": False,
+                      "rope_theta": 1000000, "use_sliding_window": False},
+            new=_SIZES | {
+                "head_dim": 4, "attention_bias": True, "num_key_value_heads": 2, "layer_types": ["full_attention"],
+                "is_causal": True, "rope_parameters": _PLAIN_ROPE | {
+                    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}}),
+    },
+    left_out=["lm_head.weight", "score.weight"],
+    same=[
+        ("qwen3_old", ("rope_theta", "rope_scaling"), {"rope_parameters": {"rope_theta": 1000000.0}}),
+        ("qwen3_old", ("hidden_act", "rms_norm_eps", "attention_bias", "use_sliding_window"),
+         {"layer_types": ["full_attention"] * 3, "sliding_window": 4096, "pad_token_id": None}),
+        ("qwen3_yarn", ("rope_scaling", "rope_theta"), {"rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 700.0, "factor": 4.0, "original_max_position_embeddings": 80,
+            "beta_fast": 32, "beta_slow": 1, "mscale": 0, "attention_factor": None, "truncate": True}}),
+        ("qwen3_old", ("rope_scaling",), {"rope_scaling": {"type": "default"}}),
+    ],
+    refused=[
+        ("qwen3_yarn", "not supported",
+         {"rope_parameters": {"rope_type": "linear", "rope_theta": 700.0, "factor": 4.0}}),
+        ("qwen3_old", "use_sliding_window", {"use_sliding_window": True}),
+        ("qwen3_old", "layer_types", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+        ("qwen3_old", "layer_types", {"layer_types": 3}),
+        ("qwen3_old", "layer_types", {"layer_types": "full_attention"}),
+        ("qwen3_old", "is_causal", {"is_causal": False}),
+        ("qwen3_old", "use_bidirectional_attention", {"use_bidirectional_attention": True}),
+        ("qwen3_old", "yarn", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "scaled_by": 2.0}}),
+        ("qwen3_old", r"key\.weight", {"num_key_value_heads": None}),
+        ("qwen3_old", r"output\.bias", {"attention_bias": True}),
+    ],
+    cuda="Heads with rotary")
+
+ROBERTA = Case(
+    "roberta", "RoBERTa, XLM-RoBERTa, CamemBERT, multilingual-e5, BGE-M3",
+    golden=("camembert", "roberta", "xlm_roberta"),
+    types={
+        "camembert": Type("roberta.", BERT_NAMES, _SIZES | {"pad_token_id": 1, "type_vocab_size": 1}),
+        "roberta": Type("roberta.", BERT_NAMES,
+            _SIZES | {"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+        "xlm-roberta": Type("roberta.", BERT_NAMES, _SIZES | {"pad_token_id": 1, "type_vocab_size": 1}),
+    },
+    left_out=["pooler.dense.weight", "lm_head.layer_norm.weight", "lm_head.decoder.weight",
+              "classifier.out_proj.bias", "roberta.embeddings.position_ids", "qa_outputs.weight"])
+
+SIGLIP = Case(
+    "siglip", "SigLIP, SigLIP 2",
+    golden=("siglip2_text", "siglip_own", "siglip_text"),
+    types={
+        "siglip": Type("text_model.", SIGLIP_NAMES, {"text_config": _CLIP | {"hidden_act": "gelu_pytorch_tanh"}}),
+        "siglip2": Type("text_model.", SIGLIP_NAMES, {"text_config": _CLIP}),
+        "siglip2_text_model": Type("text_model.", SIGLIP_NAMES, _CLIP | {"hidden_act": "quick_gelu"}),
+        "siglip_text_model": Type("text_model.", SIGLIP_NAMES, _CLIP | {"layer_norm_eps": 1e-6}),
+    },
+    same=[
+        ("siglip2_text", ("hidden_act", "layer_norm_eps", "projection_size"), {}),
+    ],
+    refused=[
+        ("siglip_text", "hidden_act", {"hidden_act": "tanh"}),
+    ])
+
+T5 = Case(
+    "t5", "T5, mT5, sentence-t5, GTR",
+    golden=("mt5_encoder", "mt5_relu", "mt5_whole", "t5_gated", "t5_near", "t5_own"),
+    types={
+        "mt5": Type("transformer.", T5_NAMES,
+            _T5 | {"feed_forward_proj": "gated-gelu"},
+            new=_T5 | {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 4}),
+        "t5": Type("transformer.", T5_NAMES, _T5 | {"feed_forward_proj": "relu"}),
+    },
+    left_out=["decoder.block.0.layer.0.SelfAttention.q.weight", "lm_head.weight",
+              "transformer.decoder.final_layer_norm.weight", "classification_head.dense.weight", "qa_outputs.weight"],
+    same=[
+        ("t5_own", ("relative_attention_num_buckets", "feed_forward_proj", "layer_norm_epsilon", "model_type"),
+         {"model_type": "t5", "relative_attention_max_distance": 128, "dense_act_fn": "relu", "is_gated_act": False}),
+        ("t5_own", ("d_model", "num_heads", "num_layers", "d_kv"),
+         {"hidden_size": 34, "num_attention_heads": 4, "num_hidden_layers": 3, "head_dim": 11}),
+        ("t5_gated", (), {"dense_act_fn": "gelu_new", "is_gated_act": True, "tie_word_embeddings": False}),
+        ("mt5_encoder", ("feed_forward_proj", "dense_act_fn", "is_gated_act", "relative_attention_num_buckets"), {}),
+    ],
+    refused=[
+        ("t5_own", "feed_forward_proj", {"feed_forward_proj": "gated-gelu-new"}),
+        ("t5_own", "feed_forward_proj", {"feed_forward_proj": "plain-relu"}),
+        ("t5_own", "feed_forward_proj", {"feed_forward_proj": None}),
+        ("t5_own", "feed_forward_proj", {"feed_forward_proj": "quick_gelu"}),
+        ("t5_own", "dense_act_fn", {"dense_act_fn": "gelu_new"}),
+        ("t5_own", "is_gated_act", {"is_gated_act": True}),
+        ("t5_own", r"gate\.weight", {"feed_forward_proj": "gated-relu"}),
+        ("t5_gated", r"gate\.weight",
+         {"feed_forward_proj": "gelu_new", "dense_act_fn": "gelu_new", "is_gated_act": False}),
+        ("t5_own", "num_heads", {"num_attention_heads": 3}),
+        ("t5_own", "is_decoder", {"is_decoder": True}),
+        ("t5_own", r"query\.weight", {"d_kv": 10}),
+        ("t5_own", "bias_buckets", {"relative_attention_num_buckets": 31}),
+        ("t5_own", "bias_max_distance", {"relative_attention_max_distance": 8}),
+        ("t5_own", r"distance_bias\.weight has shape \[32, 4\], expected", {"relative_attention_num_buckets": 30}),
+        ("t5_own", r"missing layers\.1\.attention\.distance_bias\.weight", {"model_type": "umt5"}),
+    ],
+    cuda="Attend with bias",
+    generates={"t5": (512, 6, 8, 8, 2048, 32128, "tied"),
+               "mt5": (512, 8, 6, 6, 1024, 250112, "tied")},
+    generating=("mt5", "t5", "t5_own"),
+    not_generating=[
+        ("t5", WeightsError, r"decoder: .*\n *missing layers\.2", {"num_decoder_layers": 3}),
+        ("mt5", WeightsError, "shape", {"d_model": 13}),
+    ])
+
+UMT5 = Case(
+    "umt5", "umT5",
+    golden=("umt5_encoder", "umt5_relu", "umt5_whole"),
+    types={
+        "umt5": Type("transformer.", UMT5_NAMES,
+            _T5 | {"feed_forward_proj": "gated-gelu", "is_gated_act": True, "dense_act_fn": "gelu_new"}),
+    },
+    left_out=["decoder.final_layer_norm.weight", "lm_head.weight", "classifier.bias"],
+    same=[
+        ("umt5_encoder", ("feed_forward_proj", "dense_act_fn", "is_gated_act", "relative_attention_max_distance"), {}),
+    ],
+    refused=[
+        ("umt5_relu", "relative_attention_bias", {"model_type": "mt5"}),
+    ],
+    cuda="Attend with bias",
+    generates={"umt5": (512, 8, 6, 6, 1024, 250112, "tied")},
+    generating=("umt5",))
+
+VIT = Case(
+    "vit", "ViT, DINOv2, DINOv2 with registers",
+    golden=("dinov2_giant", "dinov2_own", "dinov2_registers", "vit_new", "vit_own", "vit_unbiased"),
+    types={
+        "dinov2": Type("dinov2.", DINOV2_NAMES,
+            _SIZES | _IMAGES | {"mlp_ratio": 2, "use_swiglu_ffn": True, "apply_layernorm": True},
+            stem=_PATCHES | {f"encoder.layer.0.layer_scale{i}.lambda1": (8,) for i in (1, 2)}),
+        "dinov2_with_registers": Type("dinov2_with_registers.", DINOV2_NAMES,
+            _SIZES | _IMAGES | {"mlp_ratio": 2, "num_register_tokens": 2},
+            stem=_PATCHES | {"embeddings.register_tokens": (1, 2, 8)}),
+        "vit": Type("vit.", VIT_NAMES,
+            _SIZES | _IMAGES | {"hidden_act": "gelu"},
+            stem=_PATCHES),
+    },
+    left_out=["pooler.dense.weight", "classifier.bias", "decoder.0.weight", "vit.embeddings.mask_token"])
+
+WHISPER = Case(
+    "whisper", "Whisper's encoder",
+    golden=("whisper_model", "whisper_own", "whisper_relu"),
+    types={
+        "whisper": Type("encoder.", WHISPER_NAMES,
+            {"d_model": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 6,
+             "num_mel_bins": 3, "max_source_positions": 5, "activation_function": "gelu"},
+            stem={"conv1.weight": (8, 3, 3), "conv1.bias": (8,), "conv2.weight": (8, 8, 3), "conv2.bias": (8,),
+                  "embed_positions.weight": (5, 8)}),
+    },
+    left_out=["decoder.layers.0.fc1.weight", "decoder.embed_tokens.weight", "proj_out.weight",
+              "projector.bias", "classifier.weight", "layer_weights"],
+    generates={"whisper": (384, 4, 6, 6, 1536, 51865, "tied")},
+    generating=("whisper", "whisper_relu", "whisper_wide"),
+    not_generating=[
+        ("whisper", UnsupportedError, "tie_word_embeddings = False", {"tie_word_embeddings": False}),
+        ("whisper", WeightsError, r"embeddings.position has shape \[64, 12\]", {"max_target_positions": 65}),
+    ])
+
+CASES = tuple(case for case in list(globals().values()) if isinstance(case, Case))
+"""All rows."""
+
+TYPES: dict[str, Type] = {name: kind for case in CASES for name, kind in case.types.items()}
+"""The encoders by their model_type."""
+
+CONFIGS: dict[str, Mapping[str, Any]] = {
+    **{name: kind.config for name, kind in TYPES.items()},
+    **{name: values for case in CASES for name, values in case.shared.items()}}
+"""A tiny config.json by its model_type, or by a name of its own for a family that shares its model_type."""
+
+NEW_CONFIGS = {name: kind.new for name, kind in TYPES.items() if kind.new is not None}
+"""The config.json that transformers 5 writes, by model_type."""
+
+STEMS = {name: kind.stem for name, kind in TYPES.items() if kind.stem}
+"""The tensors before the first layer, by model_type."""

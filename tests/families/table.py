@@ -1,0 +1,75 @@
+"""The table of families in docs/families.md, made from the code. Run this file as a module to write it anew:
+
+    python -m tests.families.table
+"""
+
+import importlib
+
+from engine.backends.numba_cuda.support import check
+from engine.base.errors import UnsupportedError
+from engine.families import BY_POSITIONS, REFUSED, get_family
+from engine.model.config import ModelConfig
+from engine.model.precision import COMPUTED
+from engine.programs import program_of
+from tests.families.cases import CASES, CONFIGS
+from tests.tools.paths import ROOT
+
+from ..tools.encoders import ENCODERS, module_of
+
+DOCUMENT = ROOT / "docs" / "families.md"
+START, END = "<!-- made by python -m tests.families.table -->", "<!-- end -->"
+
+FAMILY_CASES = {case.module: case for case in CASES if case.types or case.shared}
+"""The rows of families that encode, by the name of the module."""
+
+
+def configs() -> dict[str, dict[str, list[ModelConfig]]]:
+    """Return tiny configs by the name of a family's module and by model_type."""
+    found: dict[str, dict[str, list[ModelConfig]]] = {}
+    for name, values in CONFIGS.items():
+        values = {"model_type": name} | dict(values)
+        family = get_family(values)
+        types = found.setdefault(module_of(family), {})
+        types.setdefault(str(values["model_type"]), []).append(family.read_encoder(values).config)
+    return found
+
+
+def cuda(config: ModelConfig) -> bool:
+    """Return whether the cuda backend runs a model."""
+    try:
+        check(program_of(config))
+    except UnsupportedError:
+        return False
+    return True
+
+
+def table() -> str:
+    """Return the table as Markdown."""
+    rows = ["| family | `model_type` | published models | golden models | CPU | cuda |", "|---|---|---|---|---|---|"]
+    modules = configs()
+    for module in sorted(modules):
+        document = importlib.import_module(f"engine.families.{module}").__doc__ or ""
+        title = " ".join(document.partition("\n\n")[0].split()).removeprefix("Read ").rstrip(".").replace("|", "\\|")
+        types = ", ".join(f"`{name}`" for name in sorted(modules[module]))
+        if positions := [f"`{positions}`" for (_, positions), (name, _) in BY_POSITIONS.items() if name == module]:
+            types += f", by `position_embedding_type` {positions[0]}"
+        on_cuda = {cuda(config) for found in modules[module].values() for config in found}
+        words = {frozenset({True}): "yes", frozenset({False}): "no", frozenset({True, False}): "in part"}
+        case = FAMILY_CASES[module]
+        rows.append(f"| {title} | {types} | {case.published} | {len(case.golden)} | {', '.join(COMPUTED)} | "
+                    f"{words[frozenset(on_cuda)]} |")
+    refused = [f"- `{name}`: {reason}." for name, reason in REFUSED.items()]
+    return "\n".join([*rows, "", "These `model_type` are refused:", "", *refused])
+
+
+def document() -> str:
+    """Return docs/families.md with its table made anew."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, _, rest = text.partition(START)
+    return f"{before}{START}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    assert configs().keys() == FAMILY_CASES.keys()
+    assert {name for types in configs().values() for name in types} == set(ENCODERS)
+    DOCUMENT.write_text(document(), encoding="utf-8")

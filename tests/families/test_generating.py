@@ -1,0 +1,293 @@
+"""Generating models of every family: the logits and the greedy tokens of transformers, and configs that are refused.
+
+tests/golden/make/generating.py made the folders.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import load_model
+from engine.base.errors import EngineError, UnsupportedError, WeightsError
+from engine.families import get_family
+from engine.files.gguf import GgufFile
+from engine.files.safetensors import read_safetensors
+from engine.model.config import ModelConfig
+
+from ..tools.encoders import GENERATORS
+from ..tools.gguf_files import gguf
+from ..tools.golden_generating import GOLDEN, NAMES, Exact, Expected
+from ..tools.tiny_models import safetensors, write_json
+from .cases import CASES
+
+
+def config_of(name: str) -> dict[str, Any]:
+    return json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
+
+
+def copied(name: str, folder: Path, **changes: Any) -> Path:
+    """Copy a golden folder, with changes of its config.json; None removes a key."""
+    shutil.copytree(GOLDEN / name, folder, dirs_exist_ok=True)
+    values = {key: value for key, value in (config_of(name) | changes).items() if value is not None}
+    write_json(folder / "config.json", values)
+    return folder
+
+
+def compare(model: Any, name: str, *, greedy: bool = True) -> None:
+    """Compare the logits of all sequences, and the tokens that greedy search gives."""
+    exact, settings = Exact(model), model.generation
+    for source, ids, expected, tokens in Expected(name).sequences:
+        found = exact.logits(source, ids)
+        assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+        if greedy and (source is None or source.ndim == 1):
+            tokens = tokens[1:] if settings.forced_bos_token_id is not None else tokens
+            end = settings.eos_token_id[0]
+            assert exact.greedy(source, ids, 12) == (tokens[:-1] if tokens[-1] == end else tokens)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_and_tokens_of_transformers(name):
+    compare(load_model(GOLDEN / name, kind="generate"), name)
+
+
+@pytest.mark.parametrize("memory", ["map", "copy"])
+def test_weights_stay_in_the_file(memory):
+    model = load_model(GOLDEN / "bart", memory=memory, kind="generate")
+    words = model.decoder.weights["embeddings.word"]
+    assert not words.flags.owndata
+    assert np.shares_memory(words, model.encoder.weights["embeddings.word"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, "BF16"])
+def test_files_in_half_precision(tmp_path, dtype):
+    """Whisper has a stem; its arrays become float32 as vectors do."""
+    from engine.weights.bfloat16 import to_bfloat16
+    from engine.weights.input_layers import stem_arrays
+
+    folder = copied("whisper", tmp_path)
+    tensors = read_safetensors(GOLDEN / "whisper" / "model.safetensors")
+    half = {name: to_bfloat16(a) if dtype == "BF16" else a.astype(dtype) for name, a in tensors.items()}
+    (folder / "model.safetensors").write_bytes(
+        safetensors(half, **(dict.fromkeys(half, "BF16") if dtype == "BF16" else {})))
+    model = load_model(folder, kind="generate")
+    stem = model.encoder.stem
+    assert {array.dtype for array in stem_arrays(stem).values()} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(stem.weight, tensors["model.encoder.conv1.weight"], rtol=0.01)
+
+
+def test_old_dialects_give_the_same_model(tmp_path):
+    """Files of transformers 4: rope_theta beside the rest, tables of positions, causal masks, and copies of tables."""
+    for name, changes, more in [
+        ("llama", {"rope_parameters": None, "rope_theta": 10000.0}, {"lm_head.weight": "model.embed_tokens.weight"}),
+        ("gpt2", {}, {"lm_head.weight": "transformer.wte.weight", "transformer.h.0.attn.bias": "transformer.ln_f.bias",
+                      "transformer.h.1.attn.masked_bias": "transformer.ln_f.bias"}),
+        ("marian", {"add_bias_logits": False, "static_position_embeddings": True, "normalize_before": False},
+         {"model.encoder.version": "final_logits_bias", "model.decoder.version": "final_logits_bias",
+          "model.encoder.embed_positions.weight": "model.shared.weight", "lm_head.weight": "model.shared.weight",
+          "model.decoder.embed_tokens.weight": "model.shared.weight"}),
+        ("t5", {"scale_decoder_outputs": None}, {"encoder.embed_tokens.weight": "shared.weight",
+                                                 "lm_head.weight": "shared.weight",
+          "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "shared.weight"}),
+    ]:
+        folder = copied(name, tmp_path / name, **changes)
+        tensors = read_safetensors(folder / "model.safetensors")
+        tensors |= {new: tensors[old] for new, old in more.items()}
+        (folder / "model.safetensors").write_bytes(safetensors(tensors))
+        compare(load_model(folder, kind="generate"), name, greedy=False)
+
+
+def test_a_bias_of_logits_that_a_file_lacks_is_zero(tmp_path):
+    folder = copied("bart", tmp_path)
+    tensors = read_safetensors(folder / "model.safetensors")
+    tensors.pop("final_logits_bias", None)
+    (folder / "model.safetensors").write_bytes(safetensors(tensors))
+    bias = load_model(folder, kind="generate").decoder.weights["logits.bias"]
+    np.testing.assert_array_equal(bias, np.zeros(61, np.float32))
+
+
+def test_settings_that_the_prompt_of_speech_replaces(tmp_path):
+    folder = copied("whisper", tmp_path)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    write_json(folder / "generation_config.json", settings | {
+        "forced_decoder_ids": [[1, 50362]], "no_timestamps_token_id": 50362, "lang_to_id": {"<|en|>": 5},
+        "alignment_heads": [[0, 1]], "is_multilingual": False, "task_to_id": {"transcribe": 6}})
+    assert load_model(folder, kind="generate").generation.begin_suppress_tokens == (5, 2)
+
+
+def test_settings_of_generation_come_from_config_json_in_old_folders(tmp_path):
+    folder = copied("marian", tmp_path, num_beams=4, max_length=512, bad_words_ids=[[60]])
+    (folder / "generation_config.json").unlink()
+    settings = load_model(folder, kind="generate").generation
+    assert (settings.num_beams, settings.max_length, settings.bad_words_ids) == (4, 512, ((60,),))
+    assert settings.decoder_start_token_id == 60
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3"])
+def test_keys_that_only_llama_reads(tmp_path, name):
+    """transformers reads mlp_bias for Llama alone, and attention_bias for Llama and Qwen3."""
+    changes = {"mlp_bias": True} | ({} if name == "qwen3" else {"attention_bias": True})
+    compare(load_model(copied(name, tmp_path, **changes), kind="generate"), name, greedy=False)
+
+
+def test_the_encoder_and_the_decoder_of_qwen3_read_a_config_alike():
+    values = config_of("qwen3") | {"mlp_bias": True}
+    decoder = get_family(values).read_generator(values).decoder.config
+    assert get_family(values).read_encoder(values).config == replace(decoder, logits=None)
+    for read in (get_family(values).read_encoder, get_family(values).read_generator):
+        with pytest.raises(WeightsError, match="head_dim must be an integer, not None"):
+            read(values | {"head_dim": None})
+
+
+REFUSED = [row for case in CASES for row in case.not_generating] + [
+    ("bart", UnsupportedError, "model_type 'opt' is not supported", {"model_type": "opt"}),
+    ("bart", WeightsError, "model_type must name a model family", {"model_type": None}),
+]
+
+
+@pytest.mark.parametrize(("name", "error", "words", "changes"), REFUSED)
+def test_configs_that_are_refused(tmp_path, name, error, words, changes):
+    with pytest.raises(error, match=words):
+        load_model(copied(name, tmp_path, **changes), kind="generate")
+
+
+DEFAULTS = {model_type: numbers for case in CASES for model_type, numbers in case.generates.items()}
+
+
+def test_every_family_has_a_row():
+    assert DEFAULTS.keys() == GENERATORS.keys()
+    assert sorted(name for case in CASES for name in case.generating) == NAMES
+    for case in CASES:
+        modules = {GENERATORS[name].read_generator.__module__ for name in case.generates}
+        assert modules <= {f"engine.families.{case.module}"}
+        assert {config_of(name)["model_type"] for name in case.generating} == case.generates.keys()
+
+
+@pytest.mark.parametrize("model_type", DEFAULTS)
+def test_defaults_are_those_of_transformers(model_type):
+    """Some numbers of the configs that transformers makes of nothing."""
+    parts = get_family({"model_type": model_type}).read_generator({"model_type": model_type})
+    config: ModelConfig = parts.decoder.config
+    assert DEFAULTS[model_type] == (config.hidden_size, config.num_layers, config.num_heads, config.kv_heads,
+                                    config.ffn_size, config.vocab_size, config.logits)
+
+
+GGUF_NAMES = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output",
+              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}  # fmt: skip
+
+
+def gguf_of(name: str, more: dict[str, np.ndarray] | None = None, **changes: Any) -> bytes:
+    """Return a golden model as llama.cpp's converter writes it; the rows of queries and keys change places in Llama.
+
+    more: further tensors, by their names in the file.
+    """
+    values = config_of(name)
+    kind, heads = values["model_type"], values["num_attention_heads"]
+    tensors = dict(more or {})
+    for key, tensor in read_safetensors(GOLDEN / name / "model.safetensors").items():
+        stem, _, end = key.removeprefix("model.").rpartition(".")
+        layer, _, part = stem.removeprefix("layers.").partition(".")
+        new = f"blk.{layer}.{GGUF_NAMES[part]}.{end}" if stem.startswith("layers.") else f"{GGUF_NAMES[stem]}.{end}"
+        count = {"attn_q": heads, "attn_k": values["num_key_value_heads"]}.get(new.split(".")[-2], 0)
+        if kind == "llama" and count:
+            tensor = tensor.reshape(count, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+        tensors[new] = np.ascontiguousarray(tensor)
+    rope = values["rope_parameters"]
+    own = {"block_count": values["num_hidden_layers"], "context_length": values["max_position_embeddings"],
+           "embedding_length": values["hidden_size"], "feed_forward_length": values["intermediate_size"],
+           "attention.head_count": heads, "attention.head_count_kv": values["num_key_value_heads"],
+           "attention.layer_norm_rms_epsilon": float(values["rms_norm_eps"]),
+           "rope.freq_base": float(rope["rope_theta"]),
+           **({"attention.key_length": values["head_dim"]} if values.get("head_dim") else {})}  # fmt: skip
+    settings: dict[str, Any] = {"general.architecture": kind} | {f"{kind}.{key}": value for key, value in own.items()}
+    settings |= {f"tokenizer.ggml.{key}": value for key, value in {
+        "model": "gpt2", "pre": "gpt-2", "tokens": [chr(97 + i) for i in range(61)], "merges": ["a b"] * 0,
+        "bos_token_id": 1, "eos_token_id": 2}.items()}  # fmt: skip
+    settings |= {key.replace("ARCH", kind): value for key, value in changes.items()}
+    return gguf({key: value for key, value in settings.items() if value is not None}, tensors)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_gguf_files_give_the_same_logits(tmp_path, name):
+    (tmp_path / "m.gguf").write_bytes(gguf_of(name))
+    model = load_model(tmp_path / "m.gguf", kind="generate")
+    if name != "qwen2":  # its rms_norm_eps of 1e-6 is no number of float32
+        expected = load_model(GOLDEN / name, kind="generate").decoder.config.attention_kinds
+        assert model.decoder.config.attention_kinds == expected
+    exact = Exact(model)
+    for _, ids, expected, _ in Expected(name).sequences:
+        np.testing.assert_allclose(exact.logits(None, ids), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    assert model.generation.eos_token_id == (2,)
+    assert model.decoder.text is not None
+
+
+def test_scaled_rotary_positions_of_gguf_files(tmp_path):
+    """llama.cpp keeps Llama 3's scaling as a tensor of what the frequencies are divided by."""
+    rope = config_of("llama_scaled")["rope_parameters"]
+    # The rule of llama.cpp's converter, by wavelengths.
+    waves = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, 6, 2) / 6)
+    trained, factor = rope["original_max_position_embeddings"], rope["factor"]
+    low, high = trained / rope["low_freq_factor"], trained / rope["high_freq_factor"]
+    share = (trained / waves - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
+    divisors = np.where(waves < high, 1, np.where(waves > low, factor, 1 / ((1 - share) / factor + share)))
+    assert len(set(divisors) - {factor}) == 1, "one pair is scaled by less than the others"
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_of("llama_scaled", {"rope_freqs.weight": divisors.astype(np.float32)}))
+    exact = Exact(load_model(path, kind="generate"))
+    for _, ids, expected, _ in Expected("llama_scaled").sequences:
+        np.testing.assert_allclose(exact.logits(None, ids), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    path.write_bytes(gguf_of("llama_scaled"))
+    plain = Exact(load_model(path, kind="generate"))
+    assert np.abs(plain.logits(None, ids) - expected).max() > 1e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("divisors", [np.ones(4), np.ones((1, 3)), np.zeros(3), np.array([1, np.nan, 1])])
+def test_bad_scalings_of_gguf_files(tmp_path, divisors):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_of("llama", {"rope_freqs.weight": divisors.astype(np.float32)}))
+    with pytest.raises(WeightsError, match=r"m\.gguf: rope_freqs\.weight must hold .* each of the 3 pairs"):
+        load_model(path, kind="generate")
+
+
+def test_gguf_models_in_several_files(tmp_path):
+    whole, paths = gguf_of("qwen3"), [tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2)]
+    (tmp_path / "m.gguf").write_bytes(whole)
+    file = GgufFile(tmp_path / "m.gguf")
+    arrays = {name: np.array(array) for name, array in file.read().items()}
+    names = sorted(arrays)
+    for i, path in enumerate(paths):
+        split = {"split.no": i, "split.count": 2, "split.tensors.count": len(names)}
+        path.write_bytes(gguf((file.settings if i == 0 else {}) | split, {name: arrays[name] for name in names[i::2]}))
+    found = load_model(paths[0], kind="generate").decoder
+    expected = load_model(tmp_path / "m.gguf", kind="generate").decoder
+    assert found.config == expected.config
+    for name, array in expected.weights.items():
+        np.testing.assert_array_equal(found.weights[name], array)
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"general.architecture": "bert"}, "architecture 'bert' is not supported"),
+    ({"general.architecture": None}, "architecture None is not supported"),
+    ({"ARCH.rope.scaling.type": "yarn"}, "rope.scaling.type = 'yarn'"), ({"ARCH.expert_count": 8}, "expert_count = 8"),
+    ({"ARCH.attention.sliding_window": 64}, "sliding_window = 64"),
+    ({"ARCH.rope.dimension_count": 4}, "rope.dimension_count = 4"), ({"split.count": np.ones(2)}, "split.count"),
+    ({"ARCH.rope.dimension_count": np.ones(2)}, "rope.dimension_count"), ({"ARCH.expert_count": ["a"]}, "expert_count"),
+    ({"ARCH.attention.head_count": np.array([4, 4], np.int32)}, "another num_attention_heads in each layer"),
+    ({"ARCH.block_count": None}, "lack llama.block_count"), ({"ARCH.embedding_length": "x"}, "hidden_size"),
+    ({"tokenizer.ggml.model": "none"}, "tokenizer.ggml.model 'none'"),
+    ({"tokenizer.ggml.tokens": ["a", "a"]}, "list of different texts"),
+])  # fmt: skip
+def test_bad_gguf_models(tmp_path, changes, words):
+    (tmp_path / "m.gguf").write_bytes(gguf_of("llama", **changes))
+    with pytest.raises(EngineError, match=words) as caught:
+        load_model(tmp_path / "m.gguf", kind="generate")
+    assert "m.gguf" in str(caught.value)

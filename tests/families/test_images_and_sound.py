@@ -1,0 +1,236 @@
+"""ViT, DINOv2 and Whisper's encoder against transformers: images and frames, the same weights, vectors in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine import Engine, InputError, Transformer, UnsupportedError, WeightsError
+from engine.families import FAMILIES
+from engine.interface.cli.main import main
+from engine.model.positions import resize_matrix
+from engine.weights.input_layers import Patches, make_stem, stem_arrays, stem_document
+
+from ..tools.encoders import convert_encoder, engine_of, load_encoder
+from ..tools.golden_models import GOLDEN, cosine, gate_and_up_swapped, load
+from ..tools.running import COMPILED
+
+IMAGES = ("vit_own", "vit_new", "vit_unbiased", "dinov2_own", "dinov2_giant", "dinov2_registers")
+FRAMES = ("whisper_own", "whisper_model", "whisper_relu")
+MODELS = IMAGES + FRAMES
+
+
+class Inputs:
+    """The contents of an inputs.npz."""
+
+    def __init__(self, name):
+        with np.load(GOLDEN / name / "inputs.npz") as file:
+            count = len(file.files) // 2
+            self.given = [file[f"given_{i}"] for i in range(count)]
+            self.hidden = [file[f"hidden_{i}"] for i in range(count)]
+        self.argument = "input_features" if name in FRAMES else "pixel_values"
+
+    def forward(self, engine, given=None):
+        return engine.forward(**{self.argument: self.given if given is None else given})
+
+
+def farthest(found, hidden):
+    return max(np.abs(a - b).max() for a, b in zip(found, hidden, strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_vectors(name, backend):
+    engine, inputs = load(GOLDEN / name, backend), Inputs(name)
+    together = inputs.forward(engine)
+    assert [row.shape for row in together] == [row.shape for row in inputs.hidden]
+    assert all(row.dtype == np.float32 for row in together)
+    assert farthest(together, inputs.hidden) <= 3e-5
+    alone = [inputs.forward(engine, given[None]) for given in inputs.given]
+    assert all(row.shape[0] == 1 for row in alone)
+    if backend != "reference":
+        assert all(np.array_equal(row[0], found) for row, found in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize(("precision", "least"), [("bfloat16", 0.999), ("int8", 0.97)])
+@pytest.mark.parametrize("name", MODELS)
+def test_precisions(name, precision, least, backend):
+    inputs = Inputs(name)
+    found = inputs.forward(load(GOLDEN / name, backend, precision=precision))
+    assert min(cosine(a, b).min() for a, b in zip(found, inputs.hidden, strict=True)) >= least
+    converted = convert_encoder(load_encoder(GOLDEN / name), precision)
+    assert farthest(inputs.forward(engine_of(converted, backend=backend, precision=precision)), found) <= 1e-6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_mistake_in_the_stem_shows(name):
+    model, inputs = load_encoder(GOLDEN / name), Inputs(name)
+    arrays, document = stem_arrays(model.stem), stem_document(model.stem)
+    wrong = [arrays | {key: array[::-1].copy()} for key, array in arrays.items() if len(array) > 1]
+    wrong += [arrays | {key: array.swapaxes(-1, -2).copy()} for key, array in arrays.items() if array.ndim == 4]
+    wrong += [arrays | {key: array[..., ::-1].copy()} for key, array in arrays.items() if array.ndim == 3]
+    for changed in wrong:
+        engine = engine_of(replace(model, stem=make_stem(document, changed)), backend="reference")
+        assert farthest(inputs.forward(engine), inputs.hidden) > 0.05
+    assert len(wrong) >= 3
+
+
+def test_a_swap_of_gate_and_up_shows(one_backend):
+    gated = [name for name in MODELS if load_encoder(GOLDEN / name).config.gated]
+    assert gated == ["dinov2_giant"]
+    for name in gated:
+        model, inputs = load(gate_and_up_swapped(load_encoder(GOLDEN / name)), one_backend), Inputs(name)
+        found = inputs.forward(model)
+        assert all(np.abs(a - b).max() > 0.05 for a, b in zip(found, inputs.hidden, strict=True))
+
+
+@pytest.mark.parametrize(("name", "other"), [("dinov2_own", "antialias"), ("dinov2_registers", "bicubic")])
+def test_the_way_positions_are_resized_shows(name, other):
+    model, inputs = load_encoder(GOLDEN / name), Inputs(name)
+    engine = engine_of(replace(model, stem=replace(model.stem, resize=other)), backend="reference")
+    for found, hidden in zip(inputs.forward(engine), inputs.hidden, strict=True):
+        moved = np.abs(found - hidden).max()
+        assert moved <= 3e-5 if len(hidden) == len(inputs.hidden[0]) else moved > 1e-3
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+def test_resized_positions_keep_what_is_constant_and_linear(antialias):
+    for size, new in ((37, 16), (16, 37), (5, 5), (1, 4), (4, 1)):
+        matrix = resize_matrix(size, new, antialias)
+        assert matrix.shape == (new, size)
+        assert np.abs(matrix.sum(axis=1) - 1).max() < 1e-12
+    assert np.abs(resize_matrix(9, 9, antialias) - np.eye(9)).max() < 1e-12
+    middle = (resize_matrix(40, 80, antialias) @ np.arange(40))[8:-8]
+    # Only a = -0.5, the kernel with antialiasing, keeps straight lines.
+    assert np.abs(middle - ((np.arange(80) + 0.5) / 2 - 0.5)[8:-8]).max() < (1e-9 if antialias else 0.05)
+
+
+@pytest.mark.parametrize(("name", "given", "message"), [
+    ("vit_own", {"pixel_values": np.zeros((1, 3, 12, 16), np.float32)}, r"must be \[3, 12, 12\] for this model"),
+    ("vit_own", {"pixel_values": np.zeros((1, 3, 13, 13), np.float32)}, r"not \[3, 13, 13\]; resize it before"),
+    ("vit_own", {"pixel_values": np.zeros((1, 1, 12, 12), np.float32)}, r"\[3, H, W\] with H and W of at least 4"),
+    ("dinov2_own", {"pixel_values": np.zeros((1, 3, 3, 12), np.float32)}, "at least 4"),
+    ("vit_own", {"pixel_values": np.zeros((3, 12, 12), np.float32)}, r"array of floats \[C,H,W\] for each input"),
+    ("vit_own", {"pixel_values": np.zeros((1, 3, 12, 12), np.uint8)}, "scale and normalise integers first"),
+    ("vit_own", {"pixel_values": [np.zeros((3, 12, 12)), np.zeros((12, 12))]}, "for each input, or a list of them"),
+    ("vit_own", {"pixel_values": np.full((1, 3, 12, 12), np.nan)}, "must be finite numbers"),
+    ("vit_own", {"pixel_values": [[1.0], [1.0, 2.0]]}, "floats"),
+    ("vit_own", {"pixel_values": "cat.png"}, "floats"),
+    ("vit_own", {"pixel_values": np.zeros((1, 3, 12, 12)), "inputs_embeds": np.zeros((1, 2, 42))}, "one of them"),
+    ("vit_own", {"input_features": np.zeros((1, 3, 12))}, "takes pixel_values or inputs_embeds, one of them, and not "),
+    ("vit_own", {"input_ids": [[1]]}, "inputs_embeds"),
+    ("whisper_model", {"input_features": np.zeros((1, 11, 41))}, r"\[11, T\] with 1 to 40 frames, not \[11, 41\]"),
+    ("whisper_model", {"input_features": np.zeros((1, 11, 0))}, "1 to 40 frames"),
+    ("whisper_model", {"input_features": np.zeros((1, 10, 40))}, "1 to 40 frames"),
+    ("bert", {"pixel_values": np.zeros((1, 3, 12, 12))}, "takes input_ids or inputs_embeds, one of them"),
+])
+def test_inputs_that_do_not_fit(name, given, message):
+    with pytest.raises(InputError, match=message):
+        Engine.load(GOLDEN / name, backend="reference").forward(**given)
+
+
+def test_forms_of_inputs(backend):
+    engine, inputs = load(GOLDEN / "whisper_model", backend), Inputs("whisper_model")
+    assert engine.forward(input_features=np.zeros((0, 11, 40), np.float32)).shape[0] == 0
+    assert engine.forward(input_features=[]) == []
+    odd = engine.forward(input_features=[inputs.given[0][:, :1], inputs.given[0][:, :39]])
+    assert [row.shape for row in odd] == [(1, 36), (20, 36)]
+    double = engine.forward(input_features=inputs.given[0][None].astype(np.float64))
+    assert np.array_equal(double, engine.forward(input_features=inputs.given[0][None]))
+    given = engine.forward(input_features=inputs.given[0][None], output_hidden_states=[0, 3])
+    assert np.array_equal(given.last_hidden_state, double)
+
+
+def changed(name, **arrays):
+    stem = load_encoder(GOLDEN / name).stem
+    return stem_document(stem), {key: array for key, array in (stem_arrays(stem) | arrays).items() if array is not None}
+
+
+@pytest.mark.parametrize(("name", "arrays", "message"), [
+    ("vit_own", {"bias": None}, "must have the arrays weight, bias, first"),
+    ("vit_own", {"more": np.zeros(3, np.float32)}, "must have the arrays"),
+    ("vit_own", {"bias": np.zeros(41, np.float32)}, "the stem's"),
+    ("vit_own", {"weight": np.zeros((42, 3, 4, 5), np.float32)}, "the stem's weight"),
+    ("vit_own", {"weight": np.zeros((42, 3, 4), np.float32)}, "the stem's weight"),
+    ("vit_own", {"weight": np.zeros((42, 0, 4, 4), np.float32)}, "the stem's weight"),
+    ("vit_own", {"positions": np.zeros((11, 42), np.float32)}, r"positions must be 1 \+ n \* n, not 11"),
+    ("vit_own", {"positions": np.zeros((1, 42), np.float32)}, r"positions must be 1 \+ n \* n, not 1"),
+    ("vit_own", {"first": np.zeros((2, 42), np.float32)}, "the stem's first"),
+    ("vit_own", {"first": np.full((1, 42), np.inf, np.float32)}, "the stem's first must be finite"),
+    ("vit_own", {"first": np.zeros((1, 42))}, "float64"),
+    ("whisper_own", {"weight2": np.zeros((42, 41, 3), np.float32)}, "the stem's"),
+    ("whisper_own", {"weight": np.zeros((42, 7, 5), np.float32)}, "the stem's weight"),
+    ("whisper_own", {"registers": np.zeros((1, 42), np.float32)}, "must have the arrays"),
+])
+def test_arrays_of_a_stem_that_do_not_fit(name, arrays, message):
+    with pytest.raises(WeightsError, match=message):
+        make_stem(*changed(name, **arrays))
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"kind": "waves"}, {"kind": ["patches"]},
+                                      {"kind": "frames", "resize": "bicubic"}, {"kind": "patches", "resize": "linear"},
+                                      {"kind": "patches", "extra": 1}])
+def test_documents_of_a_stem_that_do_not_fit(document):
+    with pytest.raises(WeightsError, match="a stem must be of the kind patches or frames"):
+        make_stem(document, stem_arrays(load_encoder(GOLDEN / "vit_own").stem))
+
+
+@pytest.mark.parametrize(("name", "key", "value", "message"), [
+    ("vit_own", "patch_size", 3, r"patches must be \[3, 3, 3\] with 17 positions, not \[3, 4, 4\] with 10"),
+    ("vit_own", "image_size", 16, "17 positions"), ("vit_own", "num_channels", 1, r"must be \[1, 4, 4\]"),
+    ("vit_own", "patch_size", 0, "must be"), ("vit_own", "image_size", [12, 12], "image_size must be an integer"),
+    ("whisper_own", "num_mel_bins", 80, "must take 80 frequencies"),
+    ("whisper_own", "max_source_positions", 64, "have 64 positions"),
+])
+def test_a_stem_of_other_sizes_than_the_configs_is_refused(name, key, value, message):
+    stem = load_encoder(GOLDEN / name).stem
+    values = {"model_type": "vit", "patch_size": 4, "image_size": 12, "num_mel_bins": 7, "max_source_positions": 65}
+    read = FAMILIES["whisper" if name in FRAMES else "vit"].read_encoder
+    read(values).stem(stem_arrays(stem))
+    with pytest.raises(WeightsError, match=message):
+        read(values | {key: value}).stem(stem_arrays(stem))
+
+
+@pytest.mark.parametrize(("family", "values", "message"), [
+    ("dinov2", {"apply_layernorm": False}, "apply_layernorm"), ("vit", {"hidden_act": "quick_gelu"}, "hidden_act"),
+    ("whisper", {"use_weighted_layer_sum": True}, "use_weighted_layer_sum"),
+    ("whisper", {"activation_function": "softplus"}, "activation_function"),
+    ("dinov2", {"mlp_ratio": float("nan")}, "mlp_ratio"), ("dinov2", {"mlp_ratio": -1}, "mlp_ratio"),
+    ("dinov2", {"mlp_ratio": 1e300}, "mlp_ratio"), ("vit", {"num_attention_heads": 5}, "attention heads"),
+    ("dinov2", {"hidden_size": 10**400}, "hidden_size must be an integer of 64 bits"),
+])
+def test_configs_that_are_refused(family, values, message):
+    with pytest.raises((UnsupportedError, WeightsError), match=message):
+        FAMILIES[family].read_encoder({"model_type": family} | values)
+
+
+def test_a_scale_is_moved_into_the_map_before_it():
+    vit = FAMILIES["dinov2"].read_encoder({"model_type": "dinov2"})
+    weights = {"layers.0.ffn.down.weight": np.ones((2, 3), np.float32),
+               "layers.0.ffn.down.bias": np.ones(2, np.float32),
+               "layers.0.ffn.down.scale.lambda1": np.array([2, -3], np.float16)}
+    _, folded = vit.finish(vit.config, weights)
+    assert sorted(folded) == ["layers.0.ffn.down.bias", "layers.0.ffn.down.weight"]
+    assert folded["layers.0.ffn.down.weight"].tolist() == [[2, 2, 2], [-3, -3, -3]]
+    assert folded["layers.0.ffn.down.bias"].tolist() == [2, -3]
+    del weights["layers.0.ffn.down.bias"]
+    with pytest.raises(WeightsError, match=r"scale.lambda1 \[2\] has no layers.0.ffn.down.bias with as many rows"):
+        vit.finish(vit.config, weights)
+
+
+def test_a_stem_of_another_width_is_refused():
+    model, other = load_encoder(GOLDEN / "vit_own"), load_encoder(GOLDEN / "vit_new")
+    with pytest.raises(WeightsError, match="stem must be None, or make token vectors of width 42"):
+        engine_of(replace(model, stem=other.stem))
+    with pytest.raises(WeightsError, match="stem must be None"):
+        engine_of(Transformer(model.config, model.weights, stem="patches"))
+    assert isinstance(model.stem, Patches)
+
+
+def test_info_names_the_input(capsys):
+    rows = {"vit_own": "pixel_values: floats [C,H,W] for each", "whisper_own": "input_features: floats [C,T] for each"}
+    for name, row in rows.items():
+        assert main(["info", str(GOLDEN / name)]) == 0
+        assert row in capsys.readouterr().out

@@ -1,0 +1,40 @@
+"""The table in docs/families.md is the one that the code gives, and every family has golden models."""
+
+import json
+
+import pytest
+
+from engine.families import get_family
+
+from ..tools.encoders import ENCODERS, module_of
+from ..tools.golden_models import GOLDEN
+from . import table as families_table
+from .cases import CASES
+
+ENCODING = [case for case in CASES if case.types or case.shared]
+
+
+def test_the_table_is_of_today():
+    written = families_table.DOCUMENT.read_text(encoding="utf-8")
+    assert written == families_table.document(), "run python -m tests.families.table"
+
+
+def test_every_family_has_a_row():
+    found = families_table.configs()
+    assert found.keys() == families_table.FAMILY_CASES.keys()
+    assert {name for types in found.values() for name in types} == ENCODERS.keys()
+    assert families_table.table().count("\n| ") == len(found)
+
+
+@pytest.mark.parametrize("case", ENCODING, ids=lambda case: case.module)
+def test_golden_models(case):
+    """Three at least, in the row of their own family."""
+    assert len(case.golden) >= 3
+    for name in case.golden:
+        values = json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
+        assert module_of(get_family(values)) == case.module
+
+
+def test_every_golden_model_is_in_a_row():
+    folders = {path.parent.name for path in GOLDEN.glob("*/config.json")}
+    assert folders - {"marian_tokenizer", "reranker"} == {name for case in ENCODING for name in case.golden}

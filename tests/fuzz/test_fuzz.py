@@ -1,0 +1,199 @@
+"""The fuzzer finds nothing in a short run; its mutations reach the code behind checksums; its children see faults."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from engine.base.errors import WeightsError
+from engine.families import get_family
+from engine.files.npz import read_npz
+
+from ..families.cases import CONFIGS, NEW_CONFIGS
+from ..tools.encoders import load_encoder, save_encoder
+from ..tools.tiny_models import hf_folder, random_model
+from . import operations
+from .__main__ import main
+from .archives import Member, members_of, pack
+from .cases import Cases
+from .children import Children
+from .corpus import family_folder
+from .mutate import EXTREME, npz_of, safetensors_of, tokenizer_of, value_of
+from .tokenizer_files import BERT, TOKENIZERS
+
+tokenizers = pytest.importorskip("tokenizers")
+
+
+def test_a_short_run(capsys):
+    assert main(["--seconds", "12", "--seed", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert ", 0 findings" in printed
+    assert "folder fitted to its config" in printed
+
+
+def test_a_short_run_of_operations(capsys):
+    assert main(["--ops", "--seconds", "3", "--seed", "0"]) == 0
+    assert ", 0 findings" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    return Cases(tmp_path_factory.mktemp("cases"), 7).start()
+
+
+def test_a_source_loads_unchanged(cases):
+    for source, name in enumerate(cases.kinds[: -len([*Cases.FITTED, *Cases.OTHERS])]):
+        assert (load_encoder(cases.path(source)).text is None) == (name == "npz by hand")
+
+
+def test_every_family_has_a_folder_that_loads(tmp_path):
+    for new, table in ((False, CONFIGS), (True, NEW_CONFIGS)):
+        for name, values in table.items():
+            for path, data in family_folder(name, values, new=new).items():
+                (tmp_path / path).write_bytes(data)
+            assert load_encoder(tmp_path).config == get_family({"model_type": name} | values).read_encoder(
+                {"model_type": name} | values).config
+
+
+def test_a_case_leaves_the_sources_as_they_were(cases):
+    def contents():
+        paths = [path for path in cases._place.rglob("*")
+                 if path.is_file() and path.name != "saved.npz" and "other" not in path.parts]
+        return {path: path.read_bytes() for path in paths}
+
+    before, answers = contents(), [0, 0]
+    for index in range(300):
+        kind, answered = cases.run(index)
+        answers[answered] += 1
+        assert 0 <= kind < len(cases.kinds)
+    assert contents() == before
+    assert min(answers) > 30
+
+
+def test_a_case_depends_on_its_number_alone(cases):
+    some = [cases.run(index) for index in range(1000, 1100)]
+    assert [cases.run(index) for index in reversed(range(1000, 1100))] == some[::-1]
+
+
+FAULTS = {
+    3: (lambda: os.kill(os.getpid(), 11), "killed by SIGSEGV"),
+    5: (lambda: [None for _ in iter(int, 1)], "of CPU time"),
+    9: (lambda: bytearray(b"x") * 300_000_000 and None, "bytes of memory"),
+    10: (lambda: bytearray(2_000_000_000), "MemoryError"),
+    11: (lambda: [][1], "IndexError"),
+    12: (lambda: warnings.warn("odd", stacklevel=1), "UserWarning"),
+    13: (lambda: os.abort(), "killed by SIGABRT"),
+    14: (lambda: (_ for _ in ()).throw(SystemExit(0)), "SystemExit"),
+}
+
+
+def test_the_children_find_every_fault():
+    def run(index):
+        if index in FAULTS:
+            FAULTS[index][0]()
+        return index % 2, index >= 10
+
+    children = Children(lambda: run, 2, cpu_seconds=1)
+    found = dict(children.run(0, 20))
+    assert found.keys() == FAULTS.keys()
+    for index, what in found.items():
+        assert FAULTS[index][1] in what
+    assert children.counts.sum() == 20 - len(FAULTS) + 1  # the case that takes much memory gives an answer, too
+    assert children.run(20, 30) == []
+
+
+def test_the_children_find_a_case_that_waits():
+    children = Children(lambda: lambda index: time.sleep(100), 1, seconds=1)
+    assert children.run(3, 5) == [(3, "took over 1 s"), (4, "took over 1 s")]
+
+
+def test_the_children_find_a_leak():
+    kept = []
+
+    def leak(index):
+        # A mapping of its own: the allocator would give memory that was used before, and is still resident.
+        kept.append(mmap.mmap(-1, 40_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        kept[-1].write(bytes(40_000))
+        return 0, True
+
+    children = Children(lambda: leak, 1)
+    [(first, what)] = children.run(100, 3200)
+    assert first == 100
+    assert "leak" in what
+
+
+def test_mutated_archives_are_read(tmp_path):
+    save_encoder(random_model(), tmp_path / "m.npz")
+    data, read = (tmp_path / "m.npz").read_bytes(), 0
+    for seed in range(60):
+        (tmp_path / "x.npz").write_bytes(npz_of(random.Random(seed), data))
+        try:
+            read_npz(tmp_path / "x.npz")
+            read += 1
+        except WeightsError:
+            pass
+    assert read > 8
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_archives_are_written_in_every_way_of_the_format(tmp_path, wide):
+    save_encoder(random_model(), tmp_path / "m.npz")
+    contents = members_of((tmp_path / "m.npz").read_bytes())
+    members = [Member(one.name, one.contents, method=8 * (i % 2), flags=8 * (i % 3 == 1), zip64=wide and i % 3 == 0)
+               for i, one in enumerate(contents)]
+    (tmp_path / "x.npz").write_bytes(pack(members, zip64=wide))
+    found, expected = read_npz(tmp_path / "x.npz"), read_npz(tmp_path / "m.npz")
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in expected.items()}
+    assert members_of((tmp_path / "x.npz").read_bytes()) == contents
+
+
+def test_mutated_headers_are_read(tmp_path):
+    file: Path = hf_folder(tmp_path) / "model.safetensors"
+    data, messages = file.read_bytes(), set()
+    for seed in range(100):
+        file.write_bytes(safetensors_of(random.Random(seed), data))
+        try:
+            load_encoder(tmp_path)
+        except WeightsError as error:
+            messages.add(str(error).split(":")[1][:20])
+    assert len(messages) >= 5
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_tokenizers_are_read(name):
+    tokenizer = tokenizers.Tokenizer.from_buffer(TOKENIZERS[name])
+    assert len(tokenizer.encode("the cat").ids) > 1
+
+
+def test_many_mutated_tokenizers_are_read():
+    read = 0
+    for seed in range(100):
+        try:
+            tokenizers.Tokenizer.from_buffer(tokenizer_of(random.Random(seed), BERT))
+            read += 1
+        except ValueError:
+            pass
+    assert 20 < read < 90
+
+
+def test_operations_give_answers():
+    answered = {name for i in range(500) for number, answer in [operations.call(random.Random(i))] if answer
+                for name in [operations.NAMES[number]]}
+    assert answered == set(operations.NAMES)
+
+
+def test_a_mutation_leaves_its_source_alone():
+    source = {"a": [1, {"b": 2}]}
+    changed = [value_of(random.Random(seed), source) for seed in range(50)]
+    assert source == {"a": [1, {"b": 2}]}
+    assert sum(value != source for value in changed) > 30
+    assert EXTREME.count([]) == 1
+    assert json.loads(BERT) == json.loads(TOKENIZERS["BERT"])

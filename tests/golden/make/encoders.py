@@ -1,0 +1,212 @@
+"""Make the golden files of BERT's nearest families, EmbeddingGemma and scaled rotary positions, in float64.
+
+    python -m tests.golden.make.encoders [NAME ...]
+
+The script writes the folders that `MODELS` lists, or only those named, in tests/golden, each with config.json,
+model.safetensors and expected.npz, which holds what expected.py describes. transformers computes the vectors.
+tests/families/test_mistakes_show.py shows that the mistakes which an implementation could make change these vectors.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from tests.tools.paths import ENCODERS
+
+from .expected import VOCAB, make_expected, sparse
+from .rotary_encoders import LENGTHS, SIZES, float64_throughout, open_model, run, types_of
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One golden model."""
+
+    kind: str
+    """The class of transformers, such as AlbertModel."""
+    config: dict[str, Any]
+    """Arguments of the class's config."""
+    dtype: torch.dtype
+    changes: dict[str, Any] = field(default_factory=dict)
+    """What config.json says otherwise than transformers writes it; None removes a key."""
+
+
+DISTILBERT = {"vocab_size": VOCAB, "pad_token_id": 0}
+GEMMA = SIZES | {"use_bidirectional_attention": True}
+
+MODELS = {
+    "bert_limit": Golden(
+        "BertForSequenceClassification",
+        SIZES | {"hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61, "max_position_embeddings": 300,
+                 "type_vocab_size": 3}, torch.bfloat16),
+    "distilbert_limit": Golden(
+        "DistilBertForMaskedLM",
+        DISTILBERT | {"dim": 42, "n_layers": 2, "n_heads": 3, "hidden_dim": 61, "max_position_embeddings": 300},
+        torch.float16),
+    "distilbert_relu": Golden(
+        "DistilBertModel",
+        DISTILBERT | {"dim": 36, "n_layers": 3, "n_heads": 4, "hidden_dim": 47, "max_position_embeddings": 301,
+                      "activation": "relu", "sinusoidal_pos_embds": True}, torch.bfloat16),
+    "xlm_roberta": Golden(
+        "XLMRobertaForMaskedLM",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 6, "intermediate_size": 61,
+                 "max_position_embeddings": 302, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        torch.float32),
+    "camembert": Golden(
+        "CamembertModel",
+        SIZES | {"hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29, "max_position_embeddings": 304,
+                 "pad_token_id": 3, "type_vocab_size": 2, "hidden_act": "gelu_new", "layer_norm_eps": 0.01},
+        torch.bfloat16),
+    "gte_types": Golden(
+        "GteModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 34, "num_attention_heads": 1, "intermediate_size": 45,
+                 "max_position_embeddings": 300, "type_vocab_size": 2}, torch.float16),
+    "albert_shared": Golden(
+        "AlbertForMaskedLM",
+        SIZES | {"num_hidden_layers": 4, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61,
+                 "embedding_size": 20}, torch.float32),
+    "albert_groups": Golden(
+        "AlbertModel",
+        SIZES | {"num_hidden_layers": 5, "num_hidden_groups": 2, "hidden_size": 36, "num_attention_heads": 4,
+                 "intermediate_size": 47, "embedding_size": 36, "hidden_act": "gelu", "layer_norm_eps": 0.01},
+        torch.bfloat16),
+    "albert_relu": Golden(
+        "AlbertForTokenClassification",
+        SIZES | {"num_hidden_layers": 3, "hidden_size": 33, "num_attention_heads": 3, "intermediate_size": 29,
+                 "embedding_size": 50, "hidden_act": "relu", "type_vocab_size": 1}, torch.float16),
+    "electra_small": Golden(
+        "ElectraForPreTraining",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 42, "num_attention_heads": 3, "intermediate_size": 61,
+                 "embedding_size": 22}, torch.float32),
+    "electra_base": Golden(
+        "ElectraModel",
+        SIZES | {"hidden_size": 36, "num_attention_heads": 4, "intermediate_size": 47, "embedding_size": 36,
+                 "layer_norm_eps": 0.01}, torch.bfloat16),
+    "electra_generator": Golden(
+        "ElectraForMaskedLM",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 34, "num_attention_heads": 2, "intermediate_size": 29,
+                 "embedding_size": 45, "hidden_act": "gelu_new", "type_vocab_size": 1}, torch.float16),
+    "gemma_new": Golden(
+        "Gemma3TextModel",
+        GEMMA | {"num_hidden_layers": 7, "hidden_size": 42, "num_attention_heads": 3, "num_key_value_heads": 1,
+                 "head_dim": 16, "intermediate_size": 29, "query_pre_attn_scalar": 20, "sliding_window": 128},
+        torch.float32),
+    "gemma_old": Golden(
+        "Gemma3TextModel",
+        GEMMA | {"num_hidden_layers": 4, "hidden_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "head_dim": 10, "intermediate_size": 31, "query_pre_attn_scalar": 6, "sliding_window": 30,
+                 "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                                     "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}},
+                 "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]},
+        torch.bfloat16,
+        changes={"rope_parameters": None, "rope_theta": 5000, "rope_local_base_freq": 300.0, "rope_scaling": None,
+                 "_sliding_window_pattern": 6, "cache_implementation": "hybrid"}),
+    "gemma_biased": Golden(
+        "Gemma3ForCausalLM",
+        GEMMA | {"hidden_size": 33, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 12,
+                 "intermediate_size": 47, "query_pre_attn_scalar": 9, "sliding_window": 15, "rms_norm_eps": 0.01,
+                 "attention_bias": True, "hidden_activation": "silu", "sliding_window_pattern": 2}, torch.float16),
+    "gemma_linear": Golden(
+        "Gemma3TextModel",
+        GEMMA | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "num_key_value_heads": 1,
+                 "head_dim": 14, "intermediate_size": 29, "sliding_window": 40, "sliding_window_pattern": 2,
+                 "rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0},
+                                     "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}},
+        torch.float32,
+        changes={"rope_parameters": None, "rope_theta": 5000.0, "rope_local_base_freq": 300,
+                 "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "qwen3_yarn": Golden(
+        "Qwen3Model",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 33, "num_attention_heads": 3, "num_key_value_heads": 1,
+                 "head_dim": 24, "intermediate_size": 31,
+                 "rope_parameters": {"rope_type": "yarn", "rope_theta": 700.0, "factor": 4.0,
+                                     "original_max_position_embeddings": 80}}, torch.float32,
+        changes={"rope_parameters": None, "rope_theta": 700.0,
+                 "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 80}}),
+    "jina_v3_yarn": Golden(
+        "JinaEmbeddingsV3Model",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 2, "intermediate_size": 47,
+                 "rope_parameters": {"rope_type": "yarn", "rope_theta": 90.0, "factor": 3.0, "beta_fast": 8.0,
+                                     "beta_slow": 2.0, "truncate": False, "attention_factor": 1.5,
+                                     "original_max_position_embeddings": 100}}, torch.float32),
+    "nomic_linear": Golden(
+        "NomicBertModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 2, "intermediate_size": 31,
+                 "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 5.0}}, torch.bfloat16),
+    "gte_yarn": Golden(
+        "GteModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 2, "intermediate_size": 29,
+                 "type_vocab_size": 1, "rope_parameters": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0,
+                                                           "original_max_position_embeddings": 80}}, torch.float32),
+    "modernbert_scaled": Golden(
+        "ModernBertModel",
+        SIZES | {"hidden_size": 40, "num_attention_heads": 2, "intermediate_size": 31, "local_attention": 60,
+                 "global_attn_every_n_layers": 2, "cls_token_id": 1, "sep_token_id": 2,
+                 "rope_parameters": {
+                     "full_attention": {"rope_type": "yarn", "rope_theta": 900.0, "factor": 3.0,
+                                        "original_max_position_embeddings": 100},
+                     "sliding_attention": {"rope_type": "linear", "rope_theta": 200.0, "factor": 4.0}}}, torch.float16),
+    "modernbert_linear": Golden(
+        "ModernBertModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 2, "intermediate_size": 29,
+                 "local_attention": 40, "global_attn_every_n_layers": 2, "cls_token_id": 1, "sep_token_id": 2,
+                 "rope_parameters": {
+                     "full_attention": {"rope_type": "linear", "rope_theta": 900.0, "factor": 2.5},
+                     "sliding_attention": {"rope_type": "linear", "rope_theta": 200.0, "factor": 2.5}}}, torch.float32,
+        changes={"rope_parameters": None, "global_rope_theta": 900.0, "local_rope_theta": 200,
+                 "rope_scaling": {"rope_type": "linear", "factor": 2.5}}),
+    "eurobert_dynamic": Golden(
+        "EuroBertModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 2, "intermediate_size": 31,
+                 "mask_token_id": 3, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}},
+        torch.float32),
+    "eurobert_llama3": Golden(
+        "EuroBertModel",
+        SIZES | {"num_hidden_layers": 2, "hidden_size": 44, "num_attention_heads": 2, "intermediate_size": 61,
+                 "mask_token_id": 3,
+                 "rope_parameters": {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                     "high_freq_factor": 4.0, "original_max_position_embeddings": 120}},
+        torch.float32),
+}  # fmt: skip
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or MODELS:
+        save_model(ENCODERS / name, MODELS[name])
+        save_expected(ENCODERS / name, MODELS[name].kind)
+
+
+def save_model(folder: Path, golden: Golden) -> None:
+    """Write a model of random numbers that are large enough for a mistake to show."""
+    kind = getattr(transformers, golden.kind)
+    config = kind.config_class(**golden.config)
+    model = kind(config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            one = name.endswith(("norm.weight", "LayerNorm.weight")) and not golden.kind.startswith("Gemma3")
+            parameter.normal_(1.0 if one else 0.0, 0.2)
+    model.to(golden.dtype).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if golden.changes:
+        path = folder / "config.json"
+        values = json.loads(path.read_text(encoding="utf-8")) | golden.changes
+        written = {key: value for key, value in values.items() if value is not None or key not in golden.changes}
+        path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+
+
+def save_expected(folder: Path, kind: str) -> None:
+    """Write expected.npz beside a model, from the weights as they are stored."""
+    with float64_throughout(kind):
+        model, tensors = open_model(folder)
+        make_expected(folder, partial(run, model), LENGTHS, kinds=types_of(tensors), step=sparse)
+
+
+if __name__ == "__main__":
+    main()

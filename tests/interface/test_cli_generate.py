@@ -1,0 +1,88 @@
+"""`engine generate`, `engine translate`, and `convert` and `info` of models that generate."""
+
+import json
+
+import numpy as np
+import pytest
+
+from engine import Generator, Model, Transformer, load_model, save
+from engine.interface.cli.main import main
+from engine.model.config import ModelConfig
+from engine.model.generation_config import GenerationConfig
+
+from ..tools.decoders import DECODERS, make_weights
+from ..tools.tiny_text import tiny_text
+
+ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
+SETTINGS = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12,
+                            suppress_tokens=list(range(17, 50)))
+LINES = ["the cat sat", "a dog ran far and away"]
+
+
+@pytest.fixture
+def translator(tmp_path):
+    decoder = DECODERS["2017"]
+    save(Model(decoder=Transformer(decoder, make_weights(decoder), tiny_text()),
+               encoder=Transformer(ENCODER, make_weights(ENCODER, 1), tiny_text()), generation=SETTINGS),
+         tmp_path / "translator.npz")
+    return str(tmp_path / "translator.npz")
+
+
+@pytest.fixture
+def language_model(tmp_path):
+    config = DECODERS["Llama"]
+    save(Model(decoder=Transformer(config, make_weights(config), tiny_text()), generation=SETTINGS),
+         tmp_path / "language_model.npz")
+    return str(tmp_path / "language_model.npz")
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return str(tmp_path / "lines.txt")
+
+
+def test_translate_writes_a_line_for_each_text(translator, file, capsys):
+    assert main(["translate", translator, file, "--num-beams", "2", "--threads", "1"]) == 0
+    assert capsys.readouterr().out.splitlines() == Generator.load(translator).translate(LINES, num_beams=2)
+
+
+def test_generate_writes_json(translator, file, capsys):
+    assert main(["generate", translator, file, "--json", "--do-sample", "--seed", "5", "--max-new-tokens", "4"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = Generator.load(translator).generate(LINES, do_sample=True, seed=5, max_new_tokens=4)
+    assert [one["ids"] for one in found] == [one.ids for one in expected]
+    assert [one["text"] for one in found] == [one.text for one in expected]
+    assert np.allclose([one["score"] for one in found], [one.score for one in expected])
+
+
+def test_generate_streams(language_model, file, capsys):
+    assert main(["generate", language_model, file, "--stream"]) == 0
+    expected = Generator.load(language_model).generate(LINES)
+    assert capsys.readouterr().out.splitlines() == [one.text for one in expected]
+
+
+@pytest.mark.parametrize(("arguments", "problem"), [
+    (["generate", "--stream", "--json"], "leave out --json"),
+    (["translate"], "no encoder"),
+    (["generate", "--num-beams", "0"], "num_beams must be"),
+])
+def test_wrong_calls_end_with_a_message(language_model, file, arguments, problem, capsys):
+    assert main([arguments[0], language_model, file, *arguments[1:]]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_convert_and_info(translator, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    assert main(["convert", translator, str(out), "--generates", "--precision", "int8"]) == 0
+    printed, warned = capsys.readouterr()
+    assert "--generates does nothing" in warned
+    assert "generate, by Generator" in printed
+    assert "encoder\n" in printed
+    assert "cached k, v" in printed
+    assert {part.precision for part in load_model(out, kind="generate").parts.values()} == {"int8"}
+    assert Generator.load(out).precision == "int8"
+    assert main(["info", str(out)]) == 0
+    assert "logits = logits x" in capsys.readouterr().out
+    assert main(["info", str(out), "--kind", "encode"]) == 1
+    assert "load it with Generator" in capsys.readouterr().err

@@ -1,0 +1,319 @@
+"""`Generator`: from inputs to results, on every backend that runs decoders; files, streams, scores and refusals."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine import (
+    Engine,
+    Generator,
+    InputError,
+    Model,
+    TimedOut,
+    Transformer,
+    UnsupportedError,
+    WeightsError,
+    load_model,
+    save,
+)
+from engine.backends import get_backend
+from engine.files.npz import read_npz
+from engine.model.config import ModelConfig
+from engine.model.generation_config import GenerationConfig
+
+from ..tools.decoders import DECODERS, make_weights, row
+from ..tools.encoders import load_encoder, save_encoder
+from ..tools.interrupts import interruptible
+from ..tools.tiny_text import VOCABULARY, tiny_text
+
+ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
+SETTINGS = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [5, 6, 7, 8], [4, 4]]
+
+
+def translator(text=None, tied=False):
+    decoder = DECODERS["2017"]
+    weights = make_weights(decoder)
+    encoder = make_weights(ENCODER, 1)
+    if tied:
+        decoder = replace(decoder, hidden_size=38, vocab_size=50)
+        weights = make_weights(decoder)
+        weights["embeddings.word"] = encoder["embeddings.word"].copy()
+    return Model(decoder=Transformer(decoder, weights, text), encoder=Transformer(ENCODER, encoder, text),
+                 generation=SETTINGS)
+
+
+def language_model(text=None):
+    config = DECODERS["Llama"]
+    return Model(decoder=Transformer(config, make_weights(config), text),
+                 generation=replace(SETTINGS, eos_token_id=()))
+
+
+def ids_of(results):
+    return [result.ids for result in results]
+
+
+def test_greedy_search_takes_the_best_token_of_the_whole_prefix(backend):
+    generator = Generator(language_model(), backend=backend, threads=2)
+    results = generator.generate(SOURCES, max_new_tokens=9)
+    for prompt, result in zip(SOURCES, results, strict=True):
+        tokens, request = list(prompt), generator._decoder.open()
+        for _ in range(9):
+            tokens.append(int(generator._decoder.step([row(request, None, tokens)]).logits.argmax()))
+        assert result.ids == tokens[len(prompt) :]
+        scored, = generator.score([tokens])
+        assert abs(scored.log_probabilities[len(prompt) - 1 :].mean() - result.score) < 1e-4
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "seed": 7},
+                                      {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3}])
+@pytest.mark.parametrize("model", [translator, language_model])
+def test_a_result_does_not_depend_on_its_batch(model, settings):
+    get_backend("cython")
+    built = model()
+    results = Generator(built, threads=2).generate(SOURCES, **settings)
+    alone = Generator(built, threads=1, max_rows=1)
+    assert [alone.generate([source], **settings)[0] for source in SOURCES] == results
+    other = Generator(built, threads=3, max_rows=5, max_batch_tokens=20)
+    assert other.generate(SOURCES[::-1], **settings)[::-1] == results
+
+
+def test_the_backends_agree(backend):
+    expected = Generator(translator(), backend="reference").generate(SOURCES, num_beams=4)
+    results = Generator(translator(), backend=backend, threads=2).generate(SOURCES, num_beams=4)
+    assert ids_of(results) == ids_of(expected)
+    assert np.allclose([one.score for one in results], [one.score for one in expected], atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_fewer_bits(precision):
+    generator = Generator(translator(), precision=precision)
+    assert generator.precision == precision
+    assert len(generator.generate(SOURCES)) == 5
+
+
+@pytest.mark.parametrize("model", [translator, language_model])
+def test_a_model_is_saved_and_loaded_bit_for_bit(model, tmp_path):
+    built = model(tiny_text(max_seq_length=40))
+    save(built, tmp_path / "model.npz")
+    loaded = load_model(tmp_path / "model.npz", kind="generate")
+    assert loaded.generation == built.generation
+    assert loaded.parts.keys() == built.parts.keys()
+    for name, part in built.parts.items():
+        assert loaded.parts[name].config == part.config
+        assert loaded.parts[name].text == part.text
+        assert all(np.array_equal(array, loaded.parts[name].weights[key]) for key, array in part.weights.items())
+    generator = Generator.load(tmp_path / "model.npz")
+    assert ids_of(generator.generate(SOURCES)) == ids_of(Generator(built).generate(SOURCES))
+    again = pickle.loads(pickle.dumps(generator))
+    assert ids_of(again.generate(SOURCES)) == ids_of(generator.generate(SOURCES))
+
+
+def test_equal_arrays_are_written_once(tmp_path):
+    save(translator(tied=True), tmp_path / "model.npz")
+    arrays = read_npz(tmp_path / "model.npz")
+    assert "encoder.embeddings.word" in arrays
+    assert "decoder.embeddings.word" not in arrays
+    loaded = load_model(tmp_path / "model.npz", kind="generate")
+    assert np.array_equal(loaded.decoder.weights["embeddings.word"], arrays["encoder.embeddings.word"])
+
+
+def test_files_of_the_other_kind_are_refused_by_name(tmp_path):
+    save(language_model(), tmp_path / "generates.npz")
+    save_encoder(Transformer(ENCODER, make_weights(ENCODER)), tmp_path / "encodes.npz")
+    with pytest.raises(UnsupportedError, match="load it with Generator"):
+        Engine.load(tmp_path / "generates.npz")
+    with pytest.raises(UnsupportedError, match="load it with Generator"):
+        load_encoder(tmp_path / "generates.npz")
+    with pytest.raises(UnsupportedError, match="load it with Engine"):
+        Generator.load(tmp_path / "encodes.npz")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UnsupportedError, match="load it with Generator"):
+        Engine.load(tmp_path / "model.gguf")
+
+
+def test_halves_that_do_not_fit_are_refused():
+    model = translator()
+    with pytest.raises(WeightsError, match="reads vectors of width 38"):
+        Generator(replace(model, encoder=None))
+    with pytest.raises(WeightsError, match="no logits"):
+        Generator(Model(decoder=Transformer(ENCODER, make_weights(ENCODER))))
+    with pytest.raises(InputError, match="takes a Model"):
+        Generator(model.decoder)
+
+
+def test_texts_become_texts():
+    text = tiny_text()
+    generator = Generator(translator(text))
+    words = ["the cat sat", "a dog"]
+    sources = [[2, *(VOCABULARY[word] for word in one.split()), 3] for one in words]
+    results = generator.generate(words, suppress_tokens=list(range(17, 50)))
+    assert results == generator.generate(sources, suppress_tokens=list(range(17, 50)))
+    assert generator.translate(words, suppress_tokens=list(range(17, 50))) == [result.text for result in results]
+    names = {number: word for word, number in VOCABULARY.items()}
+    assert results[0].text == " ".join(names[i] for i in results[0].ids if i > 3)
+    several = generator.translate(words, num_beams=2, num_return_sequences=2)
+    assert [len(texts) for texts in several] == [2, 2]
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 2}, {"do_sample": True, "seed": 3},
+                                      {"forced_bos_token_id": 5}, {"forced_bos_token_id": 5, "num_beams": 2}])
+def test_a_stream_gives_the_result_piece_by_piece(settings):
+    generator = Generator(translator(tiny_text()))
+    settings |= {"suppress_tokens": list(range(17, 50)), "no_repeat_ngram_size": 2}
+    result, = generator.generate([SOURCES[0]], **settings)
+    pieces = list(generator.stream(SOURCES[0], **settings))
+    assert [piece.id for piece in pieces] == result.ids
+    assert "".join(piece.text for piece in pieces) == result.text
+    plain = list(Generator(translator()).stream(SOURCES[0], **settings))
+    assert [piece.id for piece in plain] == result.ids
+    assert {piece.text for piece in plain} == {None}
+
+
+def test_a_stream_waits_for_all_bytes_of_a_character(monkeypatch):
+    """Each token is a byte here, and each character has two of them."""
+    def decode(self, ids):
+        return ("\u00e9".encode() * len(ids))[: len(ids)].decode(errors="replace")
+
+    generator = Generator(language_model(tiny_text()))
+    monkeypatch.setattr("engine.text.tokenizer.Tokenizer.decode", decode)
+    pieces = [piece.text for piece in generator.stream(SOURCES[0], max_new_tokens=5)]
+    assert pieces == ["", "\u00e9", "", "\u00e9", ""]
+
+
+def test_a_stream_that_is_left_frees_its_rows():
+    generator = Generator(language_model())
+    stream = generator.stream(SOURCES[0])
+    next(stream)
+    stream.close()
+    assert generator._decoder._cache.taken == 0
+
+
+def test_scores_of_targets():
+    generator = Generator(translator())
+    results = generator.generate(SOURCES, max_new_tokens=5, suppress_tokens=3)
+    scores = generator.score(SOURCES, [result.ids for result in results])
+    assert [len(scored.log_probabilities) for scored in scores] == [5] * 5
+    free = generator.generate(SOURCES, max_new_tokens=4)
+    for result, scored in zip(free, generator.score(SOURCES, [result.ids + [3] * result.ended for result in free]),
+                              strict=True):
+        assert abs(scored.total / len(scored.log_probabilities) - result.score) < 1e-4
+    language = Generator(language_model())
+    assert len(language.score([[7]])[0].log_probabilities) == 0
+    whole, = language.score([[7, 8, 9, 10]])
+    part, = language.score([[7, 8]], [[9, 10]])
+    assert np.array_equal(whole.log_probabilities[1:], part.log_probabilities)
+
+
+def test_prompts_come_before_the_results():
+    generator = Generator(translator())
+    plain = generator.generate(SOURCES, max_new_tokens=6)
+    prompts = [[2, *result.ids[:2]] for result in plain]
+    continued = generator.generate(SOURCES, prompts=prompts, max_new_tokens=4)
+    for before, after in zip(plain, continued, strict=True):
+        if len(before.ids) >= 2:
+            assert before.ids[2:] == after.ids[: len(before.ids) - 2]
+
+
+def test_threads_may_share_a_generator():
+    generator = Generator(translator(), threads=2)
+    expected = ids_of(generator.generate(SOURCES, num_beams=2))
+    found = [None] * 4
+
+    def work(i):
+        found[i] = ids_of(generator.generate(SOURCES, num_beams=2))
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == [expected] * 4
+
+
+def test_a_call_that_takes_too_long_is_stopped_and_frees_its_rows():
+    generator = Generator(language_model())
+    with pytest.raises(TimedOut):
+        generator.generate(SOURCES, timeout=1e-9)
+    assert generator._decoder._cache.taken == 0
+
+
+def test_an_interrupt_stops_a_generation():
+    generator = Generator(language_model(), threads=2)
+    expected = ids_of(generator.generate(SOURCES))
+
+    def generate_for_a_minute():
+        begun = time.monotonic()
+        while time.monotonic() < begun + 60:
+            generator.generate(SOURCES * 4, max_new_tokens=60)
+
+    with interruptible():
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            generate_for_a_minute()
+    assert ids_of(generator.generate(SOURCES)) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_generator_survives_a_fork():
+    generator = Generator(translator(), threads=2)
+    expected = ids_of(generator.generate(SOURCES))
+    child = os.fork()
+    if not child:
+        os._exit(ids_of(generator.generate(SOURCES)) != expected)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ids_of(generator.generate(SOURCES)) == expected
+
+
+@pytest.mark.parametrize(("call", "error", "problem"), [
+    (lambda g: g.generate([]), None, ""),
+    (lambda g: g.generate("the cat"), InputError, "a list of texts or of token ids"),
+    (lambda g: g.generate(["the cat"]), UnsupportedError, "without a tokenizer"),
+    (lambda g: g.generate([[50]]), InputError, "50"),
+    (lambda g: g.generate([[]]), InputError, "at least one token"),
+    (lambda g: g.generate([[1]], prompts=[[1], [2]]), InputError, "1 inputs and 2 prompts"),
+    (lambda g: g.generate([[1]], temprature=1.0), InputError, "no argument temprature"),
+    (lambda g: g.generate([[1] * 91]), InputError, "9"),
+    (lambda g: g.score([[1]]), InputError, "scores targets"),
+    (lambda g: g.score([[1]], [[2], [3]]), InputError, "1 inputs and 2 targets"),
+    (lambda g: g.score([[1]], [[50]]), InputError, "the id 50"),
+    (lambda g: g.translate(["the cat"]), UnsupportedError, "without a tokenizer"),
+    (lambda g: next(g.stream([1], num_return_sequences=2, num_beams=2)), InputError, "stream gives one result"),
+])
+def test_wrong_calls_are_refused(call, error, problem):
+    generator = Generator(translator())
+    if error is None:
+        assert call(generator) == []
+        return
+    with pytest.raises(error, match=problem):
+        call(generator)
+    assert generator._decoder._cache.taken == 0
+
+
+def test_a_language_model_does_not_translate():
+    generator = Generator(language_model())
+    with pytest.raises(UnsupportedError, match="no encoder"):
+        generator.translate(["the cat"])
+    with pytest.raises(InputError, match="leave prompts out"):
+        generator.generate([[1]], prompts=[[1]])
+
+
+def test_a_backend_without_decoders_is_refused(monkeypatch):
+    class Other:
+        name = "other"
+
+    monkeypatch.setattr("engine.interface.prepared.get_backend", lambda name: Other())
+    with pytest.raises(UnsupportedError, match="the other backend does not run decoders"):
+        Generator(language_model())
+
+
+def test_a_generator_describes_itself():
+    text = repr(Generator(translator(), threads=2))
+    assert "2 + 2 layers of width 44" in text
+    assert "float32, 2 threads" in text

@@ -1,0 +1,138 @@
+"""`engine.load` returns the object that the files ask for, and each class refuses the others' models by name."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+import engine
+from engine import Engine, Generator, InputError, Reranker, Transcriber, UnsupportedError, load_model, save
+from engine.interface.load import SERVES
+from engine.loading.source import CLASSES
+
+from ..tools.encoders import TRANSLATES
+from ..tools.paths import DECODERS, ENCODERS, FILES
+from ..tools.speech import timed
+from ..tools.tiny_models import write_json
+
+
+def found(name):
+    """Return the path of a golden model: an encoder, a generating one after "generating/", or a file."""
+    folder, _, own = name.rpartition("/")
+    if name.endswith(".gguf"):
+        return FILES / name
+    return (DECODERS if folder or name == "reranker" else ENCODERS) / own
+
+
+OPTIONS = {"backend": "reference", "threads": 1}
+SERVED = [
+    ("bert", Engine), ("t5_own", Engine), ("whisper_model", Engine), ("vit_own", Engine), ("reranker", Reranker),
+    ("generating/bart", Generator), ("generating/t5", Generator), ("generating/qwen3", Generator),
+    ("generating/gpt2", Generator),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "served"), SERVED, ids=[name for name, _ in SERVED])
+def test_the_files_decide(name, served):
+    assert type(engine.load(found(name), **OPTIONS)) is served
+
+
+@pytest.mark.parametrize(("name", "kind", "served"), [
+    ("generating/t5", "encode", Engine), ("generating/bart", "encode", Engine), ("reranker", "rank", Reranker),
+    ("generating/whisper", "encode", Engine), ("generating/qwen3", "encode", Engine),
+    ("reranker", "generate", Generator), ("mt5_whole", "generate", Generator),
+])  # fmt: skip
+def test_the_caller_decides(name, kind, served):
+    assert type(engine.load(found(name), kind=kind, **OPTIONS)) is served
+
+
+def test_a_file_of_speech_is_transcribed(tmp_path):
+    save(timed(), tmp_path / "speech.npz")
+    found = engine.load(tmp_path / "speech.npz", **OPTIONS)
+    assert type(found) is Transcriber
+    again = pickle.loads(pickle.dumps(found))
+    assert (type(again), again.backend, again.threads) == (Transcriber, "reference", 1)
+
+
+@pytest.mark.parametrize(("name", "names", "served"), [
+    ("generating/t5", ["T5EncoderModel"], Engine), ("generating/t5", ["T5Model"], Engine),
+    ("generating/t5", ["T5ForTokenClassification"], Engine), ("generating/t5", ["T5WithLMHeadModel"], Generator),
+    ("generating/qwen3", ["Qwen3Model"], Engine), ("generating/marian", ["MarianMTModel"], Generator),
+    ("generating/marian", ["MarianModel"], Engine), ("generating/gpt2", None, Generator), ("bert", None, Engine),
+])  # fmt: skip
+def test_architectures_decide_where_two_kinds_fit(tmp_path, name, names, served):
+    assert type(engine.load(with_architectures(name, tmp_path / "model", names), **OPTIONS)) is served
+
+
+@pytest.mark.parametrize("names", [None, [], "T5Model"])
+def test_nothing_is_guessed(tmp_path, names):
+    folder = with_architectures("generating/t5", tmp_path / "model", names)
+    with pytest.raises(InputError, match=r'config.json: .t5. models can encode and generate.*kind="encode" or'):
+        engine.load(folder)
+    assert type(engine.load(folder, kind="encode", **OPTIONS)) is Engine
+
+
+def with_architectures(name, folder, names):
+    """Return a copy of a folder whose config.json names other classes of transformers, or None for none."""
+    shutil.copytree(found(name), folder)
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    values.pop("architectures", None)
+    write_json(folder / "config.json", values | ({} if names is None else {"architectures": names}))
+    return folder
+
+
+@pytest.mark.parametrize(("cls", "name", "words"), [
+    (Generator, "bert", "an encoder, which generates no tokens, so it cannot generate; load it with Engine"),
+    (Transcriber, "bert", "so it cannot transcribe; load it with Engine"),
+    (Reranker, "bert", "so it cannot rank; load it with Engine"),
+    (Engine, "generating/gpt2", "a model that generates tokens, so it cannot encode; load it with Generator"),
+    (Engine, "small.gguf", "so it cannot encode; load it with Generator"),
+    (Transcriber, "generating/bart", "so it cannot transcribe; load it with Generator"),
+    (Generator, "generating/whisper", "a model of speech, so it cannot generate; load it with Transcriber"),
+    (Reranker, "generating/bart", "a reranker is a language model with a tokenizer"),
+])  # fmt: skip
+def test_a_class_refuses_the_models_of_another(cls, name, words):
+    with pytest.raises(UnsupportedError, match=words):
+        cls.load(found(name))
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    save(load_model(ENCODERS / "bert"), tmp_path / "encoder.npz")
+    save(load_model(DECODERS / "bart"), tmp_path / "generator.npz")
+    with pytest.raises(UnsupportedError, match=r"encoder.npz: .*load it with Engine"):
+        Generator.load(tmp_path / "encoder.npz")
+    with pytest.raises(UnsupportedError, match=r"generator.npz: .*load it with Generator"):
+        Engine.load(tmp_path / "generator.npz")
+
+
+def test_options_that_a_class_lacks(tmp_path):
+    assert {kind: served.__name__ for kind, served in SERVES.items()} == CLASSES
+    with pytest.raises(InputError, match=r"Generator\.load has no option least_cosine; it has backend"):
+        engine.load(DECODERS / "bart", least_cosine=0.9)
+    with pytest.raises(InputError, match=r"Engine\.load has no option max_rows"):
+        engine.load(ENCODERS / "bert", max_rows=3)
+    with pytest.raises(InputError, match="kind must be None or one of encode, generate, rank, transcribe, not 'embed'"):
+        engine.load(ENCODERS / "bert", kind="embed")
+    with pytest.raises(InputError, match="task='a' chooses an adapter of a folder"):
+        load_model(DECODERS / "bart", task="a")
+
+
+def test_the_old_name_of_max_batch_tokens_is_accepted_with_a_warning():
+    with pytest.warns(FutureWarning, match="max_tokens is now called max_batch_tokens"):
+        found = engine.load(ENCODERS / "bert", max_tokens=77, **OPTIONS)
+    assert found.max_batch_tokens == 77
+    with pytest.warns(FutureWarning), pytest.raises(InputError, match="max_batch_tokens is given twice"):
+        Generator.load(DECODERS / "bart", max_tokens=77, max_batch_tokens=77)
+
+
+@pytest.mark.parametrize("name", TRANSLATES)
+def test_the_encoder_of_a_translator_alone(name):
+    """What `kind="encode"` reads is the encoder that the generator has, whose vectors its golden file proves."""
+    alone, whole = (load_model(DECODERS / name, kind=kind) for kind in ("encode", "generate"))
+    assert alone.decoder is None
+    assert alone.encoder.config == whole.encoder.config
+    assert alone.encoder.weights.keys() == whole.encoder.weights.keys()
+    for key, array in alone.encoder.weights.items():
+        np.testing.assert_array_equal(array, whole.encoder.weights[key])

@@ -1,0 +1,153 @@
+"""Text from speech: Whisper tiny.en on real recordings, and tiny random models for the rest."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import load_model, save
+from engine.base.errors import EngineError, InputError, UnsupportedError
+from engine.interface.cli.main import main
+from engine.interface.transcriber import Transcriber
+from engine.speech.spectrogram import log_mel, read_wav
+
+from ..tools.golden_generating import GOLDEN, Exact
+from ..tools.speech import SPECIAL, model_of, sounds
+from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
+
+pytest.importorskip("tokenizers")
+
+@pytest.fixture(scope="module")
+def transcriber():
+    model = model_of()
+    # The convolutions of the golden model read 7 channels; log_mel makes as many.
+    return Transcriber(model, backend="reference")
+
+
+def test_the_tokens_of_a_pass_in_float64(transcriber):
+    model = model_of()
+    exact = Exact(model)
+    [sound] = sounds(1)
+    features = log_mel(sound, 7)
+    prompt, tokens = [1, 6], []
+    for _ in range(9):
+        tokens.append(int(exact.logits(features, np.array([*prompt, *tokens]))[-1].argmax()))
+    tokens = tokens[: tokens.index(0)] if 0 in tokens else tokens
+    words = [*SPECIAL, *(f" w{i}" for i in range(61 - len(SPECIAL)))]
+    assert transcriber.transcribe([sound]) == ["".join(words[i] for i in tokens if i >= len(SPECIAL))]
+
+
+def test_a_batch_gives_what_each_sound_gives_alone(transcriber):
+    alone = [transcriber.transcribe([sound])[0] for sound in sounds()]
+    assert transcriber.transcribe(sounds()) == alone
+    assert transcriber.transcribe([]) == []
+
+
+def test_the_old_name_of_audio_is_accepted_with_a_warning(transcriber):
+    with pytest.warns(FutureWarning, match="sounds is now called audio"):
+        assert transcriber.transcribe(sounds=sounds(1)) == transcriber.transcribe(audio=sounds(1))
+    with pytest.warns(FutureWarning), pytest.raises(EngineError, match="knows English alone"):
+        transcriber.detect_language(sounds=sounds(1))
+    with pytest.raises(InputError, match="max_tokens"):         # the old name of an option of `load` alone
+        transcriber.transcribe(sounds(1), max_tokens=3)
+
+
+def wav(path: Path) -> np.ndarray:
+    """Write a sound to a file, and return its samples."""
+    samples = (sounds(1)[0] * 2**15).astype(np.int16)
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", "not compressed"))
+        file.writeframes(samples.tobytes())
+    return samples
+
+
+def test_files_and_samples(transcriber, tmp_path):
+    samples = wav(tmp_path / "a.wav")
+    expected = transcriber.transcribe([(samples / 2**15).astype(np.float32)])
+    assert transcriber.transcribe([tmp_path / "a.wav"]) == transcriber.transcribe([str(tmp_path / "a.wav")]) == expected
+
+
+def test_the_command_line(transcriber, tmp_path, capsys):
+    wav(tmp_path / "a.wav")
+    save(model_of(), tmp_path / "m.npz")
+    options = ["--backend", "reference", "--num-beams", "2"]
+    assert main(["transcribe", str(tmp_path / "m.npz"), *[str(tmp_path / "a.wav")] * 2, *options]) == 0
+    [text] = transcriber.transcribe([tmp_path / "a.wav"], num_beams=2)
+    assert capsys.readouterr().out == f"{text.strip()}\n" * 2
+    assert main(["transcribe", str(tmp_path / "m.npz"), str(tmp_path / "none.wav"), *options]) != 0
+    assert "none.wav: cannot be read" in capsys.readouterr().err
+
+
+def test_several_results(transcriber):
+    [results] = transcriber.transcribe(sounds(1), num_beams=3, num_return_sequences=2)
+    assert len(results) == 2
+    assert len(set(results)) == 2
+
+
+def test_languages():
+    several = Transcriber(model_of(words=51865), backend="reference")
+    assert several.languages == ["en", "de"]
+    assert several._prompt("de", "transcribe", ["<|notimestamps|>"]) == [1, 3, 4, 6]
+    assert several._prompt("en", "translate", []) == [1, 2, 5]
+    assert len(several.transcribe(sounds(1), language="de")) == 1
+    with pytest.raises(InputError, match="knows the languages en, de, not 'fr'"):
+        several.transcribe(sounds(1), language="fr")
+
+
+@pytest.mark.parametrize(("given", "options", "words"), [
+    ("a.wav", {}, "list of paths"), (3, {}, "list of paths"), ([3], {}, "finite floats"),
+    ([np.zeros(480001)], {}, "none for the times from 0 to 30 s"), ([], {"task": "x"}, "task must be one of"),
+    ([], {"language": "de"}, "knows English alone"), ([], {"task": "translate"}, "knows English alone"),
+    ([Path("none.wav")], {}, "none.wav: cannot be read"), ([], {"beams": 3}, "no argument beams"),
+    (sounds(1), {"timestamps": True}, "none for the times"), ([], {"timestamps": 3}, 'True, False or "word"'),
+    ([], {"show_progress_bar": 3}, "must be True or False"), ([], {"timeout": -1}, "timeout must be"),
+])  # fmt: skip
+def test_bad_arguments(transcriber, given, options, words):
+    with pytest.raises(EngineError, match=words):
+        transcriber.transcribe(given, **options)
+
+
+def test_models_that_do_not_read_sound():
+    with pytest.raises(UnsupportedError, match="family bart does not read audio"):
+        Transcriber(load_model(GOLDEN / "bart", kind="generate"), backend="reference")
+    with pytest.raises(UnsupportedError, match=r"lacks <\|notimestamps\|>"):
+        Transcriber(model_of(SPECIAL[:-1]), backend="reference")
+    with pytest.raises(UnsupportedError, match=r"lacks <\|startoftranscript\|>"):
+        Transcriber(load_model(GOLDEN / "whisper", kind="generate"), backend="reference")
+
+
+def clips() -> dict[str, Any]:
+    """Return recordings of up to 30 s."""
+    slow = read_wav(SPEECH / "two_cities.wav")
+    own = {name: read_wav(SPEECH / f"{name}.wav") for name in ("beckett", "clone-test")}
+    return own | {"from 0 s": slow[: 30 * 16000], "from 13 s": slow[13 * 16000 : 43 * 16000]}
+
+
+OF_FASTER_WHISPER = {
+    "beckett": " Ever tried, ever failed. No matter, try again. Fail again. Fail better.",
+    "clone-test": " I do. I think that America do it very well.",
+    "from 0 s": " It was the best of times, it was the worst of times. It was the age of wisdom, it was the age of "
+                "foolishness. It was the epoch of belief, it was the epoch of incredulity. It was the season of light, "
+                "it was the season of darkness. It was the spring of hope, it was the winter of despair. We had "
+                "everything before us, we had nothing before us. We were all going direct to heaven, we were all going "
+                "direct the other way.",
+    "from 13 s": " It was the season of light, it was the season of darkness. It was the spring of hope, it was the "
+                 "winter of despair. We had everything before us, we had nothing before us. We were all going direct "
+                 "to heaven, we were all going direct the other way. In short, the period was so far like the present "
+                 "period that some of its noisiest authorities insisted on its being received for good or for evil in "
+                 "the superlative degree of comparison only.",
+}  # fmt: skip
+"""The texts of faster-whisper 1.2 with the same model.bin in float32, greedy, without timestamps and past text."""
+
+
+@pytest.mark.skipif(not FOLDER.exists(), reason=MISSING)
+@pytest.mark.skipif(not SPEECH.exists(), reason=SILENT)
+def test_the_texts_of_faster_whisper():
+    real, recordings = Transcriber.load(FOLDER), clips()
+    found = real.transcribe(list(recordings.values()))
+    assert dict(zip(recordings, found, strict=True)) == OF_FASTER_WHISPER
+    assert real.languages == []

@@ -1,0 +1,133 @@
+"""Models that CTranslate2 converted: the log probabilities of its own engine, and what is refused.
+
+tests/golden/make/ctranslate2.py made the folders.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import load_model, save
+from engine.backends.steps import Row
+from engine.base.errors import EngineError, UnsupportedError, WeightsError
+from engine.encoding.packing import pack
+from engine.files.ctranslate2 import CTranslate2File
+from engine.loading.ctranslate2 import read_parts
+
+from ..tools.ctranslate2_files import ctranslate2
+from ..tools.golden_generating import Exact
+from ..tools.paths import CTRANSLATE2
+from ..tools.tiny_models import write_json
+
+GOLDEN = CTRANSLATE2
+NAMES = ["plain", "post", "pre"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_log_probabilities_of_ctranslate2(name):
+    model = load_model(GOLDEN / name, kind="generate")
+    exact, words = Exact(model), json.loads((GOLDEN / name / "shared_vocabulary.json").read_text())
+    assert model.decoder.config.logits == "tied"
+    settings = model.generation
+    assert (settings.eos_token_id, settings.bos_token_id, settings.decoder_start_token_id) == ((2,), 1, 2)
+    for source, target, expected in json.loads((GOLDEN / name / "expected.json").read_text()):
+        ids = [words.index(word) for word in target]
+        batch, _ = pack(model.encoder.config, [[words.index(word) for word in source]])
+        request = exact.decoder.open()
+        exact.decoder.cache_sources([request], exact.forward(batch), batch.cu_seqlens)
+        _, logits = exact.decoder.step_unrounded([Row(request, None, np.array([2, *ids]), every=True)])
+        logits -= np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True)) + logits.max(
+            1, keepdims=True)  # fmt: skip
+        # CTranslate2 computes in float32; without a last norm, logits are in the hundreds.
+        np.testing.assert_allclose(logits[np.arange(len(ids) + 1), [*ids, 2]], expected, rtol=2e-6, atol=2e-5)
+
+
+def test_saved_and_read_again(tmp_path):
+    model = load_model(GOLDEN / "pre", kind="generate")
+    save(model, tmp_path / "m.npz")
+    again = load_model(tmp_path / "m.npz", kind="generate")
+    assert again.decoder.config == model.decoder.config
+    np.testing.assert_array_equal(again.decoder.weights["logits.bias"], model.decoder.weights["logits.bias"])
+
+
+def test_an_epsilon(tmp_path):
+    shutil.copytree(GOLDEN / "pre", tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / "config.json", {"layer_norm_epsilon": 0.25})
+    assert load_model(tmp_path, kind="generate").encoder.config.norm_eps == 0.25
+    (tmp_path / "config.json").unlink()
+    assert load_model(tmp_path, kind="generate").encoder.config.norm_eps == 1e-5
+
+
+def test_logits_of_their_own(tmp_path):
+    file = CTranslate2File(GOLDEN / "float32.bin")
+    arrays = {name: array for name, array in file.read().items() if name != "decoder/projection/weight"}
+    arrays["decoder/projection/weight"] = np.ones((11, 8), np.float32)
+    settings = {name: np.array(value, np.int8) for name, value in file.settings.items()}
+    (tmp_path / "model.bin").write_bytes(ctranslate2(arrays | settings, spec="TransformerSpec"))
+    decoder = load_model(tmp_path, kind="generate").decoder
+    assert decoder.config.logits == "own"
+    assert (decoder.weights["logits.weight"] == 1).all()
+
+
+def changed(**changes: Any) -> tuple[str, dict[str, float], dict[str, tuple[int, ...]], dict[str, Any]]:
+    """Return the arguments of `read_parts` for a golden file, with changes; None removes an entry."""
+    file = CTranslate2File(GOLDEN / "float32.bin")
+    tables: dict[str, dict[str, Any]] = {"settings": dict(file.settings), "shapes": file.shapes, "values": {}}
+    for table, values in changes.items():
+        if table in tables:
+            tables[table] = {name: value for name, value in (tables[table] | values).items() if value is not None}
+    return changes.get("specification", "TransformerSpec"), tables["settings"], tables["shapes"], tables["values"]
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"specification": "TransformerDecoderSpec"}, "specification 'TransformerDecoderSpec' is not supported"),
+    ({"settings": {"encoder/alibi": 1}}, "encoder/alibi = 1 is not supported"),
+    ({"settings": {"decoder/start_from_zero_embedding": 1}}, "start_from_zero_embedding = 1"),
+    ({"settings": {"encoder/multi_query_attention": 1}}, "multi_query_attention = 1"),
+    ({"settings": {"decoder/activation": 6}}, "decoder/activation 6"),
+    ({"settings": {"encoder/scale_embeddings": 0.5}}, "scale_embeddings = 0.5"),
+    ({"values": {"multi_query_attention": True}}, "multi_query_attention = True"),
+    ({"values": {"quantization_type": 1}}, "quantization_type = 1"),
+])  # fmt: skip
+def test_models_that_are_refused(changes, words):
+    with pytest.raises(UnsupportedError, match=words):
+        read_parts(*changed(**changes))
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"shapes": {"encoder/layer_0/ffn/linear_0/weight": None}}, "array encoder/layer_0/ffn/linear_0/weight"),
+    ({"shapes": {"decoder/position_encodings/encodings": (3,)}}, "of 2 dimensions"),
+    ({"shapes": {"decoder/embeddings/weight": None}}, "array decoder/embeddings_0/weight"),
+    ({"settings": {"encoder/num_heads": 3}}, "cannot be split into 3"),
+    ({"values": {"layer_norm_epsilon": "x"}}, "layer_norm_epsilon must be a number"),
+])  # fmt: skip
+def test_models_that_are_wrong(changes, words):
+    with pytest.raises(WeightsError, match=words):
+        read_parts(*changed(**changes))
+
+
+@pytest.mark.parametrize(("file", "data"), [
+    ("shared_vocabulary.json", b"{}"), ("shared_vocabulary.json", b"[3]"), ("config.json", b"[]"),
+    ("model.bin", b"\6\0\0\0"),
+])  # fmt: skip
+def test_bad_files(tmp_path, file, data):
+    shutil.copytree(GOLDEN / "pre", tmp_path, dirs_exist_ok=True)
+    (tmp_path / file).write_bytes(data)
+    with pytest.raises(EngineError, match=file):
+        load_model(tmp_path, kind="generate")
+
+
+def test_a_vocabulary_of_lines(tmp_path):
+    shutil.copytree(GOLDEN / "pre", tmp_path, dirs_exist_ok=True)
+    words = json.loads((tmp_path / "shared_vocabulary.json").read_text())
+    (tmp_path / "shared_vocabulary.json").unlink()
+    (tmp_path / "shared_vocabulary.txt").write_text("\n".join(words) + "\n")
+    assert load_model(tmp_path, kind="generate").generation.eos_token_id == (2,)
+    (tmp_path / "shared_vocabulary.txt").write_bytes(b"\xff")
+    with pytest.raises(WeightsError, match="not UTF-8"):
+        load_model(tmp_path, kind="generate")

@@ -1,0 +1,10 @@
+"""List all seeded mistakes, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from . import files, generation, interface, kernels, models, native, numba_cpu, numba_cuda, operations, speech, text
+from .mistake import Mistake
+
+TABLES = (models, files, text, generation, speech, interface, operations, kernels, native, numba_cpu, numba_cuda)
+
+MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)

@@ -1,0 +1,67 @@
+"""Mistakes in the classes that users hold, and in the command line."""
+
+from __future__ import annotations
+
+from .mistake import Mistake
+
+MISTAKES = (
+    Mistake(
+        name="status-of-an-error",
+        what="The command line says what is wrong, and ends with the status of success.",
+        file="engine/interface/cli/main.py",
+        right='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: {error}", '
+              "file=sys.stderr)\n        return 1",
+        wrong='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: {error}", '
+              "file=sys.stderr)",
+        tests="tests/interface/test_cli.py",
+        caught_by=(
+            "tests/interface/test_cli.py::test_convert_wants_an_npz",
+            "tests/interface/test_cli.py::test_convert_to_int8",
+        ),
+    ),
+    Mistake(
+        name="digits-of-a-number",
+        what="Vectors are written with seven digits, of which other numbers are read back.",
+        file="engine/interface/cli/encode.py",
+        right='f"{x:.9g}"',
+        wrong='f"{x:.7g}"',
+        tests="tests/interface/test_cli.py -k encode",
+        caught_by=("tests/interface/test_cli.py::test_encode_to_text",),
+    ),
+    Mistake(
+        name="pickle-without-the-task",
+        what="A pickled engine forgets its adapter.",
+        file="engine/interface/engine.py",
+        right="**options, precision=precision, memory=memory,\n                                 task=task)",
+        wrong="**options, precision=precision, memory=memory)",
+        tests="tests/families/test_adapters.py",
+        caught_by=("tests/families/test_adapters.py::test_a_pickled_engine_keeps_its_task",),
+    ),
+    Mistake(
+        name="half-a-character",
+        what="A stream gives the replacement character before all bytes of a character are there.",
+        file="engine/interface/generator.py",
+        right='certain = text.rstrip("\\ufffd") if text.startswith(written) else written',
+        wrong="certain = text if text.startswith(written) else written",
+        tests="tests/interface/test_generator.py -k stream",
+        caught_by=("tests/interface/test_generator.py::test_a_stream_waits_for_all_bytes_of_a_character",),
+    ),
+    Mistake(
+        name="timeout-of-true",
+        what="True is taken for a timeout of one second.",
+        file="engine/base/arguments.py",
+        right="if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:",
+        wrong="if not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:",
+        tests="tests/interface/test_arguments.py tests/backends/cpu/test_stop.py tests/interface/test_engine.py",
+        caught_by=("tests/backends/cpu/test_stop.py::test_timeouts_of_an_engine",),
+    ),
+    Mistake(
+        name="smallest-cosine",
+        what='precision="auto" looks at the mean of the cosines, and not at the least one.',
+        file="engine/interface/auto_precision.py",
+        right='return float(np.min(np.einsum("nd,nd->n", a, b)))',
+        wrong='return float(np.mean(np.einsum("nd,nd->n", a, b)))',
+        tests="tests/encoding/test_auto_precision.py",
+        caught_by=("tests/encoding/test_auto_precision.py::test_the_worst_vector_decides",),
+    ),
+)

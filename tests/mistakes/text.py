@@ -1,0 +1,172 @@
+"""Mistakes in tokenizing, in packing batches, and in pooling."""
+
+from __future__ import annotations
+
+from .mistake import Mistake
+
+MISTAKES = (
+    Mistake(
+        name="truncation-side",
+        what="A tokenizer that keeps the end of a long text keeps its start.",
+        file="engine/text/tokenizer.py",
+        right="self._tokenizer.enable_truncation(self._limit, direction=direction)",
+        wrong="self._tokenizer.enable_truncation(self._limit)",
+        tests="tests/text/test_vocabularies.py tests/text/test_long_texts.py",
+        caught_by=(
+            "tests/text/test_vocabularies.py::test_left_truncation_keeps_the_end",
+            "tests/text/test_long_texts.py::test_a_cut_does_not_change_the_tokens",
+        ),
+    ),
+    Mistake(
+        name="larger-limit",
+        what="The larger of the two limits of a text's length counts.",
+        file="engine/text/tokenizer.py",
+        right="self._limit = min(limits, default=_NO_LIMIT)",
+        wrong="self._limit = max(limits, default=_NO_LIMIT)",
+        tests="tests/text/test_tokenizer.py tests/text/test_long_texts.py",
+        caught_by=(
+            "tests/text/test_tokenizer.py::test_truncation",
+            "tests/text/test_tokenizer.py::test_a_limit_without_room",
+        ),
+    ),
+    Mistake(
+        name="certain-words",
+        what="The last two words of a text that is cut count as certain, although the first of them may go on.",
+        file="engine/text/tokenizer.py",
+        right="certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)",
+        wrong="certain = words <= words.max(initial=0)",
+        tests="tests/text/test_long_texts.py",
+        caught_by=(
+            "tests/text/test_long_texts.py::test_a_cut_does_not_change_the_tokens",
+            "tests/text/test_long_texts.py::test_long_pairs_have_the_tokens_that_tokenizers_gives",
+        ),
+    ),
+    Mistake(
+        name="odd-token-of-a-pair",
+        what="Of an odd number of tokens, the first of two equally long texts gets one more.",
+        file="engine/text/truncate.py",
+        right="return (longer, shorter) if first > second else (shorter, longer)",
+        wrong="return (longer, shorter) if first >= second else (shorter, longer)",
+        tests="tests/text/test_long_texts.py",
+        caught_by=(
+            "tests/text/test_long_texts.py::test_a_cut_does_not_change_the_tokens",
+            "tests/text/test_long_texts.py::test_long_pairs_have_the_tokens_that_tokenizers_gives",
+        ),
+    ),
+    Mistake(
+        name="lower-case-too-late",
+        what="The model's own normalizer runs before the letters are made small.",
+        file="engine/text/tokenizer.py",
+        right="tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)",
+        wrong="tokenizer.normalizer = tokenizers.normalizers.Sequence(steps[1:])",
+        tests="tests/text/test_tokenizer.py",
+        caught_by=("tests/text/test_tokenizer.py::test_lower_case",),
+    ),
+    Mistake(
+        name="last-end-of-a-text",
+        what="A text of CLIP ends at its last end token, and not at its first one.",
+        file="engine/text/special_tokens.py",
+        right="ids = ids[: ends[0] + 1]",
+        wrong="ids = ids[: ends[-1] + 1]",
+        tests="tests/families/test_clip_and_siglip.py -k first_end",
+        caught_by=("tests/families/test_clip_and_siglip.py::test_a_text_of_clip_ends_at_its_first_end",),
+    ),
+    Mistake(
+        name="fairseq-ids",
+        what="One piece too many of XLM-RoBERTa's vocabulary is kept, so that all later ids grow by one.",
+        file="engine/text/vocabularies/recipes.py",
+        right='("</s>", 0.0), ("<unk>", 0.0), *scores[3:], ("<mask>", 0.0)], 3',
+        wrong='("</s>", 0.0), ("<unk>", 0.0), *scores[2:], ("<mask>", 0.0)], 3',
+        tests="tests/text/test_vocabularies.py",
+        caught_by=(
+            "tests/text/test_vocabularies.py::test_the_ids_of_transformers",
+            "tests/text/test_vocabularies.py::test_settings_have_an_effect",
+        ),
+    ),
+    Mistake(
+        name="order-of-merges",
+        what="Among pieces of one score, the pair with the shorter first part is joined first.",
+        file="engine/text/vocabularies/byte_pairs.py",
+        right="pairs.sort(key=lambda pair: (pair[0], len(pair[1]), len(pair[2])), reverse=True)",
+        wrong="pairs.sort(key=lambda pair: (pair[0], -len(pair[1]), len(pair[2])), reverse=True)",
+        tests="tests/text/test_vocabularies.py tests/text/test_gguf_tokenizer.py "
+              "tests/text/test_language_tokenizers.py",
+        caught_by=(
+            "tests/text/test_vocabularies.py::test_of_two_ways_to_make_a_piece_the_one_with_the_longer_first_part_comes_first",
+        ),
+    ),
+    Mistake(
+        name="weights-of-positions",
+        what="The weights of the weighted mean begin with 1 behind the prompt, and not with the position.",
+        file="engine/encoding/pooling.py",
+        right="weights = np.arange(skip + 1, len(tokens) + 1)",
+        wrong="weights = np.arange(1, len(tokens) - skip + 1)",
+        tests="tests/encoding/test_pooling.py",
+        caught_by=("tests/encoding/test_pooling.py::test_modes",),
+    ),
+    Mistake(
+        name="mean-with-the-prompt",
+        what="The mean of the tokens behind a prompt is divided by the number of all tokens.",
+        file="engine/encoding/pooling.py",
+        right="return tokens[skip:].sum(axis=0) / max(1, len(tokens) - skip)",
+        wrong="return tokens[skip:].sum(axis=0) / max(1, len(tokens))",
+        tests="tests/encoding/test_pooling.py",
+        caught_by=("tests/encoding/test_pooling.py::test_modes",),
+    ),
+    Mistake(
+        name="vectors-of-another-slice",
+        what="The vectors of the second slice of sentences overwrite those of the first one.",
+        file="engine/encoding/text_encoder.py",
+        right="yield [part[i] for i in members], batch, form",
+        wrong="yield members, batch, form",
+        tests="tests/interface/test_engine.py -k 'encode or slices'",
+        caught_by=("tests/interface/test_engine.py::test_sentences_of_several_slices_keep_their_places",),
+    ),
+    Mistake(
+        name="truncated-before-the-norm",
+        what="A vector is cut to fewer dimensions before the model scales it to unit length.",
+        file="engine/encoding/text_encoder.py",
+        right="pooled = (normalize(pooled) if self._text.normalize else pooled)[:, :truncate_dim]",
+        wrong="pooled = pooled[:, :truncate_dim]\n"
+              "            pooled = normalize(pooled) if self._text.normalize else pooled",
+        tests="tests/weights/test_dense.py tests/interface/test_engine.py",
+        caught_by=("tests/weights/test_dense.py::test_the_formula",),
+    ),
+    Mistake(
+        name="padding-moves-positions",
+        what="Padding on the left shifts the rotary positions of the tokens behind it.",
+        file="engine/encoding/packing.py",
+        right="firsts = form.starts[:-1] if config.position_table else _real_bounds(form)[0]",
+        wrong="firsts = form.starts[:-1]",
+        tests="tests/encoding/test_packing.py",
+        caught_by=("tests/encoding/test_packing.py::test_rotary_positions_count_from_the_first_real_token",),
+    ),
+    Mistake(
+        name="roberta-padding-counts",
+        what="A padding token of RoBERTa gets the position of the token behind it.",
+        file="engine/encoding/packing.py",
+        right="positions = counted * (before[1:] - _spread(before[form.starts[:-1]], form)) + "
+              "config.position_offset - 1",
+        wrong="positions = before[1:] - _spread(before[form.starts[:-1]], form) + config.position_offset - 1",
+        tests="tests/encoding/test_packing.py",
+        caught_by=("tests/encoding/test_packing.py::test_roberta_counts_what_is_not_padding",),
+    ),
+    Mistake(
+        name="mask-of-any-number",
+        what="A mask with a number above 1 is taken for a mask of ones.",
+        file="engine/encoding/packing.py",
+        right="if mask.size and (mask.min() < 0 or mask.max() > 1):",
+        wrong="if mask.size and mask.min() < 0:",
+        tests="tests/encoding/test_packing.py tests/interface/test_engine.py",
+        caught_by=("tests/encoding/test_packing.py::test_bad_input",),
+    ),
+    Mistake(
+        name="a-batch-too-full",
+        what="A batch may exceed the limit of tokens by its last sequence.",
+        file="engine/text/sentences.py",
+        right="if batch and (tokens + lengths[i] > max_tokens or len(batch) == batch_size):",
+        wrong="if batch and (tokens > max_tokens or len(batch) == batch_size):",
+        tests="tests/text/test_tokenizer.py",
+        caught_by=("tests/text/test_tokenizer.py::test_batches",),
+    ),
+)

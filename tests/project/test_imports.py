@@ -1,0 +1,189 @@
+"""Imports run one way, between packages and between backends, private names stay at home, and importing is light.
+
+engine/README.md holds the map that these tests read: the order of the levels and the listing of the packages.
+"""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import engine
+
+from ..tools.paths import TESTS
+
+PACKAGE = Path(engine.__file__).parent
+BACKENDS = PACKAGE / "backends"
+MAP = PACKAGE / "README.md"
+
+BACKEND_IMPORTS = {
+    "reference": set(),
+    "cpu": set(),
+    "cython_cpu": {"cpu"},
+    "numba_cpu": {"cpu"},
+    "numba_cuda": set(),
+}
+"""The other backends that each backend may import. All may import the modules directly in backends/."""
+
+KNOWN_EXCEPTIONS: set[tuple[str, str]] = set()
+"""Pairs (backend, imported backend) that break the rule. The aim is to have none."""
+
+MOST_LENT = 3
+"""The most modules that may have a single importer which lies in another package."""
+
+
+def levels():
+    """Return the levels that engine/README.md states, the lowest first: a list of sets of packages.
+
+    The modules that lie directly in the package stand on two levels above all.
+    """
+    [line] = re.findall(r"^    (\w[\w, ]*(?: < \w[\w, ]*)+)$", MAP.read_text(encoding="utf-8"), re.MULTILINE)
+    return [*(set(names.split(", ")) for names in line.split(" < ")), {"__init__"}, {"__main__"}]
+
+
+def listed_packages():
+    """Return the folders that the listing in engine/README.md names, as paths relative to the package."""
+    [listing] = re.findall(r"^```text\nengine/\n(.*?)^```", MAP.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found, trail = [], []
+    for indent, name in re.findall(r"^( +)(\w+)/", listing, re.MULTILINE):
+        trail = [*trail[: len(indent) // 4 - 1], name]
+        found.append("/".join(trail))
+    return found
+
+
+def imported_names(path, root):
+    """Yield each import of a file, at its top or inside a function, as the list of the parts of a dotted name.
+
+    root: the folder of the package that the file is in. `from a.b import c` gives [a, b, c], even if c is not a module.
+    """
+    package = [root.name, *path.relative_to(root).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = [*base, *(node.module.split(".") if node.module else [])]
+            yield from ([*base, alias.name] for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".") for alias in node.names)
+
+
+def modules_in(folder):
+    """Return the names of the modules and packages that lie directly in a folder."""
+    return {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+
+
+def module_of(name):
+    """Return the file of the module that a dotted name is in or is, or None outside of the engine."""
+    if name[0] != PACKAGE.name:
+        return None
+    for size in range(len(name), 0, -1):
+        path = PACKAGE.joinpath(*name[1:size])
+        if path.with_suffix(".py").is_file() and size > 1:
+            return path.with_suffix(".py")
+        if (path / "__init__.py").is_file():
+            return path / "__init__.py"
+    return None
+
+
+def backend_of(name):
+    """Return the backend that contains a dotted name, or None."""
+    return name[2] if name[:2] == ["engine", "backends"] and len(name) > 2 and name[2] in BACKEND_IMPORTS else None
+
+
+def imports_between_backends():
+    """Return the set of pairs (backend, other backend that it imports)."""
+    return {(backend, other)
+            for backend in BACKEND_IMPORTS
+            for path in (BACKENDS / backend).rglob("*.py")
+            for other in map(backend_of, imported_names(path, PACKAGE))
+            if other not in (None, backend)}
+
+
+def lent_modules():
+    """Return (module, its only importer) of each module that nobody imports but one module of another package."""
+    importers = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        for name in imported_names(path, PACKAGE):
+            found = module_of(name)
+            if found not in (None, path):
+                importers[found].add(path)
+    return sorted((str(module.relative_to(PACKAGE)), str(path.relative_to(PACKAGE)))
+                  for module, paths in importers.items() if len(paths) == 1
+                  for path in paths
+                  if module.name != "__init__.py" and path.parent != PACKAGE
+                  and module.relative_to(PACKAGE).parts[0] != path.relative_to(PACKAGE).parts[0])
+
+
+def test_the_map_names_the_packages_that_exist():
+    folders = {path for path in PACKAGE.rglob("*") if path.is_dir() and any(file.is_file() and file.suffix != ".so"
+                                                                           for file in path.iterdir())}
+    on_disk = {str(path.relative_to(PACKAGE)) for path in folders if path.name != "__pycache__"}
+    assert sorted(listed_packages()) == sorted(on_disk)
+    assert sorted(name for names in levels() for name in names) == sorted(modules_in(PACKAGE))
+
+
+def test_nothing_lies_beside_the_packages():
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+def test_imports_run_one_way():
+    level = {name: i for i, names in enumerate(levels()) for name in names}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        own = path.relative_to(PACKAGE).with_suffix("").parts[0]
+        for package, *name in imported_names(path, PACKAGE):
+            target = name[0] if name and name[0] in level else "__init__"
+            if package == "engine" and target != own and level[target] >= level[own]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
+    assert not wrong
+
+
+def test_backends_import_only_the_backends_that_they_may():
+    folders = {path.name for path in BACKENDS.iterdir() if (path / "__init__.py").exists()}
+    assert set(BACKEND_IMPORTS) == folders, "BACKEND_IMPORTS must name the backends that exist, and no others"
+    allowed = {(backend, other) for backend, others in BACKEND_IMPORTS.items() for other in others}
+    found = imports_between_backends()
+    assert found - allowed - KNOWN_EXCEPTIONS == set()
+    assert KNOWN_EXCEPTIONS - found == set(), "an exception is no longer needed: remove it from KNOWN_EXCEPTIONS"
+
+
+def test_no_private_name_crosses_a_package():
+    """Neither `from other import _name` nor `module._name` of a module that lies in another folder."""
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for name in imported_names(path, PACKAGE):
+            home = module_of(name)
+            if home and home.parent != path.parent and any(re.match(r"_(?!_)", part) for part in name[1:]):
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {'.'.join(name)}")
+        modules = {name[-1] for name in imported_names(path, PACKAGE) if (home := module_of(name))
+                   and home.parent != path.parent and name[-1] in (home.stem, home.parent.name)}
+        wrong += [f"{path.relative_to(PACKAGE)} uses {node.value.id}.{node.attr}" for node in ast.walk(tree)
+                  if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr)
+                  and isinstance(node.value, ast.Name) and node.value.id in modules]
+    assert not wrong
+
+
+def test_few_modules_serve_one_module_of_another_package_alone():
+    lent = lent_modules()
+    print(*(f"{module} serves {importer} alone" for module, importer in lent), sep="\n")
+    assert len(lent) <= MOST_LENT
+
+
+def test_no_test_module_imports_another():
+    """Code that several test modules need belongs in a module without tests, for example tests/tools/plans.py."""
+    test_modules = {path.stem for path in TESTS.rglob("test_*.py")}
+    wrong = [f"{path.relative_to(TESTS)} imports {'.'.join(name)}"
+             for path in sorted(TESTS.rglob("*.py"))
+             for name in imported_names(path, TESTS) if test_modules & {*name}]
+    assert not wrong
+
+
+def test_import_is_light():
+    code = "import json, sys, engine; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    loaded = set(json.loads(output))
+    assert "numpy" in loaded
+    assert not loaded & {"numba", "cupy", "torch", "tokenizers", "tqdm", "llvmlite", "zipfile", "multiprocessing"}

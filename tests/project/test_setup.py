@@ -1,0 +1,125 @@
+"""setup.py and the Makefile: which kernels each kind of build compiles."""
+
+import re
+import runpy
+
+import pytest
+
+from ..tools.paths import ROOT
+
+REPOSITORY = ROOT
+
+AVX2 = {"fpu", "avx2", "fma"}
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+TILES = AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
+
+
+@pytest.fixture(scope="module")
+def build():
+    """The names that setup.py defines, those of x86-64 on every machine."""
+    pytest.importorskip("setuptools")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("platform.machine", lambda: "x86_64")
+        return runpy.run_path(str(REPOSITORY / "setup.py"))
+
+
+@pytest.fixture(scope="module", params=["machine", "cross"])
+def build_for_arm(request):
+    """The names that setup.py defines on AArch64, or where a cross compiler compiles for it."""
+    pytest.importorskip("setuptools")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "cross":
+            patch.setattr("platform.machine", lambda: "x86_64")
+            patch.setenv("_PYTHON_HOST_PLATFORM", "linux-aarch64")
+        else:
+            patch.setattr("platform.machine", lambda: "aarch64")
+        return runpy.run_path(str(REPOSITORY / "setup.py"))
+
+
+@pytest.mark.parametrize(("features", "names"), [
+    ({"fp", "asimd"}, ["portable", "neon"]),
+    ({"fp", "asimd", "atomics"}, ["portable", "neon"]),
+    ({"fp", "asimd", "atomics", "asimddp", "i8mm"}, ["portable", "neon", "neondot"]),
+    ({"fp", "asimd", "atomics", "asimddp", "bf16"}, ["portable", "neon", "neondot"]),
+    ({"fp", "asimd", "atomics", "asimddp", "bf16", "i8mm"}, ["portable", "neon", "neondot", "neonbf16"]),
+    ({"fp", "asimd", "asimddp", "bf16", "i8mm"}, ["portable", "neon"]),
+], ids=["v8.0", "v8.1", "v8.2", "without i8mm", "v8.6", "without atomics"])
+def test_native_is_what_an_arm_cpu_can_run(build_for_arm, features, names):
+    assert build_for_arm["instruction_sets"]("native", features) == names
+    assert build_for_arm["instruction_sets"]("best", features) == names[-1:]
+    assert build_for_arm["instruction_sets"]("all", features) == ["portable", "neon", "neondot", "neonbf16"]
+
+
+def test_the_features_of_an_arm_cpu_are_read_only_on_that_machine(build_for_arm, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd atomics\n\nFeatures\t: other\n")
+    expected = None if build_for_arm["COMPILED_FOR"] else {"fp", "asimd", "atomics"}
+    assert build_for_arm["cpu_features"](tmp_path / "cpuinfo") == expected
+
+
+@pytest.mark.parametrize(("features", "names"), [
+    ({"fpu"}, ["portable"]),
+    (AVX2, ["portable", "avx2"]),
+    (AVX2 | {"avx_vnni"}, ["portable", "avx2", "avxvnni"]),
+    (AVX512, ["portable", "avx2", "avx512"]),
+    (AVX512 | {"avx512_bf16"}, ["portable", "avx2", "avx512"]),
+    (AVX512 | {"avx512_vnni", "avx512_bf16"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
+    (TILES, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"]),
+    (TILES - {"amx_int8"}, ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"]),
+], ids=lambda value: value[-1] if isinstance(value, list) else "")
+def test_native_is_what_the_cpu_can_run(build, features, names):
+    assert build["instruction_sets"]("native", features) == names
+    assert build["instruction_sets"]("best", features | {"AuthenticAMD"}) == names[-1:]
+
+
+def test_bfloat16_products_are_best_only_on_amd(build):
+    features = AVX512 | {"avx512_vnni", "avx512_bf16"}
+    assert build["instruction_sets"]("best", features | {"AuthenticAMD"}) == ["avx512bf16"]
+    assert build["instruction_sets"]("best", features | {"GenuineIntel"}) == ["avx512vnni"]
+    assert build["instruction_sets"]("best", TILES | {"GenuineIntel"}) == ["amx"]
+
+
+def test_all_does_not_depend_on_the_cpu(build):
+    expected = ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx"]
+    for features in (None, {"fpu"}, AVX512):
+        assert build["instruction_sets"]("all", features) == expected
+
+
+def test_an_unknown_cpu_gets_all(build, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor : 0\nFeatures : fp asimd\n")
+    assert build["cpu_features"](tmp_path / "cpuinfo") is None
+    assert build["cpu_features"](tmp_path / "missing") is None
+    every = build["instruction_sets"]("all", None)
+    assert build["instruction_sets"]("native", None) == every
+    assert build["instruction_sets"]("best", None) == every
+
+
+def test_features_are_the_words_of_the_first_flags_line(build, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nvmx flags\t: vnmi\n\nflags\t: other\n")
+    assert build["cpu_features"](tmp_path / "cpuinfo") == AVX2
+    (tmp_path / "cpuinfo").write_text("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx2 fma\n\nflags\t: other\n")
+    assert build["cpu_features"](tmp_path / "cpuinfo") == AVX2 | {"GenuineIntel"}
+
+
+def test_words_add_up_and_unknown_ones_are_refused(build):
+    choose = build["instruction_sets"]
+    assert choose("wide,native", {"fpu"}) == ["portable", "wide"]
+    assert choose("best,portable,wide", AVX2) == ["portable", "avx2", "wide"]
+    assert choose("amxemulated,wide,portable", AVX2) == ["portable", "wide", "amxemulated"]
+    for wrong in ("avx9", "avx2,", "none,avx2", "native portable"):
+        with pytest.raises(SystemExit, match="ENGINE_BUILD_ISA"):
+            choose(wrong, AVX2)
+
+
+def test_setup_and_the_engine_name_the_same_instruction_sets(build, build_for_arm):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    for architecture, built_by in (("x86_64", build), ("aarch64", build_for_arm)):
+        known = [*isa.OF_ARCHITECTURE[architecture], "portable", *isa.FOR_TESTS]
+        assert [*reversed(built_by["INSTRUCTION_SETS"]), *built_by["FOR_TESTS"]] == known
+        for name in known:
+            assert (REPOSITORY / build["SOURCES"] / f"kernels_{name}.pyx").exists()
+
+
+def test_the_makefile_reads_the_build_tools_from_pyproject():
+    """It does so with sed, which needs them on one line."""
+    pyproject = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.search(r'^requires = \["setuptools[^"]*", "Cython[^"]*"\]$', pyproject, re.MULTILINE)

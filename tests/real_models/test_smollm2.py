@@ -1,0 +1,48 @@
+"""The real SmolLM2-135M-Instruct, from its GGUF file: the logits and the texts of transformers with the same weights.
+
+tests/golden/make/smollm2.py made the golden file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine import load_model
+from engine.backends import get_backend
+from engine.backends.steps import Row
+from engine.interface.generator import Generator
+from engine.model.run_config import RunConfig
+
+from ..tools.paths import DECODERS
+from ..tools.smollm2 import FILE, MISSING
+
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason=MISSING)
+GOLDEN = DECODERS / "smollm2.npz"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model(FILE, kind="generate")
+
+
+def test_the_logits_of_transformers(model):
+    config, weights = model.decoder.config, model.decoder.weights
+    decoder = get_backend("auto").prepare_decoder(config, weights, RunConfig())
+    with np.load(GOLDEN) as golden:
+        for i in range(2):
+            ids = golden[f"ids_{i}"].astype(np.int64)
+            logits = decoder.step([Row(decoder.open(), None, ids, every=True)]).logits
+            found = np.take_along_axis(logits, golden[f"best_{i}"].astype(np.int64), axis=1)
+            np.testing.assert_allclose(found, golden[f"values_{i}"], rtol=0, atol=2e-4)
+
+
+def test_the_texts_of_transformers(model):
+    pytest.importorskip("tokenizers")
+    generator = Generator(model)
+    with np.load(GOLDEN) as golden:
+        for i in range(2):
+            expected = golden[f"greedy_{i}"].tolist()
+            [result] = generator.generate([golden[f"ids_{i}"].tolist()], max_new_tokens=len(expected))
+            assert result.ids == expected
+            assert len(expected) >= (200, 20)[i]

@@ -1,0 +1,154 @@
+"""Digests of forward passes: the exact bits that each instruction set gives, so that tests find any change.
+
+Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
+to write `golden/digests.json` anew, after a change that alters bits on purpose:
+
+    python -m tests.tools.digests
+
+The digests of `amx` have to be those of its emulation with AVX-512's vectors, so that a test on silicon compares the
+two. A CPU with AVX512-BF16 records them:
+
+    ENGINE_BUILD_ISA=amx ENGINE_BUILD_FLAGS=-DENGINE_EMULATE_TILES python setup.py build --build-lib build/tiles
+    PYTHONSAFEPATH=1 PYTHONPATH=build/tiles:. python -m tests.tools.digests amx
+"""
+
+import hashlib
+import json
+import sys
+from importlib import import_module
+
+import numpy as np
+
+from engine.backends.batch import Batch
+from engine.backends.cpu.native.native import Kernels
+from engine.backends.cpu.plan import CpuPlan
+from engine.backends.cython_cpu import isa
+from engine.model.attention import AttentionKind, RelativePositions
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
+from engine.weights.parameters import expected_shapes, parameters_of
+from engine.weights.quantize import quantize_bounded, quantize_rows
+
+from .paths import GOLDEN
+
+FILE = GOLDEN / "digests.json"
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+THREADS = (1, 2, 3, 4)
+
+MODELS = {
+    "awkward": ModelConfig("test", hidden_size=44, num_layers=3, num_heads=4, head_width=11, ffn_size=100,
+                           vocab_size=120, max_positions=300, token_types=2),
+    "one of everything": ModelConfig("test", 1, 1, 1, 1, 1, vocab_size=5, max_positions=300, token_types=1),
+    "heads wider than the model": ModelConfig("test", 20, 2, 3, 17, 33, vocab_size=50, max_positions=300),
+    "a head of 256": ModelConfig("test", 72, 1, 2, 256, 65, vocab_size=50, max_positions=300),
+    "no tables but the words": ModelConfig("test", 24, 2, 2, 12, 48, vocab_size=50, embedding_norm=False),
+    "tanh": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=300, activation="gelu_tanh"),
+    "relu": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=300, activation="relu"),
+    "deep": ModelConfig("test", 16, 2, 1, 16, 2100, vocab_size=50, max_positions=300),
+    "ModernBERT": ModelConfig("test", 42, 3, 3, 14, 30, vocab_size=50, max_positions=300, position_table=False,
+                              norm_place="pre", norm_bias=False, first_attention_norm=False, biases=(), gated=True,
+                              attention_kinds=(AttentionKind(None, 160000.0), AttentionKind(20, 10000.0)),
+                              layer_kinds=(0, 1, 1)),
+    "grouped key heads, RMSNorm, SiLU": ModelConfig("test", 40, 2, 6, 9, 70, vocab_size=50, max_positions=300,
+                                                    norm="rms", num_kv_heads=2, gated=True, activation="silu",
+                                                    biases=("query", "down")),
+    "buckets of distances in each layer, RMSNorm": ModelConfig(
+        "test", 36, 2, 3, 13, 37, vocab_size=50, max_positions=300, position_table=False, norm="rms", norm_place="pre",
+        embedding_norm=False, biases=(), gated=True, activation="gelu_tanh", attention_scale=1.0,
+        attention_bias="buckets", bias_buckets=32, bias_max_distance=128, bias_in_layers=True),
+    "ALiBi": ModelConfig("test", 40, 2, 5, 8, 31, vocab_size=50, max_positions=300, position_table=False,
+                         token_types=2, gated=True, attention_bias="alibi"),
+    "relative positions of both kinds": ModelConfig(
+        "test", 42, 2, 3, 14, 46, vocab_size=50, max_positions=300, position_table=False,
+        relative=RelativePositions(limit=300, buckets=32)),
+    "relative positions of their own maps": ModelConfig(
+        "test", 28, 2, 4, 7, 37, vocab_size=50, max_positions=300,
+        relative=RelativePositions(limit=20, terms=("c2p",), norm=False, own_maps=True)),
+    "sandwich norms, norms of heads": ModelConfig(
+        "test", 42, 3, 3, 16, 29, vocab_size=50, max_positions=300, position_table=False, norm="rms",
+        norm_place="sandwich", embedding_norm=False, embedding_scale=42**0.5, num_kv_heads=1, biases=(), gated=True,
+        activation="gelu_tanh", head_norm=True, attention_scale=20**-0.5, layer_kinds=(0, 1, 1),
+        attention_kinds=(AttentionKind(15, 10000.0), AttentionKind(None, 1000000.0, rotary_scale=8.0))),
+    "shared layers, a map of the embeddings, causal": ModelConfig(
+        "test", 42, 3, 3, 14, 61, vocab_size=50, max_positions=300, embedding_width=20, weight_sets=(0, 0, 1),
+        attention_kinds=(AttentionKind(causal=True),)),
+}
+
+BATCHES = ([1], [16], [64], [65], [200], [3, 0, 5, 64, 1, 1, 130], [70] * 4, [97, 96, 95, 94, 93])
+"""The lengths of sequences. Groups of up to 64 tokens run by columns, larger ones by rows, or as bundles if these keep
+all threads busy."""
+
+
+def hashed(seed, *shape):
+    """Return floats in [-1, 1), the same on every machine: the upper 24 bits of splitmix64 of each index."""
+    x = np.arange(np.prod(shape), dtype=np.uint64) + np.uint64(seed << 32)
+    with np.errstate(over="ignore"):
+        x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+    return ((x >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)).reshape(shape)
+
+
+def weights_of(config):
+    """Return all parameters of a model; the weights of norms lie around 1."""
+    return {name: hashed(seed, *shape) * np.float32(0.5) + np.float32(name.endswith("norm.weight"))
+            for seed, (name, shape) in enumerate(expected_shapes(config).items(), 1)}
+
+
+def batch_of(config, lengths):
+    """Return a batch of sequences of these lengths, with hashed token ids and token types."""
+    N = sum(lengths)
+    numbers = (hashed(1000 + N, 2, N) + 1) / 2
+    return Batch(
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        input_ids=(numbers[0] * config.vocab_size).astype(np.int32),
+        inputs_embeds=None,
+        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32),
+        token_type_ids=(numbers[1] * max(1, config.token_types)).astype(np.int32),
+    )
+
+
+def rounded(product, config, weights):
+    """Return the weights with int8 linear maps, rounded to nearest, or within the bound if the product needs it.
+
+    So the digests do not depend on how the engine chooses between the two integers next to a weight.
+    """
+    found = dict(weights)
+    for name, parameter in parameters_of(config).items():
+        if parameter.kind == "linear":
+            found[name], found[f"{name}_scale"] = (quantize_bounded(weights[name], parameter.heads)
+                                                   if product.needs_bound else quantize_rows(weights[name]))
+    return found
+
+
+def digest(kernels, model, precision, threads):
+    """Return the first 16 hexadecimal digits of SHA-256 over the outputs of all batches."""
+    config = MODELS[model]
+    weights = weights_of(config)
+    if precision == "int8":
+        weights = rounded(kernels.product(precision), config, weights)
+    plan = CpuPlan(kernels, config, weights, RunConfig(threads, precision, 2048))
+    sha = hashlib.sha256()
+    for lengths in BATCHES:
+        sha.update(plan.forward(batch_of(config, lengths)).astype("<f4").tobytes())
+    return sha.hexdigest()[:16]
+
+
+def main(names):
+    """Record the digests of these kernels, which have to run here, or of all that the engine would run here."""
+    recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for name in names or isa.available():
+        if reason := isa.why_not(name):     # this also asks for the permission to use tiles
+            raise SystemExit(f"{name}: {reason}")
+        kernels = Kernels(import_module(f"{isa.__package__}.kernels_{name}").table)
+        for precision in PRECISIONS:
+            recorded[f"{name}/{kernels.product(precision).name}"] = {
+                model: digest(kernels, model, precision, 1) for model in MODELS}
+    FILE.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

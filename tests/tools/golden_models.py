@@ -1,0 +1,165 @@
+"""The golden models of the families, and how a result is compared with a golden file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from engine import Engine, Transformer
+from engine.families import get_family
+from engine.model.config import ModelConfig
+
+from ..families.cases import CASES
+from .encoders import engine_of
+from .paths import ENCODERS as GOLDEN
+
+
+@cache
+def config_of(name: str) -> ModelConfig:
+    """Return the config of a golden encoder, without its weights."""
+    values = json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
+    return get_family(values).read_encoder(values).config
+
+
+def _reads_ids(name: str) -> bool:
+    path = GOLDEN / name / "expected.npz"
+    if not path.exists():
+        return False
+    with np.load(path) as file:
+        return "ids_0" in file.files or "input_ids" in file.files
+
+
+ENCODERS = tuple(name for case in CASES for name in case.golden)
+"""All golden encoders."""
+
+MODELS = tuple(name for name in ENCODERS if _reads_ids(name))
+"""The golden encoders that read token ids."""
+
+
+def models_with(holds: Callable[[ModelConfig], Any]) -> tuple[str, ...]:
+    """Return the models of ids whose config has something, for the parameters of tests.
+
+    A config that cannot be read counts as having it, so that a mistake in one family fails the tests of this family
+    and does not keep all tests from being collected.
+    """
+    def chosen(name: str) -> bool:
+        try:
+            return bool(holds(config_of(name)))
+        except Exception:
+            return True
+
+    return tuple(filter(chosen, MODELS))
+
+
+GATED = models_with(lambda config: config.gated)
+ROTARY = models_with(lambda config: any(kind.rotary_theta or kind.rotary_frequencies
+                                        for kind in config.attention_kinds))
+BIASED = models_with(lambda config: config.attention_bias)
+
+
+class Golden:
+    """The contents of an expected.npz."""
+
+    def __init__(self, name):
+        self.name, self.types, self.least_cosine, self.allowed = name, None, -1.0, 3e-5
+        with np.load(GOLDEN / name / "expected.npz") as file:
+            self.arrays = dict(file)
+        if "input_ids" in self.arrays:      # a batch of bert.py, whose vectors are those of float32
+            self.least_cosine, self.allowed = 0.999999, 2e-5
+            self._read_batch()
+        else:
+            self.ids = [self.arrays[f"ids_{i}"].astype(int) for i in range(8)]
+        if "types_0" in self.arrays:
+            self.types = [self.arrays[f"types_{i}"].astype(int) for i in range(len(self.ids))]
+
+    def _read_batch(self):
+        """Make sequences of the rows of a batch whose tokens begin at the first column and have no holes."""
+        mask = self.arrays["attention_mask"].astype(bool)
+        lengths = mask.sum(1)
+        hidden = np.split(self.arrays["hidden"], lengths.cumsum()[:-1])
+        whole = [b for b, length in enumerate(lengths) if mask[b, :length].all()]
+        assert len(whole) == 4
+        self.ids = [self.arrays["input_ids"][b, : lengths[b]].astype(int) for b in whole]
+        for i, b in enumerate(whole):
+            self.arrays |= {f"rows_{i}": np.arange(lengths[b]), f"hidden_{i}": hidden[b]}
+            if config_of(self.name).token_types:
+                self.arrays[f"types_{i}"] = self.arrays["token_type_ids"][b, : lengths[b]]
+
+    def expected(self, key):
+        """(rows, vectors of these rows) of sequence `key`."""
+        return self.arrays[f"rows_{key}"].astype(int), self.arrays[f"hidden_{key}"]
+
+    def padded(self, pad_token_id, right=True):
+        """(ids, mask, token types or None) of all sequences in arrays, padded on the right or on the left."""
+        mask = np.zeros((len(self.ids), max(map(len, self.ids))), int)
+        for row, ids in zip(mask, self.ids, strict=True):
+            row[slice(0, len(ids)) if right else slice(len(row) - len(ids), None)] = 1
+        padded, types = np.full(mask.shape, pad_token_id), np.zeros(mask.shape, int)
+        padded[mask == 1] = np.concatenate(self.ids)
+        if self.types is None:
+            return padded, mask, None
+        types[mask == 1] = np.concatenate(self.types)
+        return padded, mask, types
+
+    def forward(self, engine):
+        """The vectors of all sequences, computed in one ragged batch."""
+        return engine.forward(self.ids, None, self.types)
+
+    def forward_alone(self, engine, i):
+        """The vectors of one sequence, computed alone."""
+        return engine.forward(self.ids[i][None], None, None if self.types is None else self.types[i][None])[0]
+
+
+def load(source, backend, **options):
+    """An engine for a path or for a model in memory."""
+    return (engine_of if isinstance(source, Transformer) else Engine.load)(source, backend=backend, **options)
+
+
+def gate_and_up_swapped(model):
+    """The model with the two maps of each gate in each other's place; there must be a gate in every layer."""
+    weights = dict(model.weights)
+    for i in range(model.config.num_layers):
+        for kind in ("weight", "bias"):
+            gate, up = f"layers.{i}.ffn.gate.{kind}", f"layers.{i}.ffn.up.{kind}"
+            assert (gate in weights) == (up in weights)
+            if gate in weights:
+                weights[gate], weights[up] = weights[up], weights[gate]
+        assert f"layers.{i}.ffn.gate.weight" in weights
+    return replace(model, weights=weights)
+
+
+def assert_near(hidden, golden, key):
+    """The stored rows of sequence `key` are those of the golden file, within what the file allows."""
+    rows, expected = golden.expected(key)
+    assert_vectors(hidden[rows], expected, golden)
+
+
+def assert_vectors(found, expected, golden):
+    """Vectors [n,D] are within what a golden file allows: 3e-5, or 2e-5 if it was computed in float32."""
+    assert found.dtype == np.float32
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= golden.allowed
+    assert cosine(found, expected).min() >= golden.least_cosine
+
+
+def assert_wrong(engine, golden, least=0.1):
+    """The vectors are far from those of the golden file, in every sequence that is long enough to show a mistake."""
+    for i, hidden in enumerate(golden.forward(engine)):
+        rows, expected = golden.expected(i)
+        assert len(rows) < 3 or np.abs(hidden[rows] - expected).max() > least
+
+
+def assert_same_bits(actual, expected):
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        assert np.array_equal(a, b)
+
+
+def cosine(a, b):
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))

@@ -1,0 +1,73 @@
+"""Small models, batches and plans that several test modules use. Importing this skips a test module without kernels."""
+
+import numpy as np
+import pytest
+
+from engine.backends.batch import Batch
+from engine.model.config import ModelConfig
+from engine.model.run_config import RunConfig
+from engine.programs import program_of
+from engine.weights.parameters import expected_shapes
+
+cython_cpu = pytest.importorskip("engine.backends.cython_cpu", reason="the backend is not there")
+isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+placing = pytest.importorskip("engine.backends.cpu.placing")
+plan_module = pytest.importorskip("engine.backends.cpu.plan")
+
+SMALL = ModelConfig("test", hidden_size=44, num_layers=3, num_heads=4, head_width=11, ffn_size=100, vocab_size=120,
+                    max_positions=140, token_types=2)
+SHAPES = {
+    "awkward": SMALL,
+    "one of everything": ModelConfig("test", 1, 1, 1, 1, 1, vocab_size=5, max_positions=140, token_types=1),
+    "heads wider than the model": ModelConfig("test", 20, 2, 3, 17, 33, vocab_size=50, max_positions=140),
+    "a head of 256": ModelConfig("test", 72, 1, 2, 256, 65, vocab_size=50, max_positions=140),
+    "no tables but the words": ModelConfig("test", 24, 2, 2, 12, 48, vocab_size=50, embedding_norm=False),
+    "tanh": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=140, activation="gelu_tanh"),
+    "relu": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=140, activation="relu"),
+    "deep": ModelConfig("test", 16, 2, 1, 16, 1100, vocab_size=50, max_positions=140),
+}
+
+
+def make_weights(config, seed=0):
+    """Return random weights for every parameter of a model; the weights of norms lie around 1."""
+    rng = np.random.default_rng(seed)
+    weights = {name: rng.standard_normal(shape, dtype=np.float32) * np.float32(0.3)
+               for name, shape in expected_shapes(config).items()}
+    for name, array in weights.items():
+        if name.endswith("norm.weight"):
+            array += 1
+    return weights
+
+
+def make_batch(config, lengths, seed=0):
+    """Return a batch of sequences of these lengths, with random words and token types."""
+    rng = np.random.default_rng(seed)
+    N = sum(lengths)
+    return Batch(
+        cu_seqlens=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        input_ids=rng.integers(0, config.vocab_size, N, np.int32),
+        inputs_embeds=None,
+        position_ids=np.concatenate([[], *map(np.arange, lengths)]).astype(np.int32),
+        token_type_ids=rng.integers(0, max(1, config.token_types), N, np.int32),
+    )
+
+
+def make_plan(config, weights, threads=1, name=None, max_tokens=2048, precision="float32"):
+    """Return a plan on the compiled kernels of this name, by default on the kernels that the engine chooses."""
+    kernels = isa.load(name) if name else isa.chosen()
+    return plan_module.CpuPlan(kernels, config, weights, RunConfig(threads, precision, max_tokens))
+
+
+def rounds_queries(config, weights, product):
+    """Return whether the products that make queries round them, before attention scales them."""
+    return product.attends_rows and bool(placing.bfloat16_heads(program_of(config), placing.Packer(product, weights)))
+
+
+def one_sequence(batch, i):
+    """Return the i-th sequence of a batch as a batch of its own."""
+    rows = slice(*batch.cu_seqlens[i : i + 2])
+    return Batch(np.array([0, rows.stop - rows.start], np.int32), batch.input_ids[rows], None,
+                 batch.position_ids[rows], batch.token_type_ids[rows])
+
+
+WEIGHTS = make_weights(SMALL)

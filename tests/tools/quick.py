@@ -1,0 +1,56 @@
+"""What `make test-quick` runs: one backend, one instruction set and one model a family, without the slow files."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engine.backends import BACKENDS
+from engine.base.errors import BackendUnavailable
+
+from ..families.cases import CASES
+from .paths import TESTS
+from .running import RUNNING
+
+SLOW = (
+    "backends/cpu/test_random_calls.py", "backends/cpu/test_random_decoders.py", "backends/cpu/test_random_models.py",
+    "backends/cpu/test_stop.py", "backends/numba_cpu", "backends/numba_cuda", "benchmarks/test_simulation.py", "faults",
+    "files/test_hostile_files.py", "files/test_mapped_memory.py", "files/test_torch_checkpoint.py", "fuzz",
+    "interface/test_forks.py", "interface/test_transcriber.py", "project/test_documents.py",
+    "real_models/test_minilm.py", "soak", "speech/test_recordings.py", "text/test_hostile_tokenizers.py",
+    "text/test_long_texts.py")
+"""Files and folders that take long: they start processes, draw many models at random, or run real models."""
+
+
+@cache
+def other_kernels() -> set[str]:
+    """Return the names of all kernel tables but the one that the engine chooses here."""
+    try:
+        from engine.backends.cython_cpu import isa
+
+        return {*isa.INSTRUCTION_SETS, "numba"} - {isa.chosen().isa}
+    except (ImportError, BackendUnavailable):
+        return set()
+
+
+OTHER_MODELS = {name for case in CASES for name in case.golden[1:]} | {
+    name for case in CASES for name in case.generating if name not in case.generates}
+"""The golden models that are not the first of their family."""
+
+
+def is_quick(path: Path, params: dict[str, Any]) -> bool:
+    """Return whether a test of a file, with these parameters, belongs to the quick ones."""
+    inside = path.relative_to(TESTS)
+    if any(place.as_posix() in SLOW for place in (inside, *inside.parents)):
+        return False
+    for name, value in params.items():
+        if not isinstance(value, str):
+            continue
+        if name in ("backend", "compiled_backend") and value in BACKENDS and value != RUNNING[0]:
+            return False
+        if name in ("name", "kernels") and value in other_kernels():
+            return False
+        if name in ("name", "golden") and value in OTHER_MODELS:
+            return False
+    return True
