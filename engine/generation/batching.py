@@ -19,7 +19,7 @@ from ..model.generation_config import GenerationConfig, ids_array
 from .beams import BeamSearch
 from .greedy import SingleSearch
 from .results import Done, Generated, Request, Token
-from .search import Outcome, Search
+from .search import Outcome, Search, forced_first
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ class _Waiting:
     @property
     def tokens(self) -> int:
         """Return the most tokens of one of its steps: of the first one, or of one with all its rows."""
-        return max(len(self.prompt) + (0 if self.source is None else len(self.source)), self.rows)
+        prompt = len(self.prompt) + len(forced_first(self.request.config, len(self.prompt)))
+        return max(prompt + (0 if self.source is None else len(self.source)), self.rows)
 
 
 class _ActiveRequests:
@@ -190,8 +191,7 @@ class _ActiveRequests:
         """Return the results of a request with weights of cross-attention, from one pass over each result."""
         new, found = self.weighed[number], []
         heads, config = new.request.heads, new.request.config
-        first = [config.forced_bos_token_id] if config.forced_bos_token_id is not None and len(new.prompt) == 1 else []
-        before = [*new.prompt.tolist(), *first]
+        before = [*new.prompt.tolist(), *forced_first(config, len(new.prompt))]
         for result in results:
             # The model does not read the last token: its own row would have the weights of a token after it.
             tokens = np.array([*before, *result.ids[:-1]], np.int64)

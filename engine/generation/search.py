@@ -32,6 +32,12 @@ class Outcome:
     """Hypotheses of requests that go on, which will not be parents any more."""
 
 
+def forced_first(config: GenerationConfig, prompt: int) -> list[int]:
+    """Return the tokens that follow a prompt of so many tokens without a choice, and that no result shows."""
+    first = config.forced_bos_token_id
+    return [first] if first is not None and prompt == 1 else []
+
+
 class Search(ABC):
     """The search of all requests with one `GenerationConfig`. A subclass says which tokens follow."""
 
@@ -56,9 +62,8 @@ class Search(ABC):
     def add(self, request: Request, owner: int, source: NDArray[np.int64] | None, prompt: NDArray[np.int64],
             limit: int) -> None:  # fmt: skip
         """Begin a request. owner: its number in the model; limit: its most tokens, prompt included."""
-        first = self.config.forced_bos_token_id
-        forced = [first] if first is not None and len(prompt) == 1 else []
-        self.paths.add(owner, np.concatenate([prompt, np.array(forced, np.int64)]), len(prompt), limit)
+        forced = np.array(forced_first(self.config, len(prompt)), np.int64)
+        self.paths.add(owner, np.concatenate([prompt, forced]), len(prompt), limit)
 
     def rows(self) -> list[Row]:
         """Return the rows of the next step."""
@@ -100,8 +105,7 @@ class Search(ABC):
         start, end = int(self.paths.prompts[row]), int(self.paths.lengths[row])
         if score is None:
             score = score_of(float(self.paths.totals[row]), end - start, self.config.length_penalty)
-        forced = self.config.forced_bos_token_id is not None and start == 1
-        ids = self.paths.tokens[row, start + forced : end].tolist()
+        ids = self.paths.tokens[row, start + len(forced_first(self.config, start)) : end].tolist()
         ended = last in self.config.eos_token_id
         return Generated(ids if last is None or ended else [*ids, last], score, ended)
 

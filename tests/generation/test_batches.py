@@ -47,6 +47,7 @@ def alone(request):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(REQUESTS, max_size=9), st.integers(1, 14), st.integers(1, 40), st.randoms())
 @example([Request(None, [5], CONFIGS[4])] * 4, 14, 6, Random(1))
+@example([Request(None, [1], CONFIGS[2])] * 2, 2, 2, Random(1))
 def test_any_batch_order_and_budget(requests, rows, tokens, random):
     expected = [alone(request) for request in requests]
     order = [*range(len(requests))]
