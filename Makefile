@@ -118,30 +118,28 @@ mistakes: $(INSTALLED)  ## Make seeded mistakes in a copy: the tests must see ea
 		build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt; }
 	$(BIN)/python -m tests.mistakes
 
-# A build of its own under build/, found before the one in the tree; libasan must be in the process before Python is.
+# A build of its own under build/, found before the one in the tree (the program `pytest`, unlike `python -m pytest`, does
+# not put the tree first, and --engine-from makes sure); the sanitizer must be in the process before Python is.
 # Four kernels stand for all: the fastest here, the plain one, and AVX-512's tile shapes and AMX's tiles without their
 # instructions.
 # -O1, because with the checks of every access -O3 takes the compiler five times as long.
 # pytest swallows what a sanitizer prints, so reports go to files, and a file is a failure.
 SANITIZED := tests/backends/kernels tests/programs/test_program.py \
 	$(addprefix tests/backends/cpu/test_,pool.py plan.py random_models.py random_calls.py stop.py)
+SANITIZE = ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=$1" LDFLAGS="-fsanitize=$1" \
+		$(BIN)/python -Wignore setup.py -q build --build-base $2 --build-lib $2/lib
+TEST_SANITIZED = rm -f $2/report* && LD_PRELOAD=$$(gcc -print-file-name=$1) PYTHONPATH=$(CURDIR)/$2/lib \
+		$(BIN)/pytest -n 2 --dist loadfile --import-mode=append --engine-from $2/lib $(SANITIZED) || { cat $2/report*; exit 1; }; \
+		if cat $2/report* 2>/dev/null; then exit 1; fi
 asan: $(INSTALLED)  ## Run the tests of the compiled code under AddressSanitizer
 	@echo "Compiling with AddressSanitizer."
-	ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=address" LDFLAGS="-fsanitize=address" \
-		$(BIN)/python -Wignore setup.py -q build --build-base build/asan --build-lib build/asan/lib
-	rm -f build/asan/report*
-	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/asan/report \
-		PYTHONPATH=build/asan/lib $(PYTEST) --import-mode=append $(SANITIZED) || { cat build/asan/report*; exit 1; }
-	@if cat build/asan/report* 2>/dev/null; then exit 1; fi
+	$(call SANITIZE,address,build/asan)
+	export ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/asan/report; $(call TEST_SANITIZED,libasan.so,build/asan)
 
 ubsan: $(INSTALLED)  ## Run the tests of the compiled code under UndefinedBehaviorSanitizer
 	@echo "Compiling with UndefinedBehaviorSanitizer."
-	ENGINE_BUILD_ISA=best,portable,wide,amxemulated ENGINE_BUILD_FLAGS="-O1 -fsanitize=undefined" LDFLAGS="-fsanitize=undefined" \
-		$(BIN)/python -Wignore setup.py -q build --build-base build/ubsan --build-lib build/ubsan/lib
-	rm -f build/ubsan/report*
-	LD_PRELOAD=$$(gcc -print-file-name=libubsan.so) UBSAN_OPTIONS=log_path=$(CURDIR)/build/ubsan/report \
-		PYTHONPATH=build/ubsan/lib $(PYTEST) --import-mode=append $(SANITIZED)
-	@if cat build/ubsan/report* 2>/dev/null; then exit 1; fi
+	$(call SANITIZE,undefined,build/ubsan)
+	export UBSAN_OPTIONS=log_path=$(CURDIR)/build/ubsan/report; $(call TEST_SANITIZED,libubsan.so,build/ubsan)
 
 # Python itself cannot run under ThreadSanitizer, so a program in C calls the pool.
 tsan:  ## Run the thread pool under ThreadSanitizer

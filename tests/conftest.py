@@ -3,10 +3,12 @@
 import json
 import shutil
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import engine
 from engine import Engine
 from engine.files.safetensors import read_safetensors
 
@@ -23,6 +25,13 @@ settings.load_profile("tests")
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="one backend, one model a family, no slow files (90 s)")
+    parser.addoption("--engine-from", metavar="FOLDER", help="fail unless the engine was imported from this folder")
+
+
+def pytest_configure(config):
+    folder = config.getoption("--engine-from")
+    if folder and Path(folder).resolve() not in Path(engine.__file__).parents:
+        raise pytest.UsageError(f"the engine was imported from {engine.__file__}, not from {folder}")
 
 
 def pytest_collection_modifyitems(config, items):

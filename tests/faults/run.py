@@ -42,7 +42,7 @@ class Report:
     """The other ones, in words."""
 
 
-def inject(works: Iterable[Work], shim: Shim, *, step: int = 1, seconds: int = 30) -> Report:
+def inject(works: Iterable[Work], shim: Shim, *, step: int = 1, seconds: float = 30) -> Report:
     """Run each piece of work with each `step`-th call of its functions failing; for 1, also with all later ones.
 
     seconds: as for `tests.tools.limited.outcome`.

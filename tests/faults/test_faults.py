@@ -69,7 +69,7 @@ WRONG = {
 @pytest.mark.parametrize("finding", WRONG)
 def test_the_judge_finds(finding, preloaded, tmp_path):
     (tmp_path / "file").touch()
-    seconds = 1 if finding == "took too long" else 3     # this piece of work always takes all of its time, eight times
+    seconds = 0.3 if finding == "took too long" else 3   # this piece of work always takes all of its time, eight times
     code = JUDGE.format(run=f"def run(): {WRONG[finding]}", seconds=seconds)
     command = [sys.executable, "-c", code, str(tmp_path / "file")]
     result = subprocess.run(command, env=preloaded, capture_output=True, text=True, check=True)

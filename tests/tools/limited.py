@@ -23,7 +23,7 @@ WAITING = 4
 """How many times as long a child may take with waiting, for other processes or for ever."""
 
 
-def outcome(call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: int = SECONDS) -> str:
+def outcome(call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: float = SECONDS) -> str:
     """Return what a call in a child gives: "ok: " and the value, "EngineError: ", or what went wrong.
 
     The child may allocate `memory` bytes more than this process has.
@@ -41,7 +41,7 @@ def outcome(call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, sec
     return text
 
 
-def _call(call: Callable[..., Any], arguments: tuple[Any, ...], memory: int, seconds: int) -> str:
+def _call(call: Callable[..., Any], arguments: tuple[Any, ...], memory: int, seconds: float) -> str:
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
@@ -49,7 +49,7 @@ def _call(call: Callable[..., Any], arguments: tuple[Any, ...], memory: int, sec
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.alarm(WAITING * seconds)
+    signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     warnings.simplefilter("error")
     try:
