@@ -5,9 +5,13 @@ Every decoder keeps such a `Forest`, with whatever it stores for a hypothesis as
 
 from __future__ import annotations
 
+import itertools
+import weakref
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,19 +54,61 @@ def path(node: Node[Rows] | None) -> list[Node[Rows]]:
     return nodes[::-1]
 
 
-class Forest(Generic[Rows]):
-    """The hypotheses of all open requests, by number. A number is used once."""
+class _Owner(weakref.ref[Any]):
+    """Ends a request when the object that it refers to dies.
 
-    def __init__(self, vocab_size: int, longest: int | None):
-        """Take the vocabulary's size V, below which all ids lie, and the most tokens of a hypothesis."""
-        self._vocab_size, self._longest = vocab_size, longest
+    The callback of the reference is a function of C, so no Python code runs then, which a signal could interrupt.
+    """
+
+    __slots__ = ("request",)
+    request: int
+
+
+@dataclass(eq=False)
+class _Request:
+    """An open request."""
+
+    owner: _Owner | None
+    tokens: int
+    """The most tokens that its hypotheses may have together; 0 if nobody counts them."""
+    hypotheses: set[int] = field(default_factory=set)
+    """The hypotheses that may become parents."""
+
+
+class Forest(Generic[Rows]):
+    """The hypotheses of all open requests, by number. A number is used once.
+
+    Any thread may call `open`, `end` and `drop` at any time, also in a finalizer or a signal handler: they only write
+    down what is wanted, in one step that nothing can interrupt. The other methods belong to the thread that has the
+    decoder's turn, and `settle` does what was written down.
+    """
+
+    def __init__(self, vocab_size: int, longest: int | None, most_tokens: int | None = None):
+        """Take the vocabulary's size V, below which all ids lie, and the most tokens of a hypothesis.
+
+        most_tokens: the most tokens of all open requests together; None for any number.
+        """
+        self._vocab_size, self._longest, self._most_tokens = vocab_size, longest, most_tokens
         self._nodes: dict[int, Node[Rows]] = {}
-        self._requests: dict[int, set[int]] = {}
-        self._next_request = self._next_node = 0
+        self._requests: dict[int, _Request] = {}
+        self._numbers, self._next_node = itertools.count(), 0
+        self._ended: deque[int | _Owner] = deque()
+        self._dropped: deque[int] = deque()
+        self._line: list[weakref.ref[Any]] = []
 
     def __len__(self) -> int:
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
         return sum(1 for _ in self.nodes())
+
+    @property
+    def requests(self) -> list[int]:
+        """Return the numbers of the open requests."""
+        return list(self._requests)
+
+    @property
+    def tokens(self) -> int:
+        """Return the most tokens that the open requests may have together."""
+        return sum(request.tokens for request in list(self._requests.values()))
 
     def nodes(self) -> Iterator[Node[Rows]]:
         """Yield each hypothesis that has rows, once."""
@@ -73,11 +119,85 @@ class Forest(Generic[Rows]):
                     seen.add(id(member))
                     yield member
 
-    def open(self) -> int:
-        """Begin a request and return its number."""
-        number, self._next_request = self._next_request, self._next_request + 1
-        self._requests[number] = set()
+    def open(self, owner: object = None, tokens: int = 0) -> int | None:
+        """Begin a request and return its number; None while there is no room for its tokens.
+
+        owner: the request ends when this object dies; None for a request that only `end` ends. tokens: the most tokens
+        of its hypotheses together. While others stand in line, there is room for the first of them alone. Raises
+        `InputError` for more tokens than there will ever be room for.
+        """
+        number, most = next(self._numbers), self._most_tokens
+        if most is not None and tokens > most:
+            raise InputError(f"this request needs room for up to {tokens:,} tokens, and cache_tokens={most:,}; give it "
+                             "fewer new tokens, beams or samples, or load the model with a larger cache_tokens")
+        reference = None
+        if owner is not None:
+            reference = _Owner(owner, self._ended.append)
+            reference.request = number
+        first = next((one for one in self.line if one is not None), None)
+        if first is not None and first is not owner:
+            return None
+        # It is counted before we look at the sum, so that two threads cannot both get the last room.
+        self._requests[number] = _Request(reference, tokens)
+        if most is not None and self.tokens > most:
+            del self._requests[number]
+            return None
         return number
+
+    @property
+    def line(self) -> list[Any]:
+        """Return the owners that stand in line for room, the first one first; None for one that has died."""
+        return [one() for one in self._line]
+
+    def stand_in_line(self, owner: object) -> None:
+        """Let an owner wait for its turn to `open`, until `leave_line` or its death."""
+        self._line.append(weakref.ref(owner))
+
+    def leave_line(self, owner: object) -> None:
+        """Let an owner wait no longer."""
+        for one in list(self._line):
+            if one() is None or one() is owner:
+                with suppress(ValueError):      # another thread has removed it
+                    self._line.remove(one)
+
+    def end(self, request: int) -> None:
+        """Say that a request is over; a request that is over already is left alone."""
+        self._ended.append(request)
+
+    def drop(self, hypotheses: Iterable[int]) -> None:
+        """Say that these become no parents any more."""
+        self._dropped.extend(hypotheses)
+
+    def settle(self) -> list[Rows]:
+        """End the requests and drop the hypotheses as was wanted; return the rows that nobody needs any more."""
+        freed: list[Rows] = []
+        while self._dropped:
+            self._release(self._dropped[0], freed)
+            self._dropped.popleft()
+        while self._ended:
+            last = self._ended[0]
+            number = last.request if isinstance(last, _Owner) else last
+            if number in self._requests:
+                for hypothesis in list(self._requests[number].hypotheses):
+                    self._release(hypothesis, freed)
+                del self._requests[number]
+            self._ended.popleft()
+        return freed
+
+    def repair(self) -> None:
+        """Make the counts right again after an exception, such as an interrupt, came into the middle of a change."""
+        for request in list(self._requests.values()):
+            request.hypotheses &= self._nodes.keys()
+        wanted = {number for request in list(self._requests.values()) for number in request.hypotheses}
+        self._nodes = {number: node for number, node in self._nodes.items() if number in wanted}
+        nodes = list(self.nodes())
+        for node in nodes:
+            node.held, node.children = False, 0
+        for node in self._nodes.values():
+            node.held = True
+        for node in nodes:
+            if node.parent is not None:
+                node.parent.children += 1
 
     def parents(self, rows: Sequence[Row]) -> list[Node[Rows] | None]:
         """Return the parent of each row; raises `InputError` for a row that cannot be computed."""
@@ -96,7 +216,7 @@ class Forest(Generic[Rows]):
             raise InputError(f"token ids must be from 0 to {self._vocab_size - 1:,}, not {low:,} to {high:,}")
         parent = None
         if row.parent is not None:
-            if row.parent not in self._requests[row.request]:
+            if row.parent not in self._requests[row.request].hypotheses:
                 raise InputError(f"hypothesis {shown(row.parent)} is not one of request {row.request} that may become "
                                  "a parent")
             parent = self._nodes[row.parent]
@@ -115,33 +235,23 @@ class Forest(Generic[Rows]):
         """Add the hypothesis of a row, and return its number."""
         number, self._next_node = self._next_node, self._next_node + 1
         self._nodes[number] = Node(row.request, parent, parent.length if parent else 0, len(row.tokens), rows)
-        self._requests[row.request].add(number)
+        self._requests[row.request].hypotheses.add(number)
         if parent is not None:
             parent.children += 1
         return number
 
-    def release(self, hypotheses: Iterable[int]) -> list[Rows]:
-        """Note that these become no parents, and return the rows that no hypothesis needs any more."""
-        freed = []
-        for number in hypotheses:
-            node = self._nodes.pop(number, None)
-            if node is None:
-                raise InputError(f"no hypothesis has the number {shown(number)}, or it was released before")
-            self._requests[node.request].discard(number)
-            node.held = False
-            while node is not None and not node.held and not node.children:
-                freed.append(node.rows)
-                node = node.parent
-                if node is not None:
-                    node.children -= 1
-        return freed
-
-    def close(self, request: int) -> list[Rows]:
-        """End a request, and return the rows of its hypotheses."""
-        self.check(request)
-        freed = self.release(list(self._requests[request]))
-        del self._requests[request]
-        return freed
+    def _release(self, hypothesis: int, freed: list[Rows]) -> None:
+        """Let a hypothesis become no parent any more, and add the rows that nobody needs then to `freed`."""
+        node = self._nodes.pop(hypothesis, None)
+        if node is None:
+            return
+        self._requests[node.request].hypotheses.discard(hypothesis)
+        node.held = False
+        while node is not None and not node.held and not node.children:
+            freed.append(node.rows)
+            node = node.parent
+            if node is not None:
+                node.children -= 1
 
 
 def check_vectors(vectors: np.ndarray, width: int) -> None:

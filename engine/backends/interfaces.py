@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import UnsupportedError
+from ..base.stop import Stop
 from ..model.config import ModelConfig
 from ..model.run_config import RunConfig
 from ..programs.observe import Head, Observed
 from ..weights.packed import PackedFormat
 from .batch import Batch
 from .ops_interface import Ops
-from .steps import Row, Scores, Top
+from .steps import CacheStatistics, Row, Scores, Top
 
 
 class Plan(Protocol):
@@ -61,7 +62,8 @@ class ObservingPlan(Plan, Protocol):
 class DecoderPlan(Protocol):
     """A decoder that is ready to run, with its cache.
 
-    It is a `engine.backends.steps.Stepper`, except that it gets the vectors of a source in place of its ids.
+    It is a `engine.backends.steps.Stepper`, except that it gets the vectors of a source in place of its ids, and that a
+    `Stop` can end each of its passes.
     """
 
     @property
@@ -72,22 +74,32 @@ class DecoderPlan(Protocol):
     def longest(self) -> int | None:
         """The most tokens of a hypothesis; None if there is no limit."""
 
-    def open(self) -> int:
-        """Begin a request and return its number."""
+    def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
+        """Begin a request and return its number.
 
-    def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+        owner: the request ends when this object dies; None for a request that only `close` ends.
+        tokens: the most tokens of its hypotheses together. stop: wait until there is room for them; without it, the
+        result is None while there is none. Raises `InputError` for more tokens than there can ever be room for.
+        """
+
+    def statistics(self) -> CacheStatistics:
+        """Count what is open and what the cache holds."""
+
+    def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
+                      stop: Stop | None = None) -> None:
         """Compute the keys and values of the sources of requests, from the vectors [N, memory_size] of an encoder.
 
         cu_seqlens: the source of request i has the rows cu_seqlens[i] to cu_seqlens[i+1] - 1.
         """
 
-    def step(self, rows: Sequence[Row]) -> Scores:
+    def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
         """See `Stepper`."""
 
-    def step_top(self, rows: Sequence[Row], k: int) -> Top:
+    def step_top(self, rows: Sequence[Row], k: int, stop: Stop | None = None) -> Top:
         """See `Stepper`."""
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+                          stop: Stop | None = None) -> np.ndarray:
         """See `Stepper`."""
 
     def release(self, hypotheses: Iterable[int]) -> None:

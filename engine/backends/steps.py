@@ -59,6 +59,20 @@ class Top:
     """[R]: log(sum(exp(logits))) over all V logits. The log probability of a token is its value minus this number."""
 
 
+@dataclass(frozen=True)
+class CacheStatistics:
+    """What a decoder holds at the moment."""
+
+    open_requests: int
+    """Requests that are computed, or are about to be."""
+    waiting_calls: int
+    """Calls that wait for another call's pass to end, or for room in the cache."""
+    cache_tokens: int
+    """Tokens whose keys and values are in the cache."""
+    cache_bytes: int
+    """Bytes of the cache, free rows and the keys and values of sources included."""
+
+
 class Stepper(Protocol):
     """A model with a cache of keys and values, which computes one step for rows of many requests at once."""
 
@@ -70,11 +84,14 @@ class Stepper(Protocol):
     def longest(self) -> int | None:
         """The most tokens that a hypothesis may have, prompt included; None if there is no limit."""
 
-    def open(self, source: NDArray[np.int64] | None) -> int:
+    def open(self, source: NDArray[np.int64] | None, tokens: int, waits: bool) -> int | None:
         """Begin a request and return its number.
 
         source: [S], the ids that an encoder reads; None if the model has no encoder. The next step with a row of this
         request encodes its source, together with the sources of other new requests.
+        tokens: the most tokens of its hypotheses together. waits: whether to wait while there is no room for them; if
+        False, the result is None then. A caller that has requests open must not wait, because other callers may wait
+        for these.
         """
 
     def step(self, rows: Sequence[Row]) -> Scores:
@@ -91,7 +108,10 @@ class Stepper(Protocol):
         """
 
     def release(self, hypotheses: Iterable[int]) -> None:
-        """Say that no later row has these parents. A cache row is freed when no other hypothesis needs it."""
+        """Say that no later row has these parents. A cache row is freed when no other hypothesis needs it.
+
+        It never fails, also in a finalizer or a signal handler; `close` neither.
+        """
 
     def close(self, request: int) -> None:
         """End a request: release all its hypotheses, and its source."""

@@ -32,6 +32,13 @@ class TimedOut(EngineError, TimeoutError):
         super().__init__("the call did not finish within its timeout; give it more time, or less to do")
 
 
+class Cancelled(EngineError):
+    """A call was cancelled by another thread; it was stopped and returned nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("the call was cancelled")
+
+
 class BackendUnavailable(EngineError, RuntimeError):
     """The requested backend or instruction set cannot run on this machine or in this installation."""
 

@@ -6,20 +6,26 @@ batch (backends/steps.py), and because no search looks at another request.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.lock import Turn
 from ..backends.steps import Row, Scores, Stepper, Top
-from ..base.arguments import check_deadline, deadline_of, positive_int
+from ..base.arguments import positive_int
 from ..base.errors import InputError, shown
+from ..base.stop import Stop
 from ..model.generation_config import GenerationConfig, ids_array
 from .beams import BeamSearch
 from .greedy import SingleSearch
 from .results import Done, Generated, Request, Token
 from .search import Outcome, Search, forced_first
+
+MOST_ROWS = 1024
+"""The most beams or samples of one request, unless `Budget.rows` is larger: they are set up before the first step."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +45,82 @@ class Budget:
         positive_int("tokens", self.tokens)
 
 
+class Traffic:
+    """Counts the tokens of many calls in several threads."""
+
+    def __init__(self) -> None:
+        self.tokens_in = self.tokens_out = 0
+        self._turn = Turn()
+
+    def add(self, tokens_in: int, tokens_out: int = 0) -> None:
+        """Add the tokens that a model has read, and those that it has made."""
+        with self._turn.take():
+            self.tokens_in += tokens_in
+            self.tokens_out += tokens_out
+
+
 def generate(
-    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, timeout: float | None = None
+    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, stop: Stop | None = None,
+    traffic: Traffic | None = None,
 ) -> list[list[Generated]]:
     """Return the results of each request, in the order of the requests.
 
-    timeout: seconds after which the call raises `TimedOut`; it looks at the clock between two steps. Raises
-    `InputError` for wrong requests. Whatever happens, all requests of the stepper that this call opened are closed.
+    stop: when to stop, with `TimedOut` or `Cancelled`; it is looked at between two steps. traffic: counts the tokens.
+    Raises `InputError` for wrong requests. Whatever happens, this call closes all requests that it opened.
     """
     results: dict[int, list[Generated]] = {}
-    for event in _events(stepper, requests, budget, timeout, tokens=False):
-        if isinstance(event, Done):
-            results[event.request] = event.results
+    events = Events(stepper, requests, budget, stop, traffic, tokens=False)
+    try:
+        for event in events:
+            if isinstance(event, Done):
+                results[event.request] = event.results
+    finally:
+        events.close()
     return [results[i] for i in range(len(results))]
 
 
 def stream(
-    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, timeout: float | None = None
-) -> Iterator[Token | Done]:
+    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, stop: Stop | None = None,
+    traffic: Traffic | None = None,
+) -> Events:
     """Yield each new token as soon as it is certain, and the results of each request when it is done.
 
     requests: taken one by one, when there is room for the next one; it may be an endless iterator. Otherwise this is as
     `generate`. Closing the iterator before its end closes the requests of the stepper.
     """
-    return _events(stepper, requests, budget, timeout, tokens=True)
+    return Events(stepper, requests, budget, stop, traffic, tokens=True)
 
 
-def _events(
-    stepper: Stepper, requests: Iterable[Request], budget: Budget | None, timeout: float | None, tokens: bool
-) -> Iterator[Token | Done]:
-    """Yield the events of `stream`; without `tokens`, only the results."""
-    run = _ActiveRequests(stepper, iter(requests), budget or Budget())
-    deadline = deadline_of(timeout)
-    try:
-        while run.admit():
-            check_deadline(deadline)
-            yield from run.step(tokens)
-    finally:
-        run.close()
+class Events(Iterator[Token | Done]):
+    """The events of `stream`; without `tokens`, only the results.
+
+    It is no generator function, because Python runs the end of one in the middle of anything when it collects it. This
+    iterator has nothing to run then: the stepper, which dies with it, ends its requests.
+    """
+
+    def __init__(self, stepper: Stepper, requests: Iterable[Request], budget: Budget | None, stop: Stop | None,
+                 traffic: Traffic | None, tokens: bool):  # fmt: skip
+        self._run = _ActiveRequests(stepper, iter(requests), budget or Budget(), traffic or Traffic())
+        self._stop, self._tokens, self._over = stop or Stop(), tokens, False
+        self._ready: deque[Token | Done] = deque()
+
+    def __next__(self) -> Token | Done:
+        try:
+            while not self._ready and not self._over and self._run.admit():
+                self._stop.check()
+                self._ready.extend(self._run.step(self._tokens))
+        except BaseException:
+            self.close()
+            raise
+        if not self._ready:
+            raise StopIteration
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """End the requests that are open; any thread may call it."""
+        self._over = True
+        self._ready.clear()
+        self._run.close()
 
 
 def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -102,12 +146,17 @@ class _Waiting:
         prompt = len(self.prompt) + len(forced_first(self.request.config, len(self.prompt)))
         return max(prompt + (0 if self.source is None else len(self.source)), self.rows)
 
+    @property
+    def cached(self) -> int:
+        """Return the most tokens of all its hypotheses together, which share the prompt."""
+        return len(self.prompt) + self.rows * (self.limit - len(self.prompt))
+
 
 class _ActiveRequests:
     """The requests of one call that are in the batch."""
 
-    def __init__(self, stepper: Stepper, requests: Iterator[Request], budget: Budget) -> None:
-        self.stepper, self.requests, self.budget = stepper, requests, budget
+    def __init__(self, stepper: Stepper, requests: Iterator[Request], budget: Budget, traffic: Traffic) -> None:
+        self.stepper, self.requests, self.budget, self.traffic = stepper, requests, budget, traffic
         self.searches: dict[GenerationConfig, Search] = {}
         self.places: dict[int, int] = {}
         """The place in the order of the requests, by the number that the stepper gave."""
@@ -131,28 +180,31 @@ class _ActiveRequests:
             new, full = self.waiting, rows + self.waiting.rows > self.budget.rows
             if self.places and (full or tokens + new.tokens > self.budget.tokens):
                 break
-            self._enter(new)
+            if not self._enter(new):
+                break
             rows, tokens, self.waiting = rows + new.rows, tokens + new.tokens, None
         return bool(self.places)
 
-    def step(self, tokens: bool) -> Iterator[Token | Done]:
-        """Run one step of all requests in the batch, and yield its outcome; new tokens only if asked for."""
-        searches = [*self.searches.values()]
+    def step(self, tokens: bool) -> list[Token | Done]:
+        """Run one step of all requests in the batch, and return its outcome; new tokens only if asked for."""
+        searches, events = [*self.searches.values()], list[Token | Done]()
         for search, answer in self._answers(searches):
             outcome = Outcome([] if tokens else None)
             search.advance(answer, outcome)
             for number, sample, token in outcome.tokens or ():
-                yield Token(self.places[number], sample, token)
+                events.append(Token(self.places[number], sample, token))
             for number, results in outcome.done.items():
                 place = self.places[number]
                 if number in self.weighed:
                     results = self._with_weights(number, results)
                 self._leave(number)
-                yield Done(place, results)
+                self.traffic.add(0, sum(len(result.ids) + result.ended for result in results))
+                events.append(Done(place, results))
             if outcome.released:
                 self.stepper.release(outcome.released)
         if not all(len(search.paths) for search in searches):
             self.searches = {config: search for config, search in self.searches.items() if len(search.paths)}
+        return events
 
     def close(self) -> None:
         """Close every request that is open."""
@@ -168,22 +220,31 @@ class _ActiveRequests:
             config.check_together(V)
         source, prompt = decoder_ids(request)
         rows = config.num_return_sequences if config.do_sample else config.num_beams
+        if rows > (most := max(self.budget.rows, MOST_ROWS)):
+            raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "
+                             "larger max_rows for more")
         self.taken += 1
         return _Waiting(request, source, prompt, config.limit(len(prompt), self.stepper.longest), rows)
 
-    def _enter(self, new: _Waiting) -> None:
+    def _enter(self, new: _Waiting) -> bool:
+        """Let a request enter; return False while there is no room for it and other requests are in the batch."""
         config = new.request.config
+        number = self.stepper.open(new.source, new.cached, not self.places)
+        if number is None:
+            return False
         if config not in self.searches:
             kind = BeamSearch if config.num_beams > 1 else SingleSearch
             self.searches[config] = kind(config, self.stepper.vocab_size)
-        number = self.stepper.open(new.source)
         self.places[number], self.reserved[number] = self.taken - 1, new.rows
         if new.request.heads:
             self.weighed[number] = new
         self.searches[config].add(new.request, number, new.source, new.prompt, new.limit)
+        self.traffic.add(len(new.prompt) + (0 if new.source is None else len(new.source)))
+        return True
 
     def _leave(self, number: int) -> None:
-        del self.places[number], self.reserved[number]
+        self.places.pop(number, None)
+        self.reserved.pop(number, None)
         self.weighed.pop(number, None)
         self.stepper.close(number)
 

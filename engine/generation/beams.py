@@ -32,7 +32,9 @@ class BeamSearch(Search):
     """The beam search of all requests with one `GenerationConfig`."""
 
     def __init__(self, config: GenerationConfig, vocab_size: int) -> None:
-        super().__init__(config, vocab_size, max(2, 1 + len(set(config.eos_token_id))) * config.num_beams)
+        self.candidates = max(2, 1 + len(set(config.eos_token_id))) * config.num_beams
+        """The number of candidates of a request; each of its rows has up to V of them."""
+        super().__init__(config, vocab_size, self.candidates)
         if config.renormalize_logits and self.processors:
             self.needs_logits = True
         self.finished: dict[int, list[Generated]] = {}
@@ -89,7 +91,7 @@ class BeamSearch(Search):
             padded[np.repeat(np.arange(len(first)), counts), slot] = sums
             sums = padded
         sums = sums.reshape(len(first), beams * k)
-        order = np.argsort(-sums, axis=1, kind="stable")[:, : self.width]
+        order = np.argsort(-sums, axis=1, kind="stable")[:, : self.candidates]
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 

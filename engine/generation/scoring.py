@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import Row, Stepper
-from ..base.arguments import check_deadline, deadline_of
 from ..base.errors import InputError
+from ..base.stop import Stop
 from ..model.generation_config import ids_array
-from .batching import Budget, decoder_ids
+from .batching import Budget, Traffic, decoder_ids
 from .results import Request
 from .top_k import checked, log_sum_exp
 
@@ -28,14 +28,15 @@ def score(
     continuations: Iterable[Sequence[int]],
     *,
     budget: Budget | None = None,
-    timeout: float | None = None,
+    stop: Stop | None = None,
+    traffic: Traffic | None = None,
 ) -> list[list[float]]:
     """Return log p(id | source, prompt, ids before it) of each id of the continuation of each request.
 
     Of the settings of a request only its start token and its prefix count: no setting changes these probabilities.
-    budget and timeout are those of `generate`. Raises `InputError` for wrong ids, and `TimedOut`.
+    budget, stop and traffic are those of `generate`. Raises `InputError` for wrong ids.
     """
-    budget, deadline = budget or Budget(), deadline_of(timeout)
+    budget, stop = budget or Budget(), stop or Stop()
     chunk = max(1, min(CHUNK, LOGITS // stepper.vocab_size))
     most = min(budget.rows, max(1, LOGITS // (stepper.vocab_size * chunk)))
     texts = _texts(stepper, requests, continuations)
@@ -46,13 +47,18 @@ def score(
         while batch or waiting:
             tokens = sum(text.cost(chunk) for text in batch)
             while waiting and (not batch or (len(batch) < most and tokens + waiting.cost(chunk) <= budget.tokens)):
+                if len(waiting.tokens) > waiting.prompt:
+                    number = stepper.open(waiting.source, len(waiting.tokens), not batch)
+                    if number is None:
+                        break
+                    waiting.number = number
+                    batch.append(waiting)
+                    if traffic is not None:
+                        traffic.add(len(waiting.tokens) + (0 if waiting.source is None else len(waiting.source)))
                 tokens += waiting.cost(chunk)
                 results.append(waiting.found)
-                if len(waiting.tokens) > waiting.prompt:
-                    waiting.number = stepper.open(waiting.source)
-                    batch.append(waiting)
                 waiting = next(texts, None)
-            check_deadline(deadline)
+            stop.check()
             _step(stepper, batch, chunk)
             for text in [text for text in batch if text.done]:
                 batch.remove(text)
@@ -132,23 +138,23 @@ def last_logits(
     ids: Sequence[int],
     *,
     budget: Budget | None = None,
-    timeout: float | None = None,
+    stop: Stop | None = None,
     advance: Callable[[int], object] = lambda done: None,
 ) -> list[NDArray[np.float32]]:
     """Return for each group the logits of `ids` after each of its prompts: float32 [prompts, ids].
 
-    A prompt has the same logits, to the last bit, alone and in any group. budget and timeout are those of `generate`.
-    advance: gets the number of prompts that have just been completed. Raises `TimedOut`.
+    A prompt has the same logits, to the last bit, alone and in any group. budget and stop are those of `generate`.
+    advance: gets the number of prompts that have just been completed.
     """
-    return _Prompts(stepper, ids, budget or Budget(), deadline_of(timeout), advance).run(groups)
+    return _Prompts(stepper, ids, budget or Budget(), stop or Stop(), advance).run(groups)
 
 
 class _Prompts:
     """The prompts of one call, of which some wait for the next step."""
 
-    def __init__(self, stepper: Stepper, ids: Sequence[int], budget: Budget, deadline: float,
+    def __init__(self, stepper: Stepper, ids: Sequence[int], budget: Budget, stop: Stop,
                  advance: Callable[[int], object]):  # fmt: skip
-        self.stepper, self.ids, self.budget, self.deadline, self.advance = stepper, ids, budget, deadline, advance
+        self.stepper, self.ids, self.budget, self.stop, self.advance = stepper, ids, budget, stop, advance
         self.most = max(1, min(budget.rows, LOGITS // stepper.vocab_size))
         self.rows: list[Row] = []
         self.places: list[tuple[int, int]] = []
@@ -161,7 +167,7 @@ class _Prompts:
         try:
             for g, group in enumerate(groups):
                 self.found.append(np.empty((len(group), len(self.ids)), np.float32))
-                self.opened.append(self.stepper.open(None))
+                self._open(sum(map(len, group)))
                 shared = common_prefix(group)
                 parent = self._parent(group[0][:shared]) if shared else None
                 for i, prompt in enumerate(group):
@@ -171,8 +177,18 @@ class _Prompts:
             self._close(0)
         return self.found
 
+    def _open(self, tokens: int) -> None:
+        """Open the request of a group, after those before it if there is no room beside them."""
+        number = self.stepper.open(None, tokens, not self.opened)
+        if number is None:
+            self._flush()
+            self._close(0)
+            number = self.stepper.open(None, tokens, True)
+            assert number is not None
+        self.opened.append(number)
+
     def _parent(self, tokens: NDArray[np.int64]) -> int:
-        check_deadline(self.deadline)
+        self.stop.check()
         return int(self.stepper.step([Row(self.opened[-1], None, tokens)]).hypotheses[0])
 
     def _wait(self, row: Row, place: tuple[int, int]) -> None:
@@ -185,7 +201,7 @@ class _Prompts:
     def _flush(self) -> None:
         if not self.rows:
             return
-        check_deadline(self.deadline)
+        self.stop.check()
         scores = self.stepper.step(self.rows)
         logits = checked(scores.logits[:, list(self.ids)])
         for (group, i), line in zip(self.places, logits, strict=True):

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.steps import CacheStatistics
 from ..base.arguments import renamed_arguments
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import Cancelled, InputError, UnsupportedError, shown
 from ..base.lazy import lazy
+from ..base.stop import Stop
 from ..encoding.outputs import read_heads
-from ..generation.batching import generate as run_requests
-from ..generation.batching import stream as stream_requests
 from ..generation.results import Request, Token
-from ..generation.scoring import score as score_requests
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
@@ -53,6 +52,59 @@ class Scored:
         return float(self.log_probabilities.sum(dtype=np.float64))
 
 
+class Stream(Iterator[Piece]):
+    """The new tokens of one input: an iterator, which `cancel` ends from any thread."""
+
+    def __init__(self, model: PreparedModel, request: Request, stop: Stop):
+        """Take a request, which the first `next` begins, and when it has to stop."""
+        self._model, self._stop = model, stop
+        self._events = model.stream([request], stop)
+        self._ids: list[int] = []
+        self._written = ""
+
+    def __next__(self) -> Piece:
+        try:
+            event = next(self._events)
+        except Cancelled:
+            event = None
+        if not isinstance(event, Token):    # the result follows the last token
+            raise StopIteration
+        self._ids.append(event.id)
+        if self._model.text is None:
+            return Piece(event.id, None)
+        text = self._model.tokenizer(self._model.text).decode(self._ids)
+        # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
+        certain = text.rstrip("\ufffd") if text.startswith(self._written) else self._written
+        piece, self._written = certain[len(self._written) :], certain
+        return Piece(event.id, piece)
+
+    def cancel(self) -> None:
+        """End the stream and free its memory, also while another thread waits for the next token.
+
+        That thread's loop ends, within about 0.1 s. A stream that has ended is left alone.
+        """
+        self._stop.cancelled = True
+        self._events.close()
+
+    close = cancel
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+
+@dataclass(frozen=True)
+class Statistics(CacheStatistics):
+    """What a model that generates does at the moment, and has done since it was loaded."""
+
+    tokens_in: int
+    """Tokens of prompts and sources."""
+    tokens_out: int
+    """New tokens, in all samples and in the results of beam searches."""
+
+
 class Generator(Loaded):
     """A decoder, perhaps with an encoder, on one backend: `generate` for ids or texts, `translate` for texts.
 
@@ -73,10 +125,11 @@ class Generator(Loaded):
         max_batch_tokens: int = 8192,
         precision: str | None = None,
         max_rows: int = 64,
+        cache_tokens: int | None = None,
     ):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows))
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder
@@ -92,20 +145,24 @@ class Generator(Loaded):
         max_batch_tokens: int = 8192,
         precision: str | None = None,
         max_rows: int = 64,
+        cache_tokens: int | None = None,
         memory: str = "map",
     ) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz or a .gguf.
 
         backend, threads, precision, memory: as in `Engine.load`.
         max_batch_tokens: the most tokens that are computed together; also the longest source and the longest prompt.
-        max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result.
+        max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
+            have up to 1,024 beams or samples, or `max_rows` of them if that is more.
+        cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
+            for each beam or sample. A request that can never fit is refused; others wait. None for any number.
 
         Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable` and `InputError`, as `Engine.load` does.
         """
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-                                   "precision": precision, "max_rows": max_rows}
+                                   "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens}
         return cls._load(open_source(path, memory), "generate", options, memory)
 
     def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
@@ -123,11 +180,11 @@ class Generator(Loaded):
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
-        config = self.generation.changed(**settings)
+        stop, config = Stop.after(timeout), self.generation.changed(**settings)
         asked = self._heads(output_attentions)
         requests = [replace(request, heads=tuple(dict.fromkeys(asked.values())))
-                    for request in self._requests(inputs, prompts, config)]
-        done = run_requests(self._model.stepper(), requests, budget=self._model.budget, timeout=timeout)
+                    for request in self._requests(inputs, prompts, config, stop)]
+        done = self._model.generate(requests, stop)
         results = [[self._model.with_text(result) for result in found] for found in done]
         if asked:
             results = [[replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
@@ -181,29 +238,18 @@ class Generator(Loaded):
             self._model.tokenizer(text)
 
     def stream(self, source: Any, *, prompt: Any = None, timeout: float | None = None,
-               **settings: Any) -> Iterator[Piece]:
+               **settings: Any) -> Stream:
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
 
-        source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end.
+        source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end. timeout:
+        seconds from this call to the last token, as for `generate`.
         """
+        stop = Stop.after(timeout)
         config = self.generation.changed(**settings)
         if config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
-        [request] = self._requests([source], None if prompt is None else [prompt], config)
-        ids: list[int] = []
-        written = ""
-        for event in stream_requests(self._model.stepper(), [request], timeout=timeout):
-            if not isinstance(event, Token):
-                continue
-            ids.append(event.id)
-            if self.text is None:
-                yield Piece(event.id, None)
-                continue
-            text = self._model.tokenizer(self.text).decode(ids)
-            # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
-            certain = text.rstrip("\ufffd") if text.startswith(written) else written
-            piece, written = certain[len(written) :], certain
-            yield Piece(event.id, piece)
+        [request] = self._requests([source], None if prompt is None else [prompt], config, stop)
+        return Stream(self._model, request, stop)
 
     def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None,
               timeout: float | None = None) -> list[Scored]:
@@ -213,7 +259,8 @@ class Generator(Loaded):
         token or the prompt. A model without an encoder needs no targets: it then scores the tokens of each input, from
         the second token on.
         """
-        requests = self._requests(inputs, prompts, self.generation)
+        stop = Stop.after(timeout)
+        requests = self._requests(inputs, prompts, self.generation, stop)
         if targets is None:
             if self.encoder_config is not None:
                 raise InputError("a model with an encoder scores targets: score(inputs, targets)")
@@ -221,10 +268,10 @@ class Generator(Loaded):
             requests = [replace(request, prompt=ids[:1]) for request, ids in zip(requests, tokens, strict=True)]
             wanted = [ids[1:] for ids in tokens]
         else:
-            wanted = [self._ids(self.text, item, "a target").tolist() for item in targets]
+            wanted = [self._ids(self.text, item, "a target").tolist() for item in _listed("targets", targets)]
             if len(wanted) != len(requests):
                 raise InputError(f"there are {len(requests)} inputs and {len(wanted)} targets; each input needs one")
-        found = score_requests(self._model.stepper(), requests, wanted, budget=self._model.budget, timeout=timeout)
+        found = self._model.score(requests, wanted, stop)
         return [Scored(np.array(own, np.float32)) for own in found]
 
     def _heads(self, value: Any) -> dict[Head, Head]:
@@ -233,23 +280,37 @@ class Generator(Loaded):
             raise InputError("this model has no encoder and so no cross-attention; leave output_attentions out")
         return read_heads("output_attentions", value, self.config.num_layers, self.config.num_heads)
 
-    def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig) -> list[Request]:
+    def statistics(self) -> Statistics:
+        """Count the requests, the tokens and the memory of the cache, for a server that has to decide what it takes."""
+        return Statistics(**vars(self._decoder.statistics()), tokens_in=self._model.traffic.tokens_in,
+                          tokens_out=self._model.traffic.tokens_out)
+
+    def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop) -> list[Request]:
         """Return the requests of inputs; texts become ids."""
-        if isinstance(inputs, str) or not isinstance(inputs, (Sequence, np.ndarray)):
-            raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}")
-        ids = [self._ids(self.source_text, item, "an input") for item in inputs]
+        ids = []
+        for item in _listed("inputs", inputs):
+            stop.check()
+            ids.append(self._ids(self.source_text, item, "an input"))
         if self.encoder_config is None:
             if prompts is not None:
                 raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
             return [Request(None, item.tolist(), config) for item in ids]
-        if prompts is not None and len(prompts) != len(ids):
-            raise InputError(f"there are {len(ids)} inputs and {len(prompts)} prompts; each input needs one")
-        starts = [None] * len(ids) if prompts is None else [self._ids(self.text, item, "a prompt").tolist()
-                                                            for item in prompts]
+        starts: list[Any] = [None] * len(ids)
+        if prompts is not None:
+            starts = [self._ids(self.text, item, "a prompt").tolist() for item in _listed("prompts", prompts)]
+        if len(starts) != len(ids):
+            raise InputError(f"there are {len(ids)} inputs and {len(starts)} prompts; each input needs one")
         return [Request(item.tolist(), start, config) for item, start in zip(ids, starts, strict=True)]
 
     def _ids(self, text: TextConfig | None, item: Any, what: str) -> NDArray[np.int64]:
         if not isinstance(item, str):
-            return ids_array(what, item)
+            return ids_array(what, item, max(self.max_batch_tokens, self._decoder.longest or 0) + 1)
         [ids] = self._model.tokenizer(text)(check_sentences([item])).input_ids
         return ids.astype(np.int64)
+
+
+def _listed(name: str, items: Any) -> Any:
+    """Return a list of texts or of ids; raises `InputError` for anything else."""
+    if isinstance(items, (str, bytes)) or not isinstance(items, (Sequence, np.ndarray)):
+        raise InputError(f"the {name} must be a list of texts or of token ids, not {shown(items)}")
+    return items

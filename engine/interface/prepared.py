@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..backends import check_layout, get_backend
 from ..backends.interfaces import DecodingBackend
-from ..base.arguments import positive_int
+from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
-from ..generation.batching import Budget
+from ..base.stop import Stop
+from ..generation.batching import Budget, Events, Traffic, generate, stream
 from ..generation.encoder_decoder import SourceStepper
-from ..generation.results import Generated
+from ..generation.results import Generated, Request
+from ..generation.scoring import score
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
 from ..model.run_config import RunConfig
@@ -29,7 +31,8 @@ class PreparedModel:
     """The plans of a decoder and of its encoder, and the tokenizers of both sides."""
 
     def __init__(self, model: Model, holder: str, *, backend: str = "auto", threads: int | None = None,
-                 max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64):
+                 max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
+                 cache_tokens: int | None = None):
         """Check a model and prepare its parts. holder: the class whose arguments these are, as messages name it."""
         from ..files.reading import release_pages
         from ..weights.model import Model  # here, because `import engine` shall stay light
@@ -45,7 +48,8 @@ class PreparedModel:
             raise UnsupportedError(f"the {chosen.name} backend does not run decoders; cython, numba and reference do")
         for part in model.parts.values():
             check_layout(chosen, part.layout)
-        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens)
+        cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
+        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens)
                 for name, part in model.parts.items()}
         self.config: ModelConfig = model.decoder.config
         self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None
@@ -64,10 +68,25 @@ class PreparedModel:
         for part in model.parts.values():
             release_pages(part.weights.values())
         self._tokenizers: dict[int, Tokenizer] = {}
+        self.traffic = Traffic()
 
-    def stepper(self) -> SourceStepper:
-        """Return a stepper for the requests of one call."""
-        return SourceStepper(self.decoder, self.encoder, self.encoder_config)
+    def generate(self, requests: Iterable[Request], stop: Stop, stepper: SourceStepper | None = None
+                 ) -> list[list[Generated]]:
+        """Return the results of each request; stepper: for requests that do not read the sources of `stepper`."""
+        return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def stream(self, requests: Iterable[Request], stop: Stop) -> Events:
+        """Return the events of requests as they come."""
+        return stream(self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def score(self, requests: Iterable[Request], continuations: Iterable[Sequence[int]], stop: Stop
+              ) -> list[list[float]]:
+        """Return the log probabilities of the continuation of each request."""
+        return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def stepper(self, stop: Stop) -> SourceStepper:
+        """Return a stepper for the requests of one call, which stops when `stop` says so."""
+        return SourceStepper(self.decoder, self.encoder, self.encoder_config, stop)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:
         """Return the tokenizer of one side, which is made at its first use; raises `UnsupportedError` for None."""

@@ -13,6 +13,7 @@ from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_a
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
+from ..base.stop import Stop
 from ..generation.scoring import last_logits
 from ..text.sentences import check_sentences
 from ..text.tokenizer import Tokenizer
@@ -98,6 +99,7 @@ class Reranker(Loaded):
         whose logistic function is the score. show_progress_bar: None shows one when the logger "engine" is at level
         INFO or DEBUG. timeout: seconds after which the call raises `TimedOut`.
         """
+        stop = Stop.after(timeout)
         single = isinstance(pairs, (tuple, list)) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs)
         checked = _check_pairs([tuple(pairs)] if single else pairs)
         instruction = self.instruction if instruction is None else _check_text("instruction", instruction)
@@ -107,8 +109,11 @@ class Reranker(Loaded):
             places.setdefault(query, []).append(i)
         scores = np.empty(len(checked), np.float32)
         with progress(len(checked), show_progress_bar) as advance:
-            groups = [self._prompts(instruction, query, [checked[i][1] for i in own]) for query, own in places.items()]
-            found = last_logits(self._model.stepper(), groups, self.answers, budget=self._model.budget, timeout=timeout,
+            groups = []
+            for query, own in places.items():
+                stop.check()
+                groups.append(self._prompts(instruction, query, [checked[i][1] for i in own]))
+            found = last_logits(self._model.stepper(stop), groups, self.answers, budget=self._model.budget, stop=stop,
                                 advance=advance)  # fmt: skip
         for own, rows in zip(places.values(), found, strict=True):
             scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -13,11 +12,11 @@ import numpy as np
 
 from ..backends import get_backend
 from ..backends.reference.formulas import softmax
-from ..base.arguments import deadline_of, flag, renamed_arguments
-from ..base.errors import InputError, TimedOut, UnsupportedError, listed, shown
+from ..base.arguments import flag, renamed_arguments
+from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import progress
+from ..base.stop import Stop
 from ..encoding.packing import pack
-from ..generation.batching import generate as run_requests
 from ..generation.results import Request
 from ..model.generation_config import GenerationConfig
 from ..speech import AudioStepper, Recording, is_silent
@@ -112,7 +111,7 @@ class Transcriber(Loaded):
         """
         self._check_audio(audio)
         self._check_task(language, task)
-        by_word, deadline = isinstance(timestamps, str) and timestamps == "word", deadline_of(timeout)
+        by_word, stop = isinstance(timestamps, str) and timestamps == "word", Stop.after(timeout)
         if not by_word and timestamps not in (True, False):
             raise InputError(f'timestamps must be True, False or "word", not {shown(timestamps)}')
         config = self.generation.changed(**settings)
@@ -139,11 +138,11 @@ class Transcriber(Loaded):
         with progress(round(total), bar, "Audio", " s") as advance:
             heard = _whole(advance)
             for each in self._batches(list(short), config):
-                results |= self._short({i: short[i] for i in each}, language, task, config, deadline)
+                results |= self._short({i: short[i] for i in each}, language, task, config, stop)
                 heard(sum(len(short[i]) for i in each) / RATE)
             timed = config.changed(return_timestamps=True, no_timestamps_token_id=self._ids_of_tokens[NO_TIMES])
             for part in self._batches(long, config):
-                self._windows(part, task, timed, deadline, heard, by_word)
+                self._windows(part, task, timed, stop, heard, by_word)
         for recording in long:
             found = recording.transcript()
             results[recording.number] = found if timestamps else found.text
@@ -163,7 +162,7 @@ class Transcriber(Loaded):
         for item in audio:
             samples = _samples(item)
             window = Recording(0, long_log_mel(samples, self._channels), None).window()
-            with AudioStepper(self._decoder, [self._vectors(window)]) as stepper:
+            with AudioStepper(self._decoder, [self._vectors(window, Stop())]) as stepper:
                 found.append(self._language_of(stepper.first_logits(self._ids_of_tokens[START])[0]))
         return found
 
@@ -203,23 +202,23 @@ class Transcriber(Loaded):
             yield batch
 
     def _short(self, recordings: dict[int, np.ndarray], language: str | None, task: str, config: GenerationConfig,
-               deadline: float) -> dict[int, Any]:
+               stop: Stop) -> dict[int, Any]:
         """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.
 
         recordings: their samples.
         """
-        vectors = [self._vectors(log_mel(samples, self._channels)) for samples in recordings.values()]
-        with AudioStepper(self._decoder, vectors) as stepper:
+        vectors = [self._vectors(log_mel(samples, self._channels), stop) for samples in recordings.values()]
+        with AudioStepper(self._decoder, vectors, stop=stop) as stepper:
             spoken = [language] * len(vectors)
             if language is None and self.languages:
                 spoken = [self._language_of(row)[0] for row in stepper.first_logits(self._ids_of_tokens[START])]
             requests = [Request([i], self._prompt(each, task, [NO_TIMES]), config) for i, each in enumerate(spoken)]
-            found = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(deadline))
+            found = self._model.generate(requests, stop, stepper)
         texts = [[self._model.with_text(result).text for result in results] for results in found]
         several = config.num_return_sequences > 1
         return {number: each if several else each[0] for number, each in zip(recordings, texts, strict=True)}
 
-    def _windows(self, recordings: list[Recording], task: str, config: GenerationConfig, deadline: float,
+    def _windows(self, recordings: list[Recording], task: str, config: GenerationConfig, stop: Stop,
                  heard: Callable[[float], object], by_word: bool) -> None:
         """Transcribe recordings to their ends: in each round, the next window of each.
 
@@ -228,14 +227,14 @@ class Transcriber(Loaded):
         first_time = self._ids_of_tokens[NO_TIMES] + 1
         decode = self._model.tokenizer(self.text).decode
         while active := [recording for recording in recordings if recording.left > 0]:
-            vectors = [self._vectors(recording.window()) for recording in active]
-            with AudioStepper(self._decoder, vectors, keep=by_word) as stepper:
+            vectors = [self._vectors(recording.window(), stop) for recording in active]
+            with AudioStepper(self._decoder, vectors, keep=by_word, stop=stop) as stepper:
                 logits = stepper.first_logits(self._ids_of_tokens[START])
                 for recording, row in zip(active, logits, strict=True):
                     recording.language = recording.language or self._language_of(row)[0]
                 requests = [Request([i], self._prompt(recording.language, task, []), config)
                             for i, recording in enumerate(active)]
-                found = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(deadline))
+                found = self._model.generate(requests, stop, stepper)
                 for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
                     silent = is_silent(self._no_speech(row), result, config.length_penalty)
                     before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
@@ -263,13 +262,14 @@ class Transcriber(Loaded):
         ids = [self._ids_of_tokens[name] for name in _NO_SPEECH if name in self._ids_of_tokens]
         return float(softmax(logits.astype(np.float64))[ids[0]]) if ids else 0.0
 
-    def _vectors(self, features: np.ndarray) -> np.ndarray:
+    def _vectors(self, features: np.ndarray, stop: Stop) -> np.ndarray:
         """Return the vectors [S, D] that the encoder gives for features [channels, 3000]."""
+        stop.check()
         assert self._model.encoder_config is not None
         assert self._model.encoder is not None
         rows = self._stem.embed(features, get_backend(self.backend).ops(self.threads))
         batch, _ = pack(self._model.encoder_config, inputs_embeds=rows[None])
-        return self._model.encoder.forward(batch)
+        return self._model.encoder.forward(batch, stop.deadline)
 
 
 def _samples(recording: Any) -> np.ndarray:
@@ -288,12 +288,3 @@ def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:
 
     return add
 
-
-def _left(deadline: float) -> float | None:
-    """Return the seconds until a deadline; raises `TimedOut` if it has passed. 0 is no deadline."""
-    if not deadline:
-        return None
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimedOut
-    return left

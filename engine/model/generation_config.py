@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,10 @@ from ..base.errors import InputError, UnsupportedError, listed, shown
 
 NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
+MOST_IDS = 100_000
+"""The most ids of one field together: each is compared in every step, and a file can list millions of them."""
+GREEDY_BELOW = 1e-6
+"""Below this temperature, the best token alone has a chance, as in greedy search: float32 cannot divide by it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class GenerationConfig:
     # The search.
     num_beams: int = 1
     length_penalty: float = 1.0
-    """The exponent p in score = sum(log probabilities) / new_tokens^p; above 0 it favours long results."""
+    """The exponent p in score = sum(log probabilities) / new_tokens^p, from -100 to 100; above 0 it favours long
+    results."""
     early_stopping: bool | Literal["never"] = False
     """When a beam search ends that has num_beams finished results. True: at once. False: when the best live beam,
     divided by its length now, is no better than the worst of them. "never": the same, with the length (of now or of
@@ -48,6 +54,7 @@ class GenerationConfig:
 
     # Changes of the logits (processors.py).
     repetition_penalty: float = 1.0
+    """From 0.01 to 100."""
     no_repeat_ngram_size: int = 0
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     suppress_tokens: tuple[int, ...] = ()
@@ -72,6 +79,7 @@ class GenerationConfig:
     # Sampling (sampling.py).
     do_sample: bool = False
     temperature: float = 1.0
+    """What logits are divided by, up to 1e6. Below 1e-6, also at 0, sampling takes the best token."""
     top_k: int = 50
     """The number of best tokens among which sampling chooses; 0 is all of them. Among equals the lowest ids count."""
     top_p: float = 1.0
@@ -124,7 +132,7 @@ class GenerationConfig:
                 f"min_new_tokens={self.min_new_tokens} must not be above max_new_tokens={self.max_new_tokens}"
             )
         for name in _ID_FIELDS:
-            for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else sum(self.bad_words_ids, ()):
+            for token in np.ravel(getattr(self, name)) if name != "bad_words_ids" else chain(*self.bad_words_ids):
                 if token is not None and token >= vocab_size:
                     raise InputError(f"{name} has the id {token}, but the model has {vocab_size} tokens")
         if self.return_timestamps and (self.no_timestamps_token_id is None or not self.eos_token_id):
@@ -178,8 +186,14 @@ class GenerationConfig:
         return limit
 
 
-def ids_array(name: str, ids: Any) -> NDArray[np.int64]:
-    """Return ids as int64 [n]; raises `InputError` unless they are a flat sequence of integers of at least 0."""
+def ids_array(name: str, ids: Any, most: int | None = None) -> NDArray[np.int64]:
+    """Return ids as int64 [n]; raises `InputError` unless they are a flat sequence of integers of at least 0.
+
+    most: the most ids, which is checked before anything is copied; None for any number.
+    """
+    sized = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim > 0)
+    if most is not None and sized and len(ids) > most:
+        raise InputError(f"{name} has {len(ids):,} tokens, but the model reads at most {most - 1:,}")
     try:
         array = np.asarray(ids)
     except (TypeError, ValueError) as error:
@@ -200,6 +214,12 @@ def _count(name: str, value: Any) -> int:
     return number
 
 
+def _seed(name: str, value: Any) -> int:
+    if (seed := _count(name, value)) >= 2**64:
+        raise InputError(f"{name} must be below 2^64, not {shown(value)}")
+    return seed
+
+
 def _id(name: str, value: Any) -> int | None:
     return None if value is None else _count(name, value)
 
@@ -209,8 +229,15 @@ def _ids(name: str, value: Any) -> tuple[int, ...]:
     if value is None:
         return ()
     if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes)):
+        _few(name, np.size(value) if isinstance(value, np.ndarray) else len(value))
         return tuple(_count(f"each id of {name}", x) for x in value)
     return (_count(name, value),)
+
+
+def _few(name: str, ids: int) -> None:
+    """Raise `InputError` for too many ids."""
+    if ids > MOST_IDS:
+        raise InputError(f"{name} may have up to {MOST_IDS:,} ids together, not {ids:,}")
 
 
 def _words(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
@@ -218,6 +245,7 @@ def _words(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
         return ()
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, (list, tuple)) and word for word in value):
         raise InputError(f"{name} must be a list of lists of at least one id, not {shown(value)}")
+    _few(name, sum(map(len, value)))
     return tuple(_ids(name, word) for word in value)
 
 
@@ -228,13 +256,13 @@ def _pairs(name: str, value: Any) -> tuple[tuple[int, ...], ...]:
     return pairs
 
 
-def _number(low: float, high: float, expected: str, open_low: bool = False) -> Any:
-    """Return a check for a number between two limits."""
+def _number(low: float, high: float) -> Any:
+    """Return a check for a number from one limit to the other."""
 
     def check(name: str, value: Any) -> float:
         wrong = isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating))
-        if wrong or not low <= value <= high or not math.isfinite(value) or (open_low and value == low):
-            raise InputError(f"{name} must be {expected}, not {shown(value)}")
+        if wrong or not low <= value <= high:
+            raise InputError(f"{name} must be a number from {low:,g} to {high:,g}, not {shown(value)}")
         return float(value)
 
     return check
@@ -249,8 +277,7 @@ def _early(name: str, value: Any) -> bool | str:
         raise InputError(f'{name} must be True, False or "never", not {shown(value)}') from None
 
 
-_ABOVE_0 = _number(0.0, math.inf, "a number above 0", open_low=True)
-_PART = _number(0.0, 1.0, "a number from 0 to 1")
+_PART = _number(0, 1)
 
 CHECKS: dict[str, Any] = {
     "max_new_tokens": positive_int_or_none,
@@ -258,10 +285,10 @@ CHECKS: dict[str, Any] = {
     "min_new_tokens": _count,
     "min_length": _count,
     "num_beams": positive_int,
-    "length_penalty": _number(-math.inf, math.inf, "a finite number"),
+    "length_penalty": _number(-100, 100),
     "early_stopping": _early,
     "num_return_sequences": positive_int,
-    "repetition_penalty": _ABOVE_0,
+    "repetition_penalty": _number(0.01, 100),
     "no_repeat_ngram_size": _count,
     "bad_words_ids": _words,
     "suppress_tokens": _ids,
@@ -274,11 +301,11 @@ CHECKS: dict[str, Any] = {
     "max_initial_timestamp_index": _id,
     "alignment_heads": _pairs,
     "do_sample": flag,
-    "temperature": _ABOVE_0,
+    "temperature": _number(0, 1e6),
     "top_k": _count,
     "top_p": _PART,
     "min_p": _PART,
-    "seed": _count,
+    "seed": _seed,
     "decoder_start_token_id": _id,
     "bos_token_id": _id,
     "eos_token_id": _ids,

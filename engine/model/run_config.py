@@ -19,3 +19,5 @@ class RunConfig:
     max_tokens: int = 8192
     """Largest number of tokens that are computed together. It bounds the workspace but not the size of a batch, because
     a larger batch runs as several groups of sequences."""
+    cache_tokens: int | None = None
+    """The most tokens of all open requests of a decoder together; None for any number."""

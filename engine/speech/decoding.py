@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..backends.interfaces import DecoderPlan
 from ..backends.steps import Row
+from ..base.stop import Stop
 from ..generation.encoder_decoder import SourceStepper
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
@@ -18,9 +19,10 @@ from .segments import Cut
 class AudioStepper(SourceStepper):
     """A `engine.backends.steps.Stepper` whose sources are the numbers of recordings that are encoded already."""
 
-    def __init__(self, decoder: DecoderPlan, vectors: Sequence[np.ndarray], keep: bool = False):
-        """keep: whether `times` will be called, after the requests are closed."""
-        super().__init__(decoder)
+    def __init__(self, decoder: DecoderPlan, vectors: Sequence[np.ndarray], keep: bool = False,
+                 stop: Stop | None = None):
+        """keep: whether `times` will be called, after the requests are closed. stop: when the call has to stop."""
+        super().__init__(decoder, stop=stop)
         self._vectors, self._keep = vectors, keep
         self._numbers: dict[int, int] = {}
         """The number of the recording of each open request."""
@@ -38,10 +40,11 @@ class AudioStepper(SourceStepper):
         """Return the logits after the start token [recordings, V], and keep the cross-attention keys and values."""
         for number in range(len(self._vectors)):
             self._ready[number] = self._begin(number)
-        scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()])
+        scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()],
+                                    self._stop)
         return scores.logits
 
-    def open(self, source: NDArray[np.int64] | None) -> int:
+    def open(self, source: NDArray[np.int64] | None, tokens: int = 0, waits: bool = True) -> int:
         """Begin a request for the recording whose number is in `source`."""
         assert source is not None
         number = int(source[0])
@@ -50,14 +53,15 @@ class AudioStepper(SourceStepper):
         return request
 
     def _begin(self, number: int) -> int:
-        request, vectors = self._decoder.open(), self._vectors[number]
-        self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32))
+        request, vectors = self._decoder.open(self), self._vectors[number]
+        assert request is not None
+        self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), self._stop)
         return request
 
     def close(self, request: int) -> None:
         """End a request; if `times` will be called, keep its cross-attention keys and values."""
-        number = self._numbers.pop(request)
-        if self._keep:
+        number = self._numbers.pop(request, None)
+        if self._keep and number is not None:
             self._ready[number] = request
         else:
             self._decoder.close(request)
@@ -71,5 +75,5 @@ class AudioStepper(SourceStepper):
         """
         tokens = [*prompt, *(token for each in cuts for token in each.ids), config.eos_token_id[0]]
         heads = [(layer, head) for layer, head in config.alignment_heads]
-        weights = self._decoder.attention_weights(self._ready[number], np.array(tokens), heads)
+        weights = self._decoder.attention_weights(self._ready[number], np.array(tokens), heads, self._stop)
         return token_times(weights, len(prompt) - 1, positions)

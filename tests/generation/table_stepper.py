@@ -21,7 +21,7 @@ class TableStepper:
         self.steps = []
         self.tops = []
 
-    def open(self, source):
+    def open(self, source, tokens, waits):
         assert source is None or (source.dtype == np.int64 and source.ndim == 1)
         self.opened += 1
         self.sources[self.opened * 7] = source

@@ -116,13 +116,13 @@ def test_a_result_without_tokens(backend):
 def test_no_row_of_the_cache_stays_taken():
     generator = Generator.load(GOLDEN / "marian", backend="cython")
     generator.generate(SOURCES, output_attentions=True)
-    assert generator._decoder._cache.taken == 0
+    assert generator.statistics().cache_tokens == 0
     request = generator._decoder.open()
     with pytest.raises(InputError, match="has no source"):
         generator._decoder.attention_weights(request, np.array([1]), [(0, 0)])
     with pytest.raises(InputError, match="no pair"):
         generator._decoder.attention_weights(request, np.array([1]), [(0, 3)])
-    assert generator._decoder._cache.taken == 0
+    assert generator.statistics().cache_tokens == 0
 
 
 @pytest.mark.parametrize(("asked", "words"), [

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import InputError, TimedOut
+from engine.base.stop import Stop
 from engine.generation import scoring
 from engine.generation.batching import Budget, generate
 from engine.generation.results import Request
@@ -78,5 +79,5 @@ def test_wrong_calls_leave_nothing():
             score(stepper, [good, good], [[1, 2, 3], ids])
         stepper.assert_clean()
     with pytest.raises(TimedOut):
-        score(stepper, [good], [[1]], timeout=1e-9)
+        score(stepper, [good], [[1]], stop=Stop(1e-9))
     stepper.assert_clean()

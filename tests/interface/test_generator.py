@@ -192,7 +192,7 @@ def test_a_stream_that_is_left_frees_its_rows():
     stream = generator.stream(SOURCES[0])
     next(stream)
     stream.close()
-    assert generator._decoder._cache.taken == 0
+    assert generator.statistics().cache_tokens == 0
 
 
 def test_scores_of_targets():
@@ -241,7 +241,7 @@ def test_a_call_that_takes_too_long_is_stopped_and_frees_its_rows():
     generator = Generator(language_model())
     with pytest.raises(TimedOut):
         generator.generate(SOURCES, timeout=1e-9)
-    assert generator._decoder._cache.taken == 0
+    assert generator.statistics().cache_tokens == 0
 
 
 def test_an_interrupt_stops_a_generation():
@@ -293,7 +293,7 @@ def test_wrong_calls_are_refused(call, error, problem):
         return
     with pytest.raises(error, match=problem):
         call(generator)
-    assert generator._decoder._cache.taken == 0
+    assert generator.statistics().cache_tokens == 0
 
 
 def test_a_language_model_does_not_translate():

@@ -112,10 +112,10 @@ def test_a_stopped_call_leaves_nothing_open():
     reranker = load(backend="cython", max_rows=1)
     with pytest.raises(TimedOut):
         reranker.predict(PAIRS * 50, timeout=1e-6)
-    assert reranker._decoder._cache.taken == 0
+    assert reranker._decoder.statistics().cache_tokens == 0
     assert len(reranker._decoder._forest) == 0
     reranker.predict(PAIRS)
-    assert reranker._decoder._cache.taken == 0
+    assert reranker._decoder.statistics().cache_tokens == 0
 
 
 @pytest.mark.parametrize(("options", "words"), [

@@ -181,7 +181,7 @@ def test_requests_are_closed_whatever_happens():
         transcriber.transcribe([recording(31), recording(2)], timestamps=True, timeout=1e-6)
     with pytest.raises(InputError):
         transcriber.transcribe([recording(2)] * 2, suppress_tokens=[10**6], timestamps=True)
-    assert decoder._cache.taken == 0
+    assert decoder.statistics().cache_tokens == 0
     assert not decoder._sources
 
 

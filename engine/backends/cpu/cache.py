@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +12,28 @@ from .packer import allocate
 
 BLOCK_ROWS = 64
 """Rows of a block, CACHE_ROWS in state.pxi."""
+REGION_BYTES = 2**24
+"""About the size of a region: large enough for huge pages, small enough to be given back soon."""
 
 
 class Cache:
-    """Blocks of rows, one row for each token. The cache grows by whole blocks, and no row ever moves."""
+    """Rows of keys and values, one for each token, in regions of whole blocks.
 
-    def __init__(self, row_floats: int):
-        """Hold no blocks yet; row_floats: floats of the keys and values of one token in all layers."""
-        self._block_floats = BLOCK_ROWS * row_floats
-        self._memory: list[np.ndarray] = []
+    A region is allocated when no row is free. It is given back when none of its rows is taken, and more rows are free
+    than are taken. No row ever moves.
+    """
+
+    def __init__(self, row_floats: int, most_rows: int | None = None):
+        """Hold no rows yet; row_floats: floats of the keys and values of one token in all layers.
+
+        most_rows: the most rows that will be taken, if somebody sees to that; a region need not be larger.
+        """
+        blocks = max(1, REGION_BYTES // (4 * BLOCK_ROWS * row_floats))
+        if most_rows is not None:
+            blocks = min(blocks, -(-most_rows // BLOCK_ROWS))
+        self._block_floats, self._region_rows = BLOCK_ROWS * row_floats, blocks * BLOCK_ROWS
+        self._regions: list[np.ndarray | None] = []
+        """The memory of each region; None for one that was given back, whose place another may take."""
         self.addresses = np.zeros(1, np.uintp)
         """The address of each block; one zero while there is no block."""
         self._free = np.zeros(0, np.int32)
@@ -28,17 +42,22 @@ class Cache:
     @property
     def rows(self) -> int:
         """Return the number of rows, free ones included."""
-        return len(self._free)
+        return self._region_rows * sum(region is not None for region in self._regions)
 
     @property
     def taken(self) -> int:
         """Return the number of rows that are not free."""
-        return len(self._free) - self._count
+        return self.rows - self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all rows."""
+        return 4 * self._block_floats * self.rows // BLOCK_ROWS
 
     def take(self, n: int) -> NDArray[np.int32]:
-        """Return n rows that nobody uses, and at least double the cache if there are too few."""
+        """Return n rows that nobody uses; allocate regions if there are too few."""
         if self._count < n:
-            self._grow(max(n - self._count, len(self._free)))
+            self._grow(n - self._count)
         self._count -= n
         return self._free[self._count : self._count + n][::-1].copy()
 
@@ -47,18 +66,45 @@ class Cache:
         self._free[self._count : self._count + len(rows)] = rows[::-1]
         self._count += len(rows)
 
+    def keep(self, taken: Sequence[NDArray[np.int32]]) -> None:
+        """Let exactly these rows be taken, whatever came in the middle of an earlier call."""
+        free = np.repeat([region is not None for region in self._regions], self._region_rows)
+        for rows in taken:
+            free[rows] = False
+        self._hold(np.flatnonzero(free)[::-1].astype(np.int32))
+
+    def shrink(self) -> None:
+        """Give regions back to the system while more rows are free than are taken, except for one region."""
+        spare = self._count - max(self.taken, self._region_rows)
+        if spare < self._region_rows:
+            return
+        free = self._free[: self._count]
+        counts = np.bincount(free // self._region_rows, minlength=len(self._regions))
+        empty = np.flatnonzero(counts == self._region_rows)[::-1][: spare // self._region_rows]
+        if not len(empty):
+            return
+        for i in empty.tolist():
+            self._regions[i] = None
+        self._hold(free[~np.isin(free // self._region_rows, empty)])
+
     def _grow(self, rows: int) -> None:
-        blocks, old = -(-rows // BLOCK_ROWS), len(self._free)
-        memory = allocate(blocks * self._block_floats)
-        starts = memory.ctypes.data + np.arange(blocks, dtype=np.uintp) * np.uintp(4 * self._block_floats)
-        self._memory.append(memory)
-        self.addresses = np.concatenate([self.addresses[: old // BLOCK_ROWS], starts])
-        fresh = np.arange(old + blocks * BLOCK_ROWS, old, -1, dtype=np.int32) - np.int32(1)
-        free = np.empty(old + len(fresh), np.int32)
+        fresh = []
+        for _ in range(-(-rows // self._region_rows)):
+            memory = allocate(self._region_rows // BLOCK_ROWS * self._block_floats)
+            place = next((i for i, region in enumerate(self._regions) if region is None), len(self._regions))
+            self._regions[place : place + 1] = [memory]
+            fresh.append(np.arange(place * self._region_rows, (place + 1) * self._region_rows, dtype=np.int32))
         # Fresh rows lie below the free ones, so that rows that are in a CPU cache already are taken first.
-        free[: len(fresh)] = fresh
-        free[len(fresh) : len(fresh) + self._count] = self._free[: self._count]
-        self._free, self._count = free, len(fresh) + self._count
+        self._hold(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._count]]))
+
+    def _hold(self, free: NDArray[np.int32]) -> None:
+        """Hold these free rows, the next one to be taken last, and the addresses of the regions."""
+        blocks = np.arange(self._region_rows // BLOCK_ROWS, dtype=np.uintp) * np.uintp(4 * self._block_floats)
+        self.addresses = np.concatenate([np.zeros_like(blocks) if memory is None else memory.ctypes.data + blocks
+                                         for memory in self._regions] or [np.zeros(1, np.uintp)])
+        self._free = np.empty(self.rows, np.int32)
+        self._free[: len(free)] = free
+        self._count = len(free)
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...base.errors import InputError
+from ...base.stop import Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
@@ -68,10 +69,11 @@ class CpuPlan:
         if observed is not None:
             members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
             offsets = weight_offsets(batch.cu_seqlens)[members]
-        with self._turn.take():
+        with self._turn.take(deadline):
             executor = self._executor if observed is None else self._observing_executor(observed)
             executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
-                             batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets, deadline)
+                             batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets,
+                             Stop(deadline) if deadline else None)
         return arrays
 
     def _observing_executor(self, observed: Observed) -> Executor:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import InputError
+from ...base.stop import Stop
 from ...model.config import ModelConfig
 from ...programs import cross_program, head_program, step_program
 from ...programs.observe import Head
@@ -17,9 +18,9 @@ from ...weights.parameters import parameters_of
 from ...weights.quantize import widen
 from ..execute import Execution
 from ..hypotheses import Forest, Node, check_heads, check_k, check_sources, check_vectors, path, top_of
-from ..lock import Turn
 from ..ops_interface import Ops
-from ..steps import Row, Scores, Top
+from ..requests import Requests
+from ..steps import CacheStatistics, Row, Scores, Top
 from .attention import attention_weights
 from .plan import add_positions
 
@@ -39,88 +40,91 @@ class _Pass:
     """The weights [n,S] of each of them."""
 
 
-class ReferenceDecoder:
+class ReferenceDecoder(Requests[list[Heads]]):
     """A decoder as `engine.backends.interfaces.DecoderPlan` describes it. All arithmetic is in the dtype, float32 or
     float64."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops):
+    def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
+                 most_tokens: int | None = None):
         self.vocab_size = config.vocab_size
         self.longest = config.longest_sequence
         self._program, self._cross, self._head = step_program(config), cross_program(config), head_program(config)
         self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
         self._config, self._width = config, config.memory_size
         self._weights = {name: np.asarray(widen(weights, name), dtype) for name in parameters_of(config)}
-        self._forest: Forest[list[Heads]] = Forest(config.vocab_size, self.longest)
-        self._sources: dict[int, dict[str, np.ndarray]] = {}
-        self._turn = Turn()
+        super().__init__(Forest(config.vocab_size, self.longest, most_tokens))
 
-    def open(self) -> int:
-        """Begin a request and return its number."""
-        with self._turn.take():
-            return self._forest.open()
+    def statistics(self) -> CacheStatistics:
+        """Count what is open and what the cache holds."""
+        self._settle_if_free()
+        nodes = list(self._forest.nodes())
+        arrays = [array for node in nodes for heads in node.rows for array in heads]
+        arrays += [array for source in list(self._sources.values()) for array in source.values()]
+        return CacheStatistics(len(self._forest.requests), len(self._forest.line) + self._turn.waiting,
+                               sum(node.count for node in nodes), sum(array.nbytes for array in arrays))
 
-    def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+    def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
+                      stop: Stop | None = None) -> None:
         """Compute the keys and values of each request's source, as `engine.backends.interfaces.DecoderPlan`
         describes."""
         check_vectors(vectors, self._width)
-        assert self._cross is not None
-        with self._turn.take():
-            for i, request in enumerate(requests):
-                self._forest.check(request)
-                buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
-                arrays = self._run(self._cross.operations, Execution(self._ops, self._weights), buffers)
-                self._sources[request] = {name: arrays[j] for j, (name, _) in enumerate(self._program.inputs)}
+        self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens))
 
-    def step(self, rows: Sequence[Row]) -> Scores:
+    def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+        assert self._cross is not None
+        for i, request in enumerate(requests):
+            self._forest.check(request)
+            buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
+            arrays = self._run(self._cross.operations, Execution(self._ops, self._weights), buffers)
+            self._sources[request] = {name: arrays[j] for j, (name, _) in enumerate(self._program.inputs)}
+
+    def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
         """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
-        hypotheses, logits = self.step_unrounded(rows)
+        hypotheses, logits = self.step_unrounded(rows, stop)
         return Scores(hypotheses, logits.astype(np.float32))
 
-    def step_unrounded(self, rows: Sequence[Row]) -> tuple[NDArray[np.int64], np.ndarray]:
+    def step_unrounded(self, rows: Sequence[Row], stop: Stop | None = None) -> tuple[NDArray[np.int64], np.ndarray]:
         """Return the new hypotheses, and the logits in the decoder's own dtype."""
-        with self._turn.take():
-            parents = self._forest.parents(rows)
-            if self._cross is not None:
-                check_sources(rows, self._sources)
-            results = [self._row(row, parent) for row, parent in zip(rows, parents, strict=True)]
-            hypotheses = [self._forest.add(row, parent, own)
-                          for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
+        return self._in_turn(stop, lambda: self._step(rows, stop))
+
+    def _step(self, rows: Sequence[Row], stop: Stop | None) -> tuple[NDArray[np.int64], np.ndarray]:
+        parents = self._forest.parents(rows)
+        if self._cross is not None:
+            check_sources(rows, self._sources)
+        results = []
+        for row, parent in zip(rows, parents, strict=True):
+            if stop is not None:
+                stop.check()
+            results.append(self._row(row, parent))
+        hypotheses = [self._forest.add(row, parent, own)
+                      for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
         return np.array(hypotheses), np.concatenate([logits for _, logits in results])
 
-    def step_top(self, rows: Sequence[Row], k: int) -> Top:
+    def step_top(self, rows: Sequence[Row], k: int, stop: Stop | None = None) -> Top:
         """Return the k best logits of each row, as `engine.backends.steps.Stepper` describes."""
         if any(row.every for row in rows):
             raise InputError("step_top gives the logits after each row, not after every token")
         check_k(k, self.vocab_size)
-        scores = self.step(rows)
+        scores = self.step(rows, stop)
         return top_of(scores.hypotheses, scores.logits, k)
 
-    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> np.ndarray:
+    def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+                          stop: Stop | None = None) -> np.ndarray:
         """Return weights of cross-attention, as `engine.backends.steps.Stepper` describes."""
-        return self.attention_weights_unrounded(request, tokens, heads).astype(np.float32)
+        return self.attention_weights_unrounded(request, tokens, heads, stop).astype(np.float32)
 
-    def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64],
-                                    heads: Sequence[Head]) -> np.ndarray:
+    def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
+                                    stop: Stop | None = None) -> np.ndarray:
         """Return the result of `attention_weights` in the decoder's own dtype."""
         check_heads(heads, self._config if self._cross is not None else None)
-        row = Row(request, None, tokens)
-        with self._turn.take():
-            self._forest.parents([row])
-            check_sources([row], self._sources)
-            state = _Pass([], [], tuple(heads))
-            self._vectors(row, 0, state)
+        return self._in_turn(stop, lambda: self._attention_weights(Row(request, None, tokens), heads))
+
+    def _attention_weights(self, row: Row, heads: Sequence[Head]) -> np.ndarray:
+        self._forest.parents([row])
+        check_sources([row], self._sources)
+        state = _Pass([], [], tuple(heads))
+        self._vectors(row, 0, state)
         return np.stack([state.weights[head] for head in heads])
-
-    def release(self, hypotheses: Iterable[int]) -> None:
-        """Note that these hypotheses become no parents."""
-        with self._turn.take():
-            self._forest.release(hypotheses)
-
-    def close(self, request: int) -> None:
-        """End a request."""
-        with self._turn.take():
-            self._forest.close(request)
-            self._sources.pop(request, None)
 
     def _row(self, row: Row, parent: Node[list[Heads]] | None) -> tuple[list[Heads], np.ndarray]:
         """Return the row's keys and values of each layer, and its logits."""

@@ -198,11 +198,12 @@ def test_logits_that_are_nan_are_an_error():
     request, = open_requests(decoder, config, [5])
     with pytest.raises(EngineError, match="NaN or infinite"):
         decoder.step_top([row(request, None, [1])], 2)
-    assert decoder._cache.taken == 0
+    assert decoder.statistics().cache_tokens == 0
 
 
-def test_a_beam_copies_no_rows_and_frees_them():
+def test_a_beam_copies_no_rows_and_frees_them(monkeypatch):
     """4 beams of 100 tokens that branch at each step: a row of the cache for each token, none after the end."""
+    monkeypatch.setattr(cache_module, "REGION_BYTES", 1)
     config = DECODERS["2017"]
     decoder = compiled(config, make_weights(config))
     for _ in range(3):
@@ -213,10 +214,10 @@ def test_a_beam_copies_no_rows_and_frees_them():
             new = decoder.step([row(request, parent, [i]) for i, parent in enumerate(parents)]).hypotheses.tolist()
             decoder.release(set(beams))
             beams = new
-            assert decoder._cache.taken == sum(node.count for node in decoder._forest.nodes())
+            assert decoder.statistics().cache_tokens == sum(node.count for node in decoder._forest.nodes())
         grown = decoder._cache.rows
         decoder.close(request)
-        assert decoder._cache.taken == 0
+        assert decoder.statistics().cache_tokens == 0
         assert not decoder._sources
     assert grown <= 512, "the cache of one request serves the next one"
 
@@ -229,11 +230,11 @@ def test_beams_of_512_tokens_write_each_row_once(monkeypatch):
     decoder, counts, branched, before = generator._decoder, [], [], []
     plain = decoder.step_top
 
-    def counted(rows, k):
-        top = plain(rows, k)
+    def counted(rows, k, stop):
+        top = plain(rows, k, stop)
         # A block holds [layers, keys and values, heads, rows, width].
         after = [memory.reshape(-1, 4 * config.kv_heads, cache_module.BLOCK_ROWS, decoder._head_width).copy()
-                 for memory in decoder._cache._memory]
+                 for memory in decoder._cache._regions]
         old = [*before, *(np.zeros_like(memory) for memory in after[len(before) :])]
         changed = sum(int((a != b).any(axis=(1, 3)).sum()) for a, b in zip(old, after, strict=True))
         counts.append((len(rows), changed, sum(len(row.tokens) for row in rows)))
@@ -247,10 +248,11 @@ def test_beams_of_512_tokens_write_each_row_once(monkeypatch):
     assert counts[0] == (1, 3, 3)
     assert counts[1:] == [(4, 4, 4)] * 511
     assert sum(branched) > 20
-    assert decoder._cache.taken == 0
+    assert decoder.statistics().cache_tokens == 0
 
 
-def test_random_batches_grow_nothing():
+def test_random_batches_grow_nothing(monkeypatch):
+    monkeypatch.setattr(cache_module, "REGION_BYTES", 1)     # a block
     config = DECODERS["T5"]
     decoder = compiled(config, make_weights(config), 2)
     rng, most = np.random.default_rng(5), 0
@@ -267,9 +269,9 @@ def test_random_batches_grow_nothing():
             decoder.release(numbers[8:])
         for request in requests:
             decoder.close(request)
-        assert decoder._cache.taken == 0
+        assert decoder.statistics().cache_tokens == 0
         assert len(decoder._forest) == 0
-    assert decoder._cache.rows < 2 * most + 64
+        assert decoder._cache.rows == 64
 
 
 def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
@@ -282,12 +284,12 @@ def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
     def fail(*args, **options):
         raise KeyboardInterrupt
 
-    taken, size = decoder._cache.taken, len(decoder._forest)
+    taken, size = decoder.statistics().cache_tokens, len(decoder._forest)
     monkeypatch.setattr(decoder, "_logits", fail)
     with pytest.raises(KeyboardInterrupt):
         decoder.step([row(request, a, [3])])
     monkeypatch.undo()
-    assert (decoder._cache.taken, len(decoder._forest)) == (taken, size)
+    assert (decoder.statistics().cache_tokens, len(decoder._forest)) == (taken, size)
     assert np.array_equal(decoder.step([row(request, a, [3])]).logits, expected)
 
 
@@ -297,12 +299,13 @@ def test_a_row_longer_than_max_tokens_is_refused():
     request = decoder.open()
     with pytest.raises(InputError, match="a row of 9 tokens exceeds max_batch_tokens=8"):
         decoder.step([row(request, None, [1] * 9)])
-    assert decoder._cache.taken == 0
+    assert decoder.statistics().cache_tokens == 0
     config = DECODERS["T5"]
     assert compiled(config, make_weights(config), max_tokens=8).longest == 8, "biases of longer distances are not there"
 
 
-def test_the_cache_gives_each_row_to_one():
+def test_the_cache_gives_each_row_to_one(monkeypatch):
+    monkeypatch.setattr(cache_module, "REGION_BYTES", 2 * 64 * 3 * 4)
     cache = cache_module.Cache(3)
     first = cache.take(70)
     assert (cache.rows, cache.taken) == (128, 70)
@@ -315,6 +318,25 @@ def test_the_cache_gives_each_row_to_one():
     cache.give(np.concatenate([first[:10], first[20:]]))
     assert cache.taken == 0
     assert sorted(cache.take(256).tolist()) == list(range(256))
+
+
+def test_the_cache_gives_regions_back(monkeypatch):
+    monkeypatch.setattr(cache_module, "REGION_BYTES", 64 * 3 * 4)
+    cache = cache_module.Cache(3)
+    rows = cache.take(300)
+    cache.give(np.concatenate([rows[:70], rows[130:]]))      # region 1 and the first rows of region 2 are taken
+    cache.shrink()
+    assert (cache.rows, cache.taken) == (128, 60), "no region is without taken rows"
+    assert (cache.addresses != 0).tolist() == [False, True, True, False, False]
+    cache.keep([rows[70:80]])
+    assert (cache.rows, cache.taken) == (128, 10)
+    more = cache.take(150)
+    assert len(cache.addresses) == 5
+    assert len({*more.tolist(), *rows[70:80].tolist()}) == 160
+    cache.give(more)
+    cache.give(rows[70:80])
+    cache.shrink()
+    assert (cache.rows, cache.taken, cache.nbytes) == (64, 0, 64 * 12), "one region is kept"
 
 
 def test_a_table_of_rows_is_shared_until_it_branches():

@@ -82,10 +82,17 @@ def configurations() -> list[tuple[dict, int, dict[int, float]]]:
          "max_initial_timestamp_index": 3, "begin_suppress_tokens": [8, 11]},
         {"max_new_tokens": 10, "do_sample": True, "top_k": 0, "max_initial_timestamp_index": 5},
         {"max_new_tokens": 10, "do_sample": True, "top_k": 4, "num_return_sequences": 3})]  # fmt: skip
+    # More candidates than a row has tokens.
+    wide = [({**BASE, "num_beams": beams, "num_return_sequences": beams // 2, "early_stopping": stop, **options}, size)
+            for beams, size, stop, options in (
+                (4, 7, True, {}), (5, 7, "never", {"length_penalty": 2.0}), (7, 7, False, several),
+                (20, 29, "never", {}), (40, 29, True, several), (50, 60, False, {"length_penalty": 0.0}))]  # fmt: skip
     # The bias makes end tokens likely enough to come early, and the large vocabulary less flat.
     return [(config, SMALL, {2: 2.5, 5: 0.5}) for config in small] + [
         (config, LARGE, {2: 4.5, **dict.fromkeys(range(30, 60), 3.0)}) for config in large
-    ] + [(config, SMALL, dict.fromkeys(range(10, SMALL), bias)) for config in timed for bias in (-2.5, -0.5)]
+    ] + [(config, SMALL, dict.fromkeys(range(10, SMALL), bias)) for config in timed for bias in (-2.5, -0.5)] + [
+        (config, size, {2: 1.0}) for config, size in wide
+    ]
 
 
 class TableConfig(PretrainedConfig):

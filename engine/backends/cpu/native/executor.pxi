@@ -1,6 +1,5 @@
 # A program as Python sees it: it owns the instructions, the weights and the workspace, and runs forward passes.
 
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free
 
 
@@ -46,6 +45,7 @@ cdef class Executor:
     cdef object allocate
     cdef list keep
     cdef float[::1] workspace       # the buffers of tokens, then the keys and values that each thread gathers
+    cdef object stop                # None, or when the pass has to stop
     cdef object error               # why the last pass was stopped
     cdef readonly int threads
 
@@ -212,14 +212,14 @@ cdef class Executor:
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
-                list arrays, const long long[::1] weight_offsets=None, double deadline=0, state=None):
+                list arrays, const long long[::1] weight_offsets=None, stop=None, state=None):
         """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
 
         arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width].
         weight_offsets: for each sequence, the place of its first attention weight in a flat array that holds the [T,T] of
         all sequences; None if no weights are asked for.
         Signal handlers run during the pass; an exception that one raises, such as KeyboardInterrupt, stops the pass.
-        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
+        stop: None, or a `Stop`, which is checked during the pass.
         state: what a decoder keeps: (addresses of the cache's blocks, rows of the cache, and for each sequence, in the
         order of `sequences`, (the place of its first row in these rows, past, address of the keys and values
         of its source, S)), or None.
@@ -239,7 +239,7 @@ cdef class Executor:
             job.given = &given
         for i in range(self.threads):
             self.privates[i].begun = 0
-        job.looked, job.deadline, job.executor = monotonic_seconds(), deadline, <void*>self
+        job.looked, job.executor, self.stop = monotonic_seconds(), <void*>self, stop
         cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
         job.groups = <Group*>calloc(job.count, sizeof(Group))
         job.arrays = <float**>calloc(len(arrays), sizeof(float*))
@@ -292,8 +292,8 @@ cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:
     with gil:
         try:
             PyErr_CheckSignals()
-            if job.deadline and monotonic_seconds() > job.deadline:
-                raise TimedOut()
+            if (<Executor>job.executor).stop is not None:
+                (<Executor>job.executor).stop.check()
         except BaseException as error:
             (<Executor>job.executor).error = error
             set(&job.stop)

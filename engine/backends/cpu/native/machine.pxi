@@ -151,6 +151,5 @@ cdef struct Job:
     pool_barrier barrier
     int stop                    # atomic: whether the pass is to be abandoned
     double looked               # when the caller's thread last looked for a reason to stop, in seconds
-    double deadline             # 0: none
     const float* const* cache   # blocks, each [layers][keys, values][heads][CACHE_ROWS][stride]
     void* executor              # the Executor, which keeps the exception of a signal handler

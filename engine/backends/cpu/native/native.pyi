@@ -1,9 +1,12 @@
 """Types of the compiled module native.pyx; docstrings are there."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+
+from ....base.stop import Stop
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -249,7 +252,7 @@ class Executor:
         type_ids: Array,
         arrays: list[Array],
         weight_offsets: Array | None = None,
-        deadline: float = 0.0,
+        stop: Stop | None = None,
         state: tuple[Array, Array, Array] | None = None,
     ) -> None: ...
 
@@ -301,3 +304,11 @@ def attention(
     captured: int,
     threads: int,
 ) -> None: ...
+
+class TurnLock:
+    waiting: int
+    @property
+    def held(self) -> bool: ...
+    def take(self, deadline: float = 0.0) -> AbstractContextManager[bool]: ...
+    def take_if_free(self) -> AbstractContextManager[bool]: ...
+    def free(self) -> None: ...

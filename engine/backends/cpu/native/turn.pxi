@@ -1,0 +1,110 @@
+# A lock for `with` statements whose wait ends at a deadline and is interrupted by signals.
+#
+# It is compiled, because in Python an exception of a signal handler may come between taking a lock and the statement
+# that would release it. No Python code runs between the two here.
+
+from cpython.exc cimport PyErr_CheckSignals
+
+cdef extern from "pythread.h" nogil:
+    ctypedef void* PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock lock)
+    void PyThread_release_lock(PyThread_type_lock lock)
+    unsigned long PyThread_get_thread_ident()
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int stops_at_signals)
+
+
+cdef class TurnLock:
+    """The right to use a plan's memory; calls of other threads wait for it."""
+
+    cdef PyThread_type_lock lock
+    cdef unsigned long holder       # the thread that has the turn; 0 if none has
+    cdef readonly int waiting       # calls that wait for it
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no memory for a lock")
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    @property
+    def held(self):
+        """Whether the calling thread has the turn."""
+        return self.holder == PyThread_get_thread_ident()
+
+    def take(self, double deadline=0):
+        """Return a context manager that waits for the turn, and has it inside.
+
+        deadline: time.monotonic() at which to stop waiting with `TimedOut`; 0 for none. Entering raises `EngineError` in a
+        signal handler, or a finalizer, that interrupted the call that has the turn.
+        """
+        return Taken(self, deadline, True)
+
+    def take_if_free(self):
+        """Return a context manager that does not wait; entering it returns whether it has the turn inside."""
+        return Taken(self, 0, False)
+
+    def free(self):
+        """Free the turn in a forked child: the thread that held it does not exist there."""
+        self.lock = PyThread_allocate_lock()    # nobody may free the old one, which another thread held at the fork
+        self.holder = self.waiting = 0
+
+    cdef int acquire(self, double deadline) except -1:
+        cdef PyLockStatus status
+        cdef long long microseconds = -1
+        cdef PyThread_type_lock lock = self.lock
+        if self.holder == PyThread_get_thread_ident():
+            raise EngineError("the engine was called from a signal handler that interrupted a call of the same engine; let "
+                              "the handler set a flag, and call the engine afterwards")
+        self.waiting += 1
+        try:
+            while True:
+                if deadline:
+                    microseconds = <long long>(max(0.0, min(deadline - monotonic_seconds(), 1e9)) * 1e6)
+                with nogil:
+                    status = PyThread_acquire_lock_timed(lock, microseconds, True)
+                if status == PY_LOCK_ACQUIRED:
+                    self.holder = PyThread_get_thread_ident()
+                    return 0
+                if status != PY_LOCK_INTR:
+                    raise TimedOut()
+                PyErr_CheckSignals()
+        finally:
+            self.waiting -= 1
+
+
+cdef class Taken:
+    """One `with` statement over a turn."""
+
+    cdef TurnLock turn
+    cdef double deadline
+    cdef bint waits
+    cdef bint inside
+
+    def __cinit__(self, TurnLock turn, double deadline, bint waits):
+        self.turn, self.deadline, self.waits = turn, deadline, waits
+
+    def __enter__(self):
+        cdef TurnLock turn = self.turn
+        if self.waits:
+            turn.acquire(self.deadline)
+            self.inside = True
+        elif turn.holder != PyThread_get_thread_ident():
+            self.inside = PyThread_acquire_lock_timed(turn.lock, 0, False) == PY_LOCK_ACQUIRED
+            if self.inside:
+                turn.holder = PyThread_get_thread_ident()
+        return bool(self.inside)
+
+    def __exit__(self, *exception):
+        # After a fork inside the turn the child has a new lock, which it did not take.
+        if self.inside and self.turn.holder == PyThread_get_thread_ident():
+            self.turn.holder = 0
+            PyThread_release_lock(self.turn.lock)
+        self.inside = False

@@ -1,0 +1,90 @@
+"""`Requests`: the base class of decoders, which opens and ends requests and lets one call at a time compute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from ..base.stop import Stop
+from .hypotheses import Forest, Rows
+from .lock import Turn
+
+Result = TypeVar("Result")
+
+LOOK = 0.005
+"""Seconds after which a call that waits for room looks again."""
+
+
+class Requests(Generic[Rows]):
+    """The requests of a decoder, and the turns of the calls that compute them.
+
+    Nothing that an exception interrupts is lost: a turn that did not end leaves `_torn` behind, and the next one begins
+    with a repair, which keeps what the open requests need and frees everything else.
+    """
+
+    def __init__(self, forest: Forest[Rows]) -> None:
+        self._forest = forest
+        self._sources: dict[int, Any] = {}
+        """The keys and values of the source of each request that has one."""
+        self._turn = Turn()
+        self._torn = False
+
+    def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
+        """Begin a request and return its number, as `engine.backends.interfaces.DecoderPlan` describes."""
+        number = self._forest.open(owner, tokens)
+        if number is not None:
+            return number
+        self._settle_if_free()
+        number = self._forest.open(owner, tokens)
+        if number is not None or stop is None:
+            return number
+        self._forest.stand_in_line(owner)
+        try:
+            while (number := self._forest.open(owner, tokens)) is None:
+                stop.check()
+                time.sleep(LOOK)
+                self._settle_if_free()
+        finally:
+            self._forest.leave_line(owner)
+        return number
+
+    def release(self, hypotheses: Iterable[int]) -> None:
+        """Note that these hypotheses become no parents; the next turn frees their keys and values."""
+        self._forest.drop(hypotheses)
+
+    def close(self, request: int) -> None:
+        """End a request; its memory is freed at once unless a call has the turn, and in the next turn otherwise."""
+        self._forest.end(request)
+        self._settle_if_free()
+
+    def _in_turn(self, stop: Stop | None, compute: Callable[[], Result]) -> Result:
+        """Return the result of a function that runs alone; raises `TimedOut` if the turn does not come in time."""
+        with self._turn.take(stop.deadline if stop is not None else 0.0):
+            self._begin()
+            result = compute()
+            self._torn = False
+        return result
+
+    def _settle_if_free(self) -> None:
+        """Free what nobody needs any more, unless a call has the turn."""
+        with self._turn.take_if_free() as taken:
+            if taken:
+                self._begin()
+                self._torn = False
+
+    def _begin(self) -> None:
+        """Begin a turn, which ends with `_torn = False`: repair what is torn, and free what nobody needs any more."""
+        if self._torn:
+            self._forest.repair()
+            self._repair_rows()
+        self._torn = True
+        self._free_rows(self._forest.settle())
+        for request in self._sources.keys() - set(self._forest.requests):
+            del self._sources[request]
+
+    def _free_rows(self, rows: list[Rows]) -> None:
+        """Free the rows of hypotheses that nobody needs any more."""
+
+    def _repair_rows(self) -> None:
+        """Free all rows but those of the hypotheses of the forest."""
