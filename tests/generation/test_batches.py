@@ -189,6 +189,15 @@ def test_the_seed_and_the_ids_choose_the_numbers():
     assert ids(0, [5]) == runs[0]
 
 
+@pytest.mark.parametrize("top_k", [0, 50])
+def test_a_temperature_of_almost_zero_is_greedy(top_k):
+    [[greedy]] = generate(TableStepper(), [Request(None, [5], GenerationConfig(max_new_tokens=12))])
+    for temperature in (0, 1e-300, 9e-7):
+        config = GenerationConfig(do_sample=True, temperature=temperature, top_k=top_k, num_return_sequences=3,
+                                  max_new_tokens=12)
+        assert generate(TableStepper(), [Request(None, [5], config)]) == [[greedy] * 3]
+
+
 def test_given_numbers_are_checked():
     config = GenerationConfig(do_sample=True, max_new_tokens=3)
     too_short, too_many, too_large = [[0.5, 0.5]], [[0.5], [0.5]], [[1.0] * 3]

@@ -114,7 +114,7 @@ def test_little_memory_changes_no_result(monkeypatch):
     expected, short = transcriber.transcribe(several, timestamps=True), transcriber.transcribe(several)
     sizes = []
     monkeypatch.setattr("engine.interface.transcriber.CROSS_CACHE_BYTES", 1)
-    monkeypatch.setattr(transcriber, "_vectors", lambda features: sizes.append(held()) or vectors(features))
+    monkeypatch.setattr(transcriber, "_vectors", lambda features, stop: sizes.append(held()) or vectors(features, stop))
     vectors, held = Transcriber._vectors.__get__(transcriber), lambda: len(transcriber._decoder._sources)
     assert transcriber.transcribe(several, timestamps=True) == expected
     assert transcriber.transcribe(several) == short

@@ -1,0 +1,260 @@
+"""What a `Generator` keeps open, and for how long: streams that are left, interrupts, waits, bounds of the cache.
+
+    ENGINE_LEFT_STREAMS=1500 ENGINE_INTERRUPTS=10000 python -m pytest tests/interface/test_requests.py
+"""
+
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine import Generator, InputError, TimedOut, Transformer
+from engine.backends.lock import Turn
+from engine.base.errors import EngineError
+
+from ..tools.decoders import make_weights
+from ..tools.encoders import engine_of
+from ..tools.generators import SOURCES, ids_of, language_model, translator
+from ..tools.tiny_models import random_model
+
+LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "60"))
+INTERRUPTS = int(os.environ.get("ENGINE_INTERRUPTS", "150"))
+
+
+def is_empty(generator):
+    statistics = generator.statistics()
+    return (statistics.open_requests, statistics.waiting_calls, statistics.cache_tokens) == (0, 0, 0)
+
+
+@pytest.fixture
+def ignored(monkeypatch):
+    """The exceptions that Python ignores, for example in finalizers."""
+    found = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: found.append(each.exc_value))
+    return found
+
+
+class Holder:
+    pass
+
+
+def leave_a_stream(generator):
+    holder = Holder()
+    holder.stream = generator.stream([1, 2, 3], max_new_tokens=20)
+    next(holder.stream)
+    holder.holder = holder      # a cycle, which the collector finds in the middle of anything
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("backend", ["cython", "reference"])
+def test_streams_that_are_left_in_cycles_are_ended(threads, backend, ignored):
+    generator = Generator(language_model(), backend=backend)
+    expected = ids_of(generator.generate([[5, 6]] * 4, max_new_tokens=3))
+    wrong, before = [], gc.get_threshold()
+
+    def leave_streams():
+        for _ in range(-(-LEFT // threads)):
+            leave_a_stream(generator)
+            if ids_of(generator.generate([[5, 6]] * 4, max_new_tokens=3)) != expected:
+                wrong.append(1)
+
+    gc.set_threshold(50)
+    try:
+        workers = [threading.Thread(target=leave_streams) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert is_empty(generator)
+    assert not ignored
+    assert not wrong
+
+
+class Interrupt(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("call", ["generate", "stream"])
+def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
+    def interrupt(*_):
+        raise Interrupt
+
+    def run():
+        if call == "generate":
+            return ids_of(generator.generate([[5, 6], [7]], max_new_tokens=10, num_beams=2))
+        return [piece.id for piece in generator.stream([5, 6, 7], max_new_tokens=15)]
+
+    generator, rng = Generator(language_model(), threads=1), random.Random(1)
+    expected, arrived, begun = run(), 0, time.perf_counter()
+    run()
+    takes, before = time.perf_counter() - begun, signal.signal(signal.SIGALRM, interrupt)
+    try:
+        while arrived < INTERRUPTS:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, takes))
+                assert run() == expected
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupt:
+                arrived += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    gc.collect()
+    assert is_empty(generator)
+    assert not ignored
+    assert run() == expected
+
+
+@pytest.mark.parametrize("call", [
+    lambda: (Generator(language_model()), lambda g, **options: g.generate(SOURCES, **options)),
+    lambda: (engine_of(random_model(), threads=1), lambda e, **options: e.forward([[4, 5]], **options)),
+], ids=["generator", "engine"])
+def test_a_timeout_counts_while_a_call_waits_for_its_turn(call):
+    loaded, run = call()
+    turn = (loaded._decoder if isinstance(loaded, Generator) else loaded._plan)._turn
+    taken, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with turn.take():
+            taken.set()
+            leave.wait()
+
+    holder, waiting = threading.Thread(target=hold), threading.Thread(target=lambda: run(loaded))
+    holder.start()
+    taken.wait()
+    with pytest.raises(TimedOut):
+        run(loaded, timeout=0.1)
+    waiting.start()
+    while not turn.waiting:
+        time.sleep(0.001)
+    leave.set()
+    holder.join()
+    waiting.join()
+    run(loaded, timeout=60)
+
+
+@pytest.mark.parametrize(("model", "part"), [(language_model, "decoder"), (translator, "encoder")])
+def test_a_timeout_is_looked_at_inside_a_pass(model, part, monkeypatch):
+    model = model()
+    deep = replace(getattr(model, part).config, num_layers=40)      # a pass takes more than 0.05 s
+    generator = Generator(model._with(**{part: Transformer(deep, make_weights(deep))}), threads=1)
+    turn, looks = getattr(generator._model, part)._turn, []
+    monkeypatch.setattr("engine.base.stop.Stop.check", lambda stop: looks.append((turn.held, stop.deadline)))
+    generator.generate([[5] * 80] * 100, max_new_tokens=1, timeout=1000)
+    assert {held for held, _ in looks} == {True, False}
+    assert len({deadline for _, deadline in looks}) == 1
+
+
+def test_a_stream_is_cancelled_from_another_thread():
+    generator = Generator(language_model())
+    stream, found, first = generator.stream([1, 2], max_new_tokens=60), [], threading.Event()
+
+    def read():
+        for piece in stream:
+            found.append(piece.id)
+            first.set()
+            time.sleep(0.01)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    first.wait()
+    stream.cancel()
+    reader.join()
+    assert 1 <= len(found) < 60
+    assert is_empty(generator)
+    assert list(stream) == []
+    with generator.stream([1, 2]) as stream:
+        next(stream)
+    assert is_empty(generator), "a stream is a context manager, which closes it"
+
+
+def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait():
+    free, bounded = Generator(language_model()), Generator(language_model(), cache_tokens=40)
+    with pytest.raises(InputError, match=r"up to 42 tokens, and cache_tokens=40;.*larger cache_tokens"):
+        bounded.generate([[1, 2]], max_new_tokens=20, num_beams=2)
+    options = {"max_new_tokens": 15, "num_beams": 2}
+    assert ids_of(bounded.generate(SOURCES, **options)) == ids_of(free.generate(SOURCES, **options))
+    stream = bounded.stream([1, 2], max_new_tokens=30)
+    next(stream)
+    begun = time.monotonic()
+    with pytest.raises(TimedOut):
+        bounded.generate([[1]], max_new_tokens=20, timeout=0.1)
+    assert time.monotonic() - begun < 5
+    found = []
+    waiting = [threading.Thread(target=lambda i=i: found.append(bounded.score([[4, 5, i + 6] * 5])[0].total))
+               for i in range(3)]
+    for each in waiting:
+        each.start()
+    while bounded.statistics().waiting_calls < 2:     # one of them fits beside the stream
+        time.sleep(0.001)
+    stream.cancel()
+    for each in waiting:
+        each.join()
+    assert sorted(found) == sorted(scored.total for scored in free.score([[4, 5, i + 6] * 5 for i in range(3)]))
+    assert is_empty(bounded)
+
+
+def test_statistics_count_tokens():
+    generator = Generator(translator())
+    assert generator.statistics().tokens_in == 0
+    [result] = generator.generate([[5, 6, 7]], max_new_tokens=4, suppress_tokens=3)
+    statistics = generator.statistics()
+    assert (statistics.tokens_in, statistics.tokens_out) == (3 + 1, len(result.ids))
+    stream = generator.stream([8, 9])
+    next(stream)
+    during = generator.statistics()
+    assert (during.open_requests, during.cache_tokens) == (1, 1)
+    assert during.cache_bytes > statistics.cache_bytes, "the keys and values of the source"
+
+
+def test_the_cache_gives_the_memory_of_a_large_request_back(monkeypatch):
+    monkeypatch.setattr("engine.backends.cpu.cache.REGION_BYTES", 1)
+    generator = Generator(language_model())
+    generator.generate([[1]], max_new_tokens=2)
+    before = generator.statistics().cache_bytes
+    generator.generate([[1] * 60] * 40, max_new_tokens=2)
+    assert generator.statistics().cache_bytes == before
+
+
+@pytest.mark.parametrize("call", [
+    lambda g: g.generate([np.broadcast_to(np.int64(1), (2**40,))]),
+    lambda g: g.score([np.broadcast_to(np.int64(1), (2**40,))]),
+    lambda g: next(g.stream(range(2**40))),
+])
+def test_long_inputs_are_refused_before_they_are_copied(call):
+    with pytest.raises(InputError, match="1,099,511,627,776 tokens, but the model reads at most"):
+        call(Generator(language_model()))
+
+
+def test_many_samples_and_beams_are_refused_before_they_are_made():
+    generator = Generator(language_model())
+    for options in ({"num_return_sequences": 10**12, "do_sample": True}, {"num_beams": 1025}):
+        with pytest.raises(InputError, match=r"1,024 beams or samples.*larger max_rows"):
+            generator.generate([[1]], max_new_tokens=1, **options)
+    many = Generator(language_model(), max_rows=1025)
+    assert len(many.generate([[1]], max_new_tokens=1, num_return_sequences=1025, do_sample=True)[0]) == 1025
+
+
+def test_a_turn_is_not_taken_twice_by_one_thread():
+    turn = Turn()
+    with turn.take() as taken:
+        assert taken
+        assert turn.held
+        with turn.take_if_free() as again:
+            assert not again
+        with pytest.raises(EngineError, match="signal handler"), turn.take():
+            pass
+        assert turn.held
+    with turn.take_if_free() as taken:
+        assert taken
+    assert not turn.held
