@@ -25,7 +25,7 @@ from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
 from ..model.config import NEW_IN_VERSION_2, ModelConfig
 from ..model.generation_config import GenerationConfig
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
-from ..text.vocabularies.of_folder import MAX_TOKENIZER
+from ..text.safety import MAX_TOKENIZER
 from ..weights.dense import Dense, check_dense
 from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document, take_stem
 from ..weights.model import Model, Transformer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,18 @@ def special_ids(text: TextConfig | None) -> dict[str, int]:
     """Return the ids of the added tokens of a tokenizer.json by their texts; raises `WeightsError`."""
     if text is None:
         return {}
-    try:
-        tokens = json.loads(text.tokenizer_json).get("added_tokens", [])
-        return {token["content"]: token["id"] for token in tokens if isinstance(token["id"], int)}
-    except (ValueError, RecursionError, AttributeError, TypeError, KeyError):
-        raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with id and "
-                           "content") from None
+    from .safety import read_tokenizer  # here, because `import engine` shall stay light
+
+    tokens = read_tokenizer(text.tokenizer_json).get("added_tokens", [])
+    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+        raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with an id below "
+                           "2^31 and a content, a text")
+    return {token["content"]: token["id"] for token in tokens}
+
+
+def _is_token(token: Any) -> bool:
+    return (isinstance(token, dict) and isinstance(token.get("content"), str) and type(token.get("id")) is int
+            and 0 <= token["id"] < 2**31)
 
 
 def finish(text: TextConfig, ids: np.ndarray, limit: int) -> np.ndarray:

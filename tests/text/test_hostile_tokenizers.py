@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.base.errors import EngineError
+from engine.base.errors import EngineError, WeightsError
 from engine.model.text_config import TextConfig
 from engine.text.safety import check_tokenizer
+from engine.text.special_tokens import special_ids
 from engine.text.tokenizer import Tokenizer
 
 from ..tools.encoders import engine_of
@@ -46,8 +47,15 @@ A = {"Sequence": {"id": "A", "type_id": 0}}
 BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
 WORDPIECE = {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"[UNK]": 1, "[CLS]": 2, "[SEP]": 3},
              "max_input_chars_per_word": 10**9, "continuing_subword_prefix": "##"}
+LETTERS = {"type": "FixedLength", "length": 1}
 ADDED = {"id": 20, "content": "a", "special": False, "normalized": True, "single_word": False, "lstrip": False,
          "rstrip": False}
+
+
+
+def mark(letter: str) -> dict[str, Any]:
+    return {"type": "Metaspace", "replacement": letter, "prepend_scheme": "always", "split": False}
+
 
 HOSTILE = {
     "a thousand letters, four times": changed(normalizer=sequence(*[replace("a", "a" * 1000)] * 4)),
@@ -83,6 +91,15 @@ HOSTILE = {
     "a template that is a text": changed(post_processor=TEMPLATE | {"single": "$A $A"}),
     "templates": changed(post_processor={"type": "Sequence", "processors": [TEMPLATE] * 3}),
     "no special tokens": changed(post_processor=TEMPLATE | {"special_tokens": {}}),
+    "normal forms of what was put in": changed(normalizer=sequence(
+        replace("a", "\ufdfa"), *[{"type": "NFKC"}, replace("\u0644", "\ufdfa")] * 20)),
+    "lower case of what was put in": changed(normalizer=sequence(
+        *[{"type": "Lowercase"}, replace("i", "\u0130"), replace("\u0307", "\u0130")] * 21)),
+    "marks between letters": changed(pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        *[LETTERS, mark("x"), LETTERS, mark("y")] * 12]}),
+    "added tokens of a megabyte": changed(added_tokens=[
+        ADDED | {"id": 20 + i, "content": f"{i}".ljust(10**6, "x")} for i in range(20)]),
+    "a token of a megabyte": model(vocab={"[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "x" * 10**6: 4}),
     "a regular expression": changed(normalizer=replace("(a+)+$", "b", "Regex")),
     "a regular expression that splits": changed(pre_tokenizer={
         "type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}),
@@ -109,6 +126,67 @@ def test_a_hostile_tokenizer(case):
     result = answer(HOSTILE[case])
     assert result.startswith("EngineError")
     assert len(result) < 1000
+
+
+def test_what_takes_memory_only_without_a_limit_or_with_a_real_table_is_refused():
+    cases = {
+        "post_processor None": changed(post_processor={
+            name: value for name, value in TEMPLATE.items() if name != "type"} | {"single": [A] * 3}),
+        "has 65 ids": changed(post_processor=TEMPLATE | {"special_tokens": {"[CLS]": {
+            "id": "[CLS]", "ids": [2] * 65, "tokens": ["[CLS]"] * 65}}}),
+        "can make 18 characters": changed(normalizer=sequence(
+            *[{"type": "Precompiled", "precompiled_charsmap": charsmap("x" * 18)}] * 2)),
+        "most 1,000,000 are allowed": changed(normalizer={
+            "type": "Precompiled", "precompiled_charsmap": charsmap("a" * 10**6)}),
+    }
+    for message, data in cases.items():
+        with pytest.raises(EngineError, match=message):
+            check_tokenizer(data)
+
+
+def decoders(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "decoders": list(steps)}
+
+
+MULTIPLYING = (
+    decoders(*[replace("a", "a" * 1000)] * 4),
+    decoders(*[replace("a", "aa")] * 26),
+    replace("a", "a" * 10**6),
+    decoders(decoders(*[replace("", "a")] * 26)),
+    decoders(*[{"type": "BPEDecoder", "suffix": ""}] * 26),
+    decoders(*[{"type": "CTC", "pad_token": "q", "word_delimiter_token": "", "cleanup": False}] * 26),
+    decoders(*[decoders(*[{"type": "Fuse"}] * 64)] * 64),
+    {"pattern": {"String": "a"}, "content": "a" * 10**6},
+    {"type": "Shout"},
+)
+WORD = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+HARMLESS = (
+    None, WORD, BYTES, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+    decoders(replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"},
+             {"type": "Strip", "content": " ", "start": 1, "stop": 0}),
+    {"type": "BPEDecoder", "suffix": "</w>"},
+    {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": True},
+)
+
+
+def test_decoders_that_multiply_a_text_are_refused():
+    """Each once made a text of 60 tokens that took all memory, when it was generated."""
+    for decoder in MULTIPLYING:
+        text = TextConfig(changed(decoder=decoder))
+        result = outcome(lambda text=text: len(Tokenizer(text, None, 1).decode([8] * 60)), seconds=3)
+        assert result.startswith("EngineError"), (decoder, result)
+    for decoder in HARMLESS:
+        assert Tokenizer(TextConfig(changed(decoder=decoder)), None, 1).decode([5, 6])
+
+
+def test_special_tokens_are_read_within_the_limits():
+    """60 MB of empty lists took 1.4 GB and 11 s."""
+    many = TextConfig(b'{"added_tokens": [' + b"[]," * 2 * 10**7 + b"[]]}")
+    assert outcome(special_ids, many, seconds=3).startswith("EngineError")
+    for token in (5, {"content": 5, "id": 1}, {"content": "a", "id": True}, {"content": "a", "id": -1}, {"id": 1}):
+        with pytest.raises(WeightsError, match="added_tokens"):
+            special_ids(TextConfig(changed(added_tokens=[token])))
+    assert special_ids(tiny_text())["[SEP]"] == 3
 
 
 GOOD = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ...files.folder import ModelFolder
 from ...model.text_config import TextConfig
+from ..safety import MAX_TOKENIZER
 from . import read_vocabulary
 from .fairseq import read_m2m
 from .marian import read_marian
 
-MAX_TOKENIZER = 64_000_000
-"""Limit on the bytes of a tokenizer.json; the largest that we know has 35 MB, for 256,000 tokens."""
 _TOKENIZER = "tokenizer.json"
 
 

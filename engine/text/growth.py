@@ -1,0 +1,176 @@
+"""Limit how many characters the steps of a tokenizer.json make of one character.
+
+The normalizers of a tokenizer change a text one after the other, then its pre-tokenizers; its decoders change the
+tokens of a generated text. A step that replaces "a" by "aa" doubles a text, and 26 of them make 67 million characters
+of one. Real tokenizers replace a character by another one, or add a mark.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..base.errors import UnsupportedError, WeightsError, shown
+
+MAX_GROWTH = 8
+"""The most characters that the steps of one kind (normalizers, pre-tokenizers, decoders) may make of one character,
+apart from Unicode's own normal forms."""
+MAX_STEPS = 64
+"""The most steps of one kind, also in sequences inside of sequences; real tokenizers have fewer than ten."""
+MAX_TABLE = 1_000_000
+"""The most bytes of a precompiled_charsmap; the tables that SentencePiece makes have 240,000 to 330,000."""
+
+_UNICODE_GROWTH = 18
+"""NFKC expands one character to at most 18 (U+FDFA); SentencePiece's tables do the same."""
+_HARMLESS = {"Strip", "StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt"}
+"""Normalizers that do not lengthen a text when they run a second time. What another step puts in between is counted
+with the length that it has after them."""
+_REPEATED = {"BertNormalizer": 3, "ByteLevel": 4, "Metaspace": 2, "WordPiece": 2}
+"""How many times longer a text or a token becomes when a step of this kind runs a second time; every tokenizer of its
+family has one such step."""
+_SPLITS = {"BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation", "Split", "UnicodeScripts",
+           "Whitespace", "WhitespaceSplit"}
+"""Pre-tokenizers that take a text apart, and put nothing into it."""
+_DECODES = {"ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"}
+"""Decoders that do not lengthen a token."""
+_CLASS = re.compile(r"\[[^\]]*\]")
+_MAY_MATCH_NOTHING = re.compile(r"[*?|^$()]|\\[^dDsSwWpPnrt\W_]|\{ *[0,]")
+
+_Growth = Callable[[Any, dict[str, Any], bool], float]
+"""Returns how many characters one character becomes; arguments: the kind, the step, and whether such a step came
+before."""
+
+
+def check_growth(document: dict[str, Any]) -> None:
+    """Refuse a tokenizer.json whose steps can multiply a text, with a `WeightsError` or `UnsupportedError`."""
+    _check(list(steps(document.get("normalizer"), "normalizers")), "normalizers", _normalizer)
+    _check(list(steps(document.get("pre_tokenizer"), "pretokenizers")), "pre-tokenizers", _pre_tokenizer)
+    _check(list(steps(document.get("decoder"), "decoders")), "decoders", _decoder)
+
+
+def steps(step: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a normalizer, pre-tokenizer, decoder or processor, in order, with sequences taken apart.
+
+    key: the name of the list of a sequence. Raises `WeightsError` for anything that is no step.
+    """
+    if step is None:
+        return
+    if not isinstance(step, dict):
+        raise WeightsError(f"a step of the model's tokenizer.json must be an object, not {shown(step)}")
+    if not isinstance(step.get("type", ""), str):
+        raise WeightsError(f"the type of a step of the model's tokenizer.json must be text, not {shown(step['type'])}")
+    if step.get("type") != "Sequence":
+        yield step
+        return
+    inner = step.get(key)
+    if not isinstance(inner, list) or len(inner) > MAX_STEPS or depth > 3:
+        raise WeightsError(f"a Sequence in the model's tokenizer.json must have at most {MAX_STEPS} steps")
+    count = 0
+    for one in inner:
+        for found in steps(one, key, depth + 1):
+            if (count := count + 1) > MAX_STEPS:
+                raise WeightsError(f"the {key} of the model's tokenizer.json must have at most {MAX_STEPS} steps")
+            yield found
+
+
+def _check(found: list[dict[str, Any]], name: str, growth_of: _Growth) -> None:
+    growth, seen = 1.0, set()
+    for step in found:
+        kind = step.get("type")
+        growth *= growth_of(kind, step, kind in seen)
+        seen.add(kind)
+    if growth > MAX_GROWTH:
+        raise WeightsError(f"the {name} of the model's tokenizer.json can make {growth:.3g} characters of one "
+                           f"character; at most {MAX_GROWTH} are allowed")
+
+
+def _normalizer(kind: Any, step: dict[str, Any], again: bool) -> float:
+    if kind in _HARMLESS:
+        return 1.0
+    if kind in ("BertNormalizer", "ByteLevel"):
+        return _REPEATED[kind] if again else 1.0
+    match kind, step.get("pattern"):
+        case "Replace", pattern:
+            return _replacement(step, pattern)
+        case "Prepend" | "Append", None:
+            return 1.0 + _length(step, step.get("content", step.get("prepend", "")))
+        case "Precompiled", None:
+            longest = _longest_replacement(step.get("precompiled_charsmap"))
+            return max(1.0, longest if again else longest / _UNICODE_GROWTH)
+    raise _unsupported("normalizer", kind)
+
+
+def _pre_tokenizer(kind: Any, step: dict[str, Any], again: bool) -> float:
+    """Return the growth of a step; a Metaspace and a ByteLevel put a character in front of each part of a text."""
+    if kind in _SPLITS:
+        return 1.0
+    if kind in ("ByteLevel", "Metaspace"):
+        return _REPEATED[kind] if again else 1.0
+    raise _unsupported("pre_tokenizer", kind)
+
+
+def _decoder(kind: Any, step: dict[str, Any], again: bool) -> float:
+    """Return the growth of a step; a WordPiece puts a space in front of each token."""
+    if kind in _DECODES:
+        return 1.0
+    match kind:
+        case "WordPiece":
+            return _REPEATED[kind] if again else 1.0
+        case "Replace":
+            return _replacement(step, step.get("pattern"))
+        case "BPEDecoder":
+            return 1.0 if step.get("suffix") else 2.0   # a space at each place where an empty suffix is
+        case "CTC":
+            return 1.0 if step.get("word_delimiter_token") else 2.0
+    raise _unsupported("decoder", kind)
+
+
+def _unsupported(name: str, kind: Any) -> UnsupportedError:
+    return UnsupportedError(f"the {name} {shown(kind)} of the model's tokenizer.json is not supported")
+
+
+def _replacement(step: dict[str, Any], pattern: Any) -> float:
+    """Return the most characters that one character becomes where a text that matches is replaced by another one."""
+    length = _length(step, step.get("content"))
+    match pattern:
+        case {"String": str(text)}:
+            return max(1.0, length / len(text)) if text else 1.0 + length
+        case {"Regex": str(text)}:
+            consumes = bool(text) and not _MAY_MATCH_NOTHING.search(_CLASS.sub("x", text))
+            return max(1.0, length) if consumes else 1.0 + length
+    raise _unsupported("pattern", pattern)
+
+
+def _length(step: dict[str, Any], content: Any) -> int:
+    """Return the number of characters of a text that a step puts in; a later step may have it in its longest form."""
+    if not isinstance(content, str):
+        raise WeightsError(f"the step {shown(step.get('type'))} of the model's tokenizer.json has the impossible text "
+                           f"{shown(content)}")
+    return _expanded(content)
+
+
+def _expanded(text: str) -> int:
+    """Return the number of characters of a text in the longest form that Unicode's normal forms and cases have."""
+    if text.isascii() or len(text) > MAX_TABLE:
+        return len(text)
+    return max(len(text), len(unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).lower())))
+
+
+def _longest_replacement(table: Any) -> int:
+    """Return the length of the longest text of a SentencePiece table: a trie, its size before it, then texts."""
+    try:
+        data = base64.b64decode(table, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise WeightsError("precompiled_charsmap of the model's tokenizer.json is not in base64") from None
+    start = 4 + int.from_bytes(data[:4], "little")
+    if start > len(data) or start % 4:  # `tokenizers` would reserve this much memory
+        raise WeightsError(f"precompiled_charsmap of the model's tokenizer.json has {len(data):,} bytes, and says that "
+                           f"its texts start at byte {start:,}")
+    if len(data) > MAX_TABLE:
+        raise WeightsError(f"precompiled_charsmap of the model's tokenizer.json has {len(data):,} bytes; at most "
+                           f"{MAX_TABLE:,} are allowed")
+    return max(_expanded(text.decode(errors="replace")) for text in set(data[start:].split(b"\0")))
