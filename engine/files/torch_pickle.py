@@ -20,8 +20,13 @@ MAX_PICKLE = 16_000_000
 """Limit on the bytes of a pickle; a tensor's entry has about 200."""
 MAX_STEPS = 1_000_000
 """Limit on the instructions of a pickle, each of up to 200 bytes of memory; a tensor's entry has about 45."""
-_MAX_NAME = 200
-_MAX_INTEGER = 16
+MAX_NAME = 200
+"""Limit on the characters of a line that names a module or a function."""
+MAX_KEY = 2**31
+"""Integer keys of a dictionary lie below it, in absolute value: Python gives each of them another hash, and the numbers
+k (2^61 - 1) all have the hash 0, which makes a dictionary quadratic. A state dict has texts; the state of an optimizer
+numbers its tensors."""
+MAX_INTEGER = 16
 """Limit on the bytes of an integer; the largest one of `torch.save` is its magic number of 10."""
 
 
@@ -86,7 +91,7 @@ class _Machine:
 
     def line(self) -> str:
         """Return the text up to the next line feed."""
-        found = bytes(self.data[self.position:self.position + _MAX_NAME]).find(b"\n")
+        found = bytes(self.data[self.position:self.position + MAX_NAME]).find(b"\n")
         if found < 0:
             raise FormatError("the pickle has a name without end")
         line = self.text(found)
@@ -133,6 +138,9 @@ class _Machine:
         target = self.top(dict)
         if len(items) % 2 or not all(type(key) in (str, int) for key in items[::2]):
             raise FormatError("the pickle has a dictionary whose keys are neither texts nor integers")
+        if large := [key for key in items[::2] if type(key) is int and not -MAX_KEY < key < MAX_KEY]:
+            raise FormatError(f"the pickle has a dictionary with the key {large[0]}; integers below {MAX_KEY:,} are "
+                              "allowed")
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def look_up(self, module: Any, name: Any) -> None:
@@ -160,7 +168,7 @@ class _Machine:
 
     def integer(self) -> None:
         size = self.number(1)
-        if size > _MAX_INTEGER:
+        if size > MAX_INTEGER:
             raise FormatError(f"the pickle has an integer of {size} bytes")
         self.push(self.number(size, signed=True))
 

@@ -123,6 +123,7 @@ WRONG = {
     "a call without a tuple": (of(name("collections", "OrderedDict") + b"]R"), "no function"),
     "attributes of a tensor": (of(tensor(storage()) + b"}b"), "needs a dict"),
     "a list of pairs": (of(name("collections", "OrderedDict") + items(b"]") + b"R"), "makes a dictionary"),
+    "a large key": (of(b"}" + integer(2**31) + b"Ns"), "with the key 2147483648; integers below 2,147,483,648"),
     "a key that is a tuple": (of(b"})Ns"), "neither texts nor integers"),
     "an odd number": (of(b"}(Nu"), "neither texts nor integers"),
     "empty stack": (archive(program(b""), {}), "empty stack"),
@@ -178,6 +179,10 @@ def test_wrong_files(tmp_path, case):
 
 
 BOMBS = {
+    "keys of one hash": b"}(" + b"".join(b"\x8a\x0f" + (i * (2**61 - 1)).to_bytes(15, "little") + b"N"
+                                        for i in range(20_000)) + b"u",
+    "keys of one hash, one after the other": b"}" + b"".join(
+        b"\x8a\x0f" + (-i * (2**61 - 1)).to_bytes(15, "little", signed=True) + b"Ns" for i in range(20_000)),
     "a memo of 32 GB": b"Nr\xff\xff\xff\xff",
     "lists": b"]" * 2 * MAX_STEPS,
     "dictionaries": b"}" * 2 * MAX_STEPS,
@@ -199,9 +204,17 @@ BOMBS = {
 @pytest.mark.parametrize("case", BOMBS)
 def test_bombs(tmp_path, case):
     (tmp_path / "x.bin").write_bytes(archive(program(BOMBS[case]), {}, zipfile.ZIP_DEFLATED))
-    result = outcome(read_checkpoint, tmp_path / "x.bin")
+    result = outcome(read_checkpoint, tmp_path / "x.bin", seconds=3)
     assert result.startswith("EngineError")
     assert len(result) < 1000
+
+
+def test_the_state_of_an_optimizer_has_integer_keys(tmp_path):
+    state = b"}(" + b"".join(integer(key) + b"N" for key in (0, 1, -(2**31) + 1, 2**31 - 1)) + b"u"
+    weights = mapping({"a": tensor(storage())})
+    (tmp_path / "x.bin").write_bytes(archive(program(mapping({"model": weights, "state": state})),
+                                             {"0": SIX.tobytes()}))
+    assert read_checkpoint(tmp_path / "x.bin")["a"].tolist() == SIX.reshape(2, 3).tolist()
 
 
 def test_a_pickle_has_a_limit_of_steps():
