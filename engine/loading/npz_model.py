@@ -80,7 +80,7 @@ def _write(path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[
 
 def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of an encoder or a decoder for the file, and its arrays; raises the errors of `save`."""
-    check(part.config, part.weights, source, numbers=part.layout is None, layout=part.layout)
+    check(part.config, part.weights, source, layout=part.layout)
     names = expected_shapes(part.config, part.weights)
     weights = {name: part.weights[name] for name in names if name in part.weights}
     document: dict[str, Any] = {"model": part.config.to_json()}

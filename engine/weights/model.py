@@ -51,7 +51,7 @@ class Transformer:
         dictionary that somebody changes.
         """
         self.check_types(source)
-        check(self.config, self.weights, source, numbers=not self._checked and self.layout is None, layout=self.layout)
+        check(self.config, self.weights, source, numbers=not self._checked, layout=self.layout)
         if not self._checked and self.text is not None:
             check_dense(self.dense, len(self.text.pooling) * self.config.hidden_size, source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}

@@ -10,6 +10,7 @@ from engine import Engine
 from engine.backends.cpu.packer import layout_of, pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.base.errors import UnsupportedError, WeightsError
+from engine.files.npz import read_npz, write_npz
 from engine.interface.cli.main import main
 from engine.model.precision import COMPUTED
 from engine.weights.packed import PREFIX, PackedFormat
@@ -124,3 +125,18 @@ def test_the_command(tmp_path, capsys):
         assert Engine.load(out).encode(["a cat"]).tobytes() == int8.encode(["a cat"]).tobytes()
     assert main(["convert", str(source), str(out), "--packed", "--precision", "float16"]) == 1
     assert "--packed needs a precision that kernels compute in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("precision", COMPUTED)
+def test_numbers_beside_the_panels_are_checked(precision, tmp_path):
+    save_encoder(packed(random_model(), precision), tmp_path / "packed.npz")
+    arrays = read_npz(tmp_path / "packed.npz")
+    small = {name: array for name, array in arrays.items() if array.dtype == np.float32}
+    assert any(name.endswith("norm.weight") for name in small)
+    assert any(name.startswith(PREFIX) for name in small) == (precision == "int8")
+    for name, array in small.items():
+        wrong = array.copy()
+        wrong.flat[-1] = np.nan
+        write_npz(tmp_path / "wrong.npz", arrays | {name: wrong})
+        with pytest.raises(WeightsError, match="holds NaN or infinity"):
+            engine_of(load_encoder(tmp_path / "wrong.npz"))
