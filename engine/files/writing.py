@@ -12,14 +12,17 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+_USUAL, _PRIVATE = 0o666, 0o600
+"""The mode of a new file, of which the system takes the umask away, and of a file that will get that of another one."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` if the block succeeds, and is deleted if it fails.
 
     A symbolic link stays, and the file that it leads to is replaced. The new file keeps the permissions of the old
-    one. What is no regular file, such as a device or a FIFO, is never replaced: the block writes into it. An `OSError`
-    of the block names `path`.
+    one, and only its owner may read it until it is complete. What is no regular file, such as a device or a FIFO, is
+    never replaced: the block writes into it. An `OSError` of the block names `path`.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -28,7 +31,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             with target.open("wb") as special:
                 yield cast(BinaryIO, _Output(special, seekable=False))
             return
-        temporary, file = _open_temporary(target)
+        temporary, file = _open_temporary(target, _USUAL if old is None else _PRIVATE)
         with file:  # which keeps its lock until the temporary file is renamed or deleted
             try:
                 yield cast(BinaryIO, _Output(file, seekable=True))
@@ -46,18 +49,23 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _open_temporary(path: Path) -> tuple[Path, BinaryIO]:
-    """Open a file beside `path` to write into; the file that a killed process left there is used again."""
+def _open_temporary(path: Path, mode: int) -> tuple[Path, BinaryIO]:
+    """Open a file beside `path` to write into, with no wider rights than `mode`.
+
+    The file that a killed process left there is used again, or deleted if somebody else may have opened it.
+    """
     start = f".{path.name[:40]}"
     temporary = path.with_name(f"{start}.tmp")
     with suppress(OSError):
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
         if _is_ours(descriptor, temporary):
-            os.ftruncate(descriptor, 0)
-            return temporary, open(descriptor, "wb")
+            if not stat.S_IMODE(os.fstat(descriptor).st_mode) & ~mode:
+                os.ftruncate(descriptor, 0)
+                return temporary, open(descriptor, "wb")
+            temporary.unlink()
         os.close(descriptor)
     temporary = path.with_name(f"{start}.{os.urandom(6).hex()}.tmp")
-    return temporary, temporary.open("xb")
+    return temporary, open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
 
 def _is_ours(descriptor: int, path: Path) -> bool:

@@ -52,6 +52,30 @@ def test_permissions_stay(tmp_path):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
+def test_a_temporary_file_has_no_wider_permissions(tmp_path):
+    """It is private where it replaces a file, and has the usual permissions where it does not."""
+    def mode(name: str) -> int:
+        return stat.S_IMODE((tmp_path / name).stat().st_mode)
+
+    (tmp_path / "usual").touch()
+    (tmp_path / "secret").touch()
+    (tmp_path / "secret").chmod(0o640)
+    (tmp_path / ".secret.tmp").write_bytes(b"of a process that was killed")
+    (tmp_path / ".secret.tmp").chmod(0o644)
+    with (tmp_path / ".secret.tmp").open("rb") as opened:
+        for _ in range(2):
+            with replacing(tmp_path / "secret") as file:
+                file.write(b"secret")
+                [temporary] = set(names(tmp_path)) - {"usual", "secret"}
+                assert mode(temporary) == 0o600
+        assert opened.read() == b"of a process that was killed"
+    assert (names(tmp_path), mode("secret")) == (["secret", "usual"], 0o640)
+    with replacing(tmp_path / "new") as file:
+        file.write(b"new")
+        assert mode(".new.tmp") == mode("usual")
+    assert mode("new") == mode("usual")
+
+
 @pytest.mark.parametrize("save", [
     lambda path: save_encoder(random_model(), path), lambda path: cli.main(["encode", str(path.with_name("m.npz")),
                                                                         str(path.with_name("text")), "-o", str(path)])])
