@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,8 @@ MAX_VALUES = 4_000_000
 """The most commas and colons of a tokenizer.json; a file with 256,000 tokens and 580,000 merges has 1.8 million."""
 MAX_TOKEN = 1000
 """The most characters of a token of the vocabulary, which a generated text may have as often as it has tokens."""
+MAX_VOCABULARY = 400_000
+"""The most tokens in a SentencePiece model or a GGUF file; the largest that we know, of Gemma 3, has 262,144."""
 MAX_ADDED_TEXT = 1_000_000
 """The most characters of all added tokens: `tokenizers` builds a tree of them, of 75 bytes for each byte. A model with
 10,000 added tokens has about 200,000 characters."""
@@ -37,8 +39,8 @@ share: 330 bytes of memory each."""
 
 def read_tokenizer(data: bytes) -> dict[str, Any]:
     """Return the object in a tokenizer.json within the limits on bytes and values; raises `WeightsError`."""
-    check_size(data)
     try:
+        check_size(data)
         with _without_garbage_collection():
             document = parse_json(data, MAX_TOKENIZER)
     except FormatError as error:
@@ -49,9 +51,19 @@ def read_tokenizer(data: bytes) -> dict[str, Any]:
 
 
 def check_size(data: bytes) -> None:
-    """Raise `WeightsError` for a tokenizer.json of too many values, which `read_tokenizer` would not read."""
+    """Raise `FormatError` for a tokenizer.json with too many bytes or values, which `read_tokenizer` would not read."""
+    if len(data) > MAX_TOKENIZER:
+        raise FormatError(f"the JSON has {len(data):,} bytes; at most {MAX_TOKENIZER:,} are allowed")
     if data.count(b",") + data.count(b":") > MAX_VALUES:
-        raise WeightsError(f"the model's tokenizer.json has more than {MAX_VALUES:,} values")
+        raise FormatError(f"the JSON has more than {MAX_VALUES:,} values")
+
+
+def check_added(texts: Iterable[str]) -> None:
+    """Raise `FormatError` for added tokens that are too long together."""
+    total = sum(map(len, texts))
+    if total > MAX_ADDED_TEXT:
+        raise FormatError(f"the added tokens have {total:,} characters together; at most {MAX_ADDED_TEXT:,} are "
+                          "allowed")
 
 
 def check_tokenizer(data: bytes) -> int:
@@ -63,20 +75,15 @@ def check_tokenizer(data: bytes) -> int:
     check_growth(document)
     _check_model(document.get("model"))
     _check_processor(document.get("post_processor"))
-    texts = _added_texts(document.get("added_tokens"))
+    added = document.get("added_tokens")
+    texts = [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    try:
+        check_added(text for text in texts if isinstance(text, str))
+    except FormatError as error:
+        raise WeightsError(f"the model's tokenizer.json: {error}") from None
     patterns = [step.get("pattern") for step in steps(document.get("normalizer"), "normalizers")]
     texts += [pattern.get("String") for pattern in patterns if isinstance(pattern, dict)]
     return max((len(text) for text in texts if isinstance(text, str)), default=0)
-
-
-def _added_texts(added: Any) -> list[Any]:
-    """Return the contents of the added tokens; raises `WeightsError` where they are too long together."""
-    texts = [token.get("content") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
-    total = sum(len(text) for text in texts if isinstance(text, str))
-    if total > MAX_ADDED_TEXT:
-        raise WeightsError(f"the added tokens of the model's tokenizer.json have {total:,} characters together; at "
-                           f"most {MAX_ADDED_TEXT:,} are allowed")
-    return texts
 
 
 @contextmanager

@@ -273,7 +273,11 @@ def test_unknown_fields_are_skipped():
 LARGE: dict[str, tuple[Any, str]] = {
     "long pieces": (lambda: UNKNOWN + b"".join(piece(f"{i:06}".ljust(900, "x")) for i in range(8_800)), "a tree of"),
     "many pieces": (lambda: UNKNOWN + b"".join(piece(f"{i:07}") for i in range(150_000)), "ok"),
-    "many empty pieces": (lambda: UNKNOWN + b"\x0a\x00" * (MAX_MODEL // 2 - 20), "the text ''"),
+    "many empty pieces": (lambda: UNKNOWN + b"\x0a\x00" * 1000, "the text ''"),
+    "too many pieces": (lambda: UNKNOWN + b"".join(piece(f"{i:06}") for i in range(400_000)), "than 400,000 pieces"),
+    "empty fields": (lambda: b"\x22\0" * (MAX_MODEL // 2), "than 400,000 pieces"),
+    "long added tokens": (lambda: UNKNOWN + b"".join(
+        piece(f"{i:06}".ljust(1000, "x"), kind=4) for i in range(1001)), "most 1,000,000 are allowed"),
     "a table": (lambda: UNKNOWN + piece("a") + field(3, field(2, struct.pack("<I", 2**32 - 4) + b"\xff" * 10**7)),
                 "texts start at byte 4,294,967,296"),
     "more than the limit": (lambda: bytes(MAX_MODEL + 1), "16,000,000 bytes that are allowed"),

@@ -18,14 +18,13 @@ import numpy as np
 
 from ...base.errors import UnsupportedError, shown
 from ...files.reading import FormatError
+from ..safety import MAX_TOKEN, MAX_VOCABULARY
 from .byte_pairs import checked_pairs, sentencepiece_bpe
 from .sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Pieces
 from .tokenizer_json import Components, document
 from .tokenizer_settings import MAX_ADDED, added_token
 
 _KEYS = "tokenizer.ggml."
-_MAX_TOKENS = 1_000_000
-_MAX_TOKEN = 1000
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 _GPT2 = {**_BYTE_LEVEL, "use_regex": True}
 
@@ -78,10 +77,10 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
 
 def _tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     tokens, types = settings.get(f"{_KEYS}tokens"), settings.get(f"{_KEYS}token_type")
-    if not isinstance(tokens, list) or not 1 <= len(tokens) <= _MAX_TOKENS or len(set(tokens)) != len(tokens):
-        raise FormatError(f"{_KEYS}tokens must be a list of different texts, {_MAX_TOKENS:,} at most")
-    if not all(0 < len(text) <= _MAX_TOKEN for text in tokens):
-        raise FormatError(f"{_KEYS}tokens has a token without a text, or with more than {_MAX_TOKEN:,} characters")
+    if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCABULARY or len(set(tokens)) != len(tokens):
+        raise FormatError(f"{_KEYS}tokens must be a list of different texts, {MAX_VOCABULARY:,} at most")
+    if not all(0 < len(text) <= MAX_TOKEN for text in tokens):
+        raise FormatError(f"{_KEYS}tokens has a token without a text, or with more than {MAX_TOKEN:,} characters")
     if types is None:
         return tokens, [NORMAL] * len(tokens)
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu" or types.shape != (len(tokens),):

@@ -13,10 +13,10 @@ from typing import Any
 
 from ...base.errors import UnsupportedError, shown
 from ...files.reading import FormatError
+from ..safety import MAX_TOKEN, MAX_VOCABULARY
 
 MAX_MODEL = 16_000_000
 """Limit on the bytes of a model file; the largest that we know has 5 MB, for 256,000 pieces."""
-_MAX_PIECE = 1000
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """The types of a piece."""
@@ -60,7 +60,9 @@ def parse_model(data: bytes, *expected: int) -> Pieces:
     expected = expected or (UNIGRAM,)
     pieces: list[tuple[str, float, int]] = []
     kind, charsmap, flags = UNIGRAM, b"", {_DUMMY_PREFIX: 1, _EXTRA_WHITESPACES: 1, _ESCAPES: 1}
-    for number, value in _fields(data):
+    for count, (number, value) in enumerate(_fields(data), 1):
+        if count > MAX_VOCABULARY:
+            raise FormatError(f"the SentencePiece model has more than {MAX_VOCABULARY:,} pieces")
         if number == 1:
             pieces.append(_piece(_message(value)))
         elif number == 2:
@@ -96,7 +98,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
             score = value
         elif number == 3 and isinstance(value, int):
             kind = value
-    if not text or len(text) > _MAX_PIECE or not math.isfinite(score):
+    if not text or len(text) > MAX_TOKEN or not math.isfinite(score):
         raise FormatError(f"a piece of the SentencePiece model has the text {shown(text)} and the score {score}")
     return text, score, kind
 

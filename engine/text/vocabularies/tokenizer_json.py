@@ -9,6 +9,7 @@ from typing import Any
 
 from ...base.errors import UnsupportedError, shown
 from ...files.reading import FormatError
+from ..safety import check_added, check_size
 from .tokenizer_settings import Token, distinct
 
 
@@ -61,10 +62,13 @@ def document(components: Components, tokens: Iterable[Token], roles: Mapping[str
         "decoder": components.decoder,
         "model": components.model,
     }
+    check_added(token["content"] for token in added)
     try:
-        return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+        data = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         raise FormatError("a token is half of a surrogate pair, which is not valid Unicode") from None
+    check_size(data)
+    return data
 
 
 _LEFT = {"direction": "Left", "max_length": 512, "strategy": "LongestFirst", "stride": 0}
