@@ -78,7 +78,7 @@ class TextEncoder:
             return normalize(pooled) if normalize_embeddings else pooled
 
         with progress(len(texts), show_progress_bar) as advance:
-            for members, batch, form in self._pack(add_prompt(prompt, texts), batch_size):
+            for members, batch, form in self._pack(add_prompt(prompt, texts), batch_size, deadline):
                 check_deadline(deadline)
                 if output_value == "sentence_embedding":
                     vectors[members] = finish(self._pool(batch, skip, deadline))
@@ -114,10 +114,12 @@ class TextEncoder:
         rows = [form.unpack(column) for column in (*columns.values(), tokens)]
         return [dict(zip(names, row, strict=True)) for row in zip(*rows, pooled, strict=True)]
 
-    def _pack(self, texts: list[Sentence], batch_size: int | None) -> Iterator[tuple[list[int], Batch, InputShape]]:
+    def _pack(
+        self, texts: list[Sentence], batch_size: int | None, deadline: float
+    ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the texts in the batch, batch, form) for each batch."""
         for part in slices(texts):
-            tokens = self._tokenizer(texts[part.start : part.stop])
+            tokens = self._tokenizer(texts[part.start : part.stop], deadline)
             for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
                 types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
                 batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import check_deadline
 from ..base.errors import InputError, WeightsError, shown
 from ..base.install import require
 from ..model.text_config import TextConfig
@@ -36,8 +37,8 @@ START_CHARACTERS = 8
 """How many characters of a long text are tokenized first, for each token that is kept."""
 MAX_CHARACTERS = 2**18
 """Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
-
-
+CLOCK_CHARACTERS = 2**14
+"""How many characters are tokenized in each thread before the clock is looked at, which takes 0.05 s at most."""
 _CUT_MARGIN = 64
 """How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
 
@@ -82,9 +83,16 @@ class Tokenizer:
         else:
             self._tokenizer.no_truncation()
 
-    def __call__(self, sentences: Sequence[Sentence]) -> Tokens:
-        """Tokenize sentences that `check_sentences` has returned."""
-        encodings = self._encode(sentences)
+    def __call__(self, sentences: Sequence[Sentence], deadline: float = 0.0) -> Tokens:
+        """Tokenize sentences that `check_sentences` has returned; raises `TimedOut` after `deadline`, if there is one.
+
+        deadline: as `deadline_of` returns it. The clock is looked at between batches of `CLOCK_CHARACTERS`.
+        """
+        encodings: list[Any] = []
+        for part in _batches(sentences, CLOCK_CHARACTERS * self._threads) if deadline else [sentences]:
+            check_deadline(deadline)
+            encodings += self._encode(part)
+        check_deadline(deadline)
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
         return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(encodings, ids, strict=True)])
 
@@ -206,6 +214,18 @@ class Tokenizer:
         else:
             certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)
         return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
+
+
+def _batches(sentences: Sequence[Sentence], characters: int) -> Iterator[Sequence[Sentence]]:
+    """Yield the sentences in batches that end with the sentence in which they have so many characters."""
+    start = size = 0
+    for i, sentence in enumerate(sentences):
+        size += sum(map(len, (sentence,) if isinstance(sentence, str) else sentence))
+        if size >= characters:
+            yield sentences[start : i + 1]
+            start, size = i + 1, 0
+    if start < len(sentences):
+        yield sentences[start:]
 
 
 def _load(text: TextConfig) -> Any:

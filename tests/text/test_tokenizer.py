@@ -1,5 +1,6 @@
 import logging
 import sys
+import time
 from types import MappingProxyType
 
 import numpy as np
@@ -7,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import InputError, UnsupportedError, WeightsError
+from engine.base.errors import InputError, TimedOut, UnsupportedError, WeightsError
 from engine.base.progress import progress
 from engine.model.text_config import TextConfig
 from engine.text import sentences as text_module
 from engine.text.sentences import add_prompt, batches, check_sentences, choose_prompt, slices
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import CLOCK_CHARACTERS, Tokenizer
 
+from ..tools.encoders import engine_of
+from ..tools.tiny_models import random_model
 from ..tools.tiny_text import VOCABULARY, ids, tiny_text
 
 SENTENCES = ["the cat sat", "", "  ", "a dog", ("the cat", "sat far away"), "the unknown"]
@@ -194,3 +197,21 @@ def test_progress(monkeypatch, capsys):
     with progress(3, None) as advance:
         advance(3)
     assert "Sentences" in capsys.readouterr().err
+
+
+def test_a_timeout_ends_tokenizing(monkeypatch):
+    tokenizer, looked = Tokenizer(tiny_text(), None, 1), []
+    texts = [*["the cat"] * 3, "cat " * (CLOCK_CHARACTERS // 4), ("mat " * CLOCK_CHARACTERS, "a"), "the", "mat"]
+    monkeypatch.setattr("engine.text.tokenizer.check_deadline", looked.append)
+    in_batches, at_once = tokenizer(texts, 5.0), tokenizer(texts)
+    assert looked == [5.0] * 4 + [0.0] * 2
+    for one, other in zip(in_batches.input_ids, at_once.input_ids, strict=True):
+        assert one.tobytes() == other.tobytes()
+    monkeypatch.undo()
+    with pytest.raises(TimedOut):
+        tokenizer(texts, time.monotonic() - 1)
+    engine, deadlines = engine_of(random_model(tiny_text()), threads=1), []
+    monkeypatch.setattr("engine.text.tokenizer.check_deadline", deadlines.append)
+    engine.encode(["a cat"], timeout=50)
+    assert set(deadlines) == {deadlines[0]}
+    assert 0 < deadlines[0] - time.monotonic() < 50
