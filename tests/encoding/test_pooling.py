@@ -87,3 +87,11 @@ def test_vectors_that_cannot_be_compared(a, b, message):
 def test_pairs_of_unequal_numbers():
     with pytest.raises(InputError, match="not 2 and 3"):
         pairwise_cosine_similarity(np.ones((2, 3)), np.ones((3, 3)))
+
+
+def test_vectors_whose_sum_float32_cannot_hold_give_no_warning():
+    tokens = np.full((3, 2), 3e38, np.float32)
+    with np.errstate(all="raise"):
+        pooled = pool(tokens, np.array([0, 3], np.int32), POOLINGS)
+        normalize(pooled)
+    assert np.isinf(pooled).sum() == 6

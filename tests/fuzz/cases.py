@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from engine import Transformer, families
-from engine.base.errors import EngineError
+from engine.base.errors import EngineError, UnsupportedError
 from engine.families import bert, fields, get_family
 from engine.files.folder import ModelFolder, read_shards
 from engine.files.safetensors import read_safetensors
@@ -257,7 +257,10 @@ def _read_parts(folder: Path, changes: Changes) -> None:
     for home in modules.dense:
         read_dense(home, "map")
     values = modules.transformer.read_object("config.json")
-    config = get_family(values).read_encoder(values).config
+    family = get_family(values)
+    if family.read_encoder is None:
+        raise UnsupportedError("the family has no encoder")
+    config = family.read_encoder(values).config
     text = read_text(modules, config)
     if text is not None and any("tokenizer.json" in name for name in changes):
         _tokenize(text, config.longest_sequence)
