@@ -21,7 +21,8 @@ import numpy as np
 from faster_whisper import WhisperModel
 
 from engine.interface.transcriber import Transcriber
-from engine.speech.spectrogram import RATE, read_wav
+from engine.speech.audio_files import read_audio
+from engine.speech.samples import RATE
 
 Segments = list[tuple[float, float, str]]
 Library = Callable[[np.ndarray], Segments]
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--beams", type=int, default=1)
     parser.add_argument("--precisions", nargs="+", default=["float32", "int8"])
     args = parser.parse_args()
-    recordings = [read_wav(path) for path in args.audio]
+    recordings = [read_audio(path) for path in args.audio]
     length = sum(len(recording) for recording in recordings) / RATE
     for precision in args.precisions:
         libraries = {"encoder-engine": engine_of(args.model, precision, args.threads, args.beams),

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from .model.config import ModelConfig
     from .model.generation_config import GenerationConfig
     from .model.text_config import TextConfig
+    from .speech.audio_files import read_audio, read_wav
     from .speech.resampling import resample
-    from .speech.spectrogram import read_wav
     from .weights.model import Model, Transformer
     from .weights.parameters import expected_shapes
     from .weights.quantize import convert_model
@@ -66,6 +66,7 @@ __all__ = [
     "measure_peak",
     "ops",
     "plot",
+    "read_audio",
     "read_checkpoint",
     "read_pickle",
     "read_pytorch_seq2seq",
@@ -87,11 +88,12 @@ _LAZY = {
     "forward_flops": "backends.peak",
     "load_model": "loading.load",
     "measure_peak": "backends.peak",
+    "read_audio": "speech.audio_files",
     "read_checkpoint": "files.torch_checkpoint",
     "read_pickle": "files.torch_pickle",
     "read_pytorch_seq2seq": "loading.torch_modules",
     "read_torch_transformer": "loading.torch_modules",
-    "read_wav": "speech.spectrogram",
+    "read_wav": "speech.audio_files",
     "resample": "speech.resampling",
     "save": "loading.npz_model",
 }

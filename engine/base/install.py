@@ -31,7 +31,16 @@ def explain_missing_kernels(error: ImportError) -> str:
 
 def require(module: str) -> ModuleType:
     """Import a module of the [text] extra, or raise an `UnsupportedError` that says how to install it."""
+    return _imported(module, "encode", install_command("text"))
+
+
+def require_speech(module: str, what: str) -> ModuleType:
+    """Import a module of the [speech] extra as `require` does; what: what needs it, as the message says."""
+    return _imported(module, what, "run pip install 'encoder-engine[speech]', which adds it to the installed engine")
+
+
+def _imported(module: str, what: str, advice: str) -> ModuleType:
     try:
         return import_module(module)
-    except ImportError as error:
-        raise UnsupportedError(f"encode needs the package {module}; {install_command('text')}") from error
+    except (ImportError, OSError) as error:  # OSError: soundfile without its library of C
+        raise UnsupportedError(f"{what} needs the package {module}; {advice}") from error

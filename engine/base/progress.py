@@ -19,10 +19,27 @@ def progress(total: int, show: bool | None, name: str = "Sentences",
 
     If `show` is None, the bar appears when the log level is INFO or DEBUG and tqdm is installed.
     """
+    with growing_progress(show, name, unit) as (advance, expect):
+        expect(total)
+        yield advance
+
+
+@contextmanager
+def growing_progress(show: bool | None, name: str,
+                     unit: str) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
+    """Show a progress bar as `progress` does, whose total is not known at first.
+
+    Yields a function to call with the number just completed, and one to call with the number that the total grows by.
+    """
     if show is None:
         show = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG) and find_spec("tqdm") is not None
     if show:
-        with require("tqdm").tqdm(total=total, desc=name, unit=unit) as bar:
-            yield bar.update
+        with require("tqdm").tqdm(total=0, desc=name, unit=unit) as bar:
+
+            def expect(number: int) -> None:
+                bar.total += number
+                bar.refresh()
+
+            yield bar.update, expect
     else:
-        yield lambda done: None
+        yield (lambda done: None), (lambda number: None)

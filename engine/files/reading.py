@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import UnsupportedError, WeightsError, shown
+from ..base.errors import TimedOut, UnsupportedError, WeightsError, shown
 
 MAX_JSON = 8_000_000
 """Limit on the bytes of one JSON text: Python needs up to 30 bytes of memory for each of its bytes."""
@@ -33,6 +33,8 @@ def naming(path: Path, advice: str) -> Iterator[None]:
     """Convert a `FormatError` or `OSError` of the block to a `WeightsError` with the file, the fault and the advice."""
     try:
         yield
+    except TimedOut:    # an OSError too
+        raise
     except FormatError as error:
         raise WeightsError(f"{path}: {error}; {advice}") from None
     except OSError as error:

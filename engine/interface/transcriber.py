@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..backends import get_backend
 from ..backends.reference.formulas import softmax
-from ..base.arguments import flag, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, listed, shown
-from ..base.progress import progress
-from ..base.stop import Stop
+from ..base.arguments import check_deadline, deadline_of, flag, renamed_arguments
+from ..base.errors import InputError, TimedOut, UnsupportedError, shown
+from ..base.progress import growing_progress
 from ..encoding.packing import pack
-from ..generation.results import Request
+from ..generation.batching import generate as run_requests
+from ..generation.results import Generated, Request
 from ..model.generation_config import GenerationConfig
 from ..speech import AudioStepper, Recording, is_silent
 from ..speech.alignment import UNSPACED, split_words
+from ..speech.audio_files import recording_samples
+from ..speech.samples import MAX_SECONDS, RATE, check_limit, check_samples
 from ..speech.segments import TOKEN_FRAMES, seconds
-from ..speech.spectrogram import RATE, SECONDS, check_samples, log_mel, long_log_mel, read_wav
-from ..text.special_tokens import END, NO_TIMES, START, special_ids
+from ..speech.sources import check_path, is_source
+from ..speech.spectrogram import FRAMES, SECONDS, Spectrogram, log_mel
+from ..speech.tokens import SpecialTokens
+from ..speech.windows import NO_SPEECH
+from ..text.special_tokens import special_ids
 from ..weights.input_layers import Frames
 from .loaded import Loaded
 from .prepared import PreparedModel
@@ -31,16 +36,22 @@ from .prepared import PreparedModel
 if TYPE_CHECKING:
     from ..weights.model import Model
 
-_NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
-"""The names that the token for "no speech" has had."""
-_TIMES = SECONDS * 50 + 1
-"""Timestamps from 0 to 30 s, in steps of 0.02 s."""
 CROSS_CACHE_BYTES = 2**31
 """The most bytes that the cached keys and values of the encoder's vectors take, unless one recording needs more."""
-_MULTILINGUAL = 51865
-"""Whisper's models with at least this number of tokens know languages and tasks."""
-TASKS = ("transcribe", "translate")
-"""What Whisper does with speech: transcribe it in its own language, or translate it into English."""
+HELD_SAMPLES = 1800 * RATE
+"""The samples of recordings that wait until as many are read as the model takes together: half an hour, 115 MB."""
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a call of `transcribe` wants of each recording."""
+
+    language: str | None
+    task: str
+    timestamps: bool
+    by_word: bool
+    config: GenerationConfig
+    deadline: float
 
 
 class Transcriber(Loaded):
@@ -64,10 +75,7 @@ class Transcriber(Loaded):
         if not isinstance(self._model.stem, Frames):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
         self._stem = self._model.stem
-        self._ids_of_tokens = special_ids(self.text)
-        for token in (START, END, NO_TIMES):
-            if token not in self._ids_of_tokens:
-                raise UnsupportedError(f"the tokenizer of the model lacks {token}, which a model of speech needs")
+        self._tokens = SpecialTokens.of(special_ids(self.text), self.config.vocab_size)
 
     @classmethod
     @renamed_arguments
@@ -84,22 +92,21 @@ class Transcriber(Loaded):
     @property
     def languages(self) -> list[str]:
         """The languages that the model knows by their codes, such as "de"; empty for a model of English alone."""
-        if self.config.vocab_size < _MULTILINGUAL:
-            return []
-        names = [token[2:-2] for token in self._ids_of_tokens if token.startswith("<|") and token.endswith("|>")]
-        return [name for name in names if name.isalpha() and 2 <= len(name) <= 3]
+        return list(self._tokens.languages)
 
     @renamed_arguments
     def transcribe(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
-                   timestamps: bool | str = False, show_progress_bar: bool | None = None, timeout: float | None = None,
-                   **settings: Any) -> list[Any]:
+                   timestamps: bool | str = False, max_seconds: float = MAX_SECONDS,
+                   show_progress_bar: bool | None = None, timeout: float | None = None, **settings: Any) -> list[Any]:
         """Return the text of each recording, in order; with timestamps, a `Transcript` with segments for each.
 
-        audio: a list of recordings, each the path of a WAV file (see `engine.read_wav`) or float samples at 16 kHz.
-        language: the code of the language that is spoken, such as "de". With None, a model of several languages finds
-            it from the first 30 s of each recording; `Transcript.language` says which.
+        audio: a list of recordings, each the path of an audio file, its bytes or an open file, as `engine.read_audio`
+            reads them, or float samples at 16 kHz. Files are read when their turn comes.
+        language: the language that is spoken, by its code or its English name, such as "de" or "German". With None, a
+            model of several languages finds it from the first 30 s of each recording; `Transcript.language` says which.
         task: "transcribe", or "translate" into English.
         timestamps: True for the times of segments; "word" for the times of each word as well.
+        max_seconds: the longest recording; 4 hours by default.
         show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG.
         timeout: seconds after which the call raises `TimedOut`. settings: as for `generate`; with num_return_sequences
             above 1, which needs recordings of up to 30 s and no timestamps, each result is a list of texts.
@@ -107,46 +114,23 @@ class Transcriber(Loaded):
         A recording of more than 30 s is read in windows, one after the other, as OpenAI's Whisper does without a
         condition on previous text and without a fallback to higher temperatures. Each window begins where the last
         complete segment of the window before it ends, so timestamps are computed even if you do not ask for them.
-        Raises `InputError`, and for files the errors of `engine.read_wav`.
+        A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
+        `engine.read_audio`.
         """
-        self._check_audio(audio)
-        self._check_task(language, task)
-        by_word, stop = isinstance(timestamps, str) and timestamps == "word", Stop.after(timeout)
-        if not by_word and timestamps not in (True, False):
-            raise InputError(f'timestamps must be True, False or "word", not {shown(timestamps)}')
-        config = self.generation.changed(**settings)
-        results: dict[int, Any] = {}
-        short: dict[int, np.ndarray] = {}
-        long = []
-        total = 0.0
-        for i, item in enumerate(audio):
-            samples = _samples(item)
-            total += len(samples) / RATE
-            if timestamps or len(samples) > SECONDS * RATE:
-                features = long_log_mel(samples, self._channels)
-                long.append(Recording(i, features, language if self.languages else "en"))
-            else:
-                short[i] = samples
-        if long and config.num_return_sequences > 1:
-            raise InputError("num_return_sequences above 1 needs recordings of up to 30 s, and timestamps=False")
-        if long:
-            self._check_times()
-        if by_word and not config.alignment_heads:
-            raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
-                                   "alignment_heads=[(layer, head), ...], or timestamps=True")
+        order = self._order(language, task, timestamps, deadline_of(timeout), settings)
+        items = _checked(audio, check_limit(max_seconds))
         bar = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
-        with progress(round(total), bar, "Audio", " s") as advance:
-            heard = _whole(advance)
-            for each in self._batches(list(short), config):
-                results |= self._short({i: short[i] for i in each}, language, task, config, stop)
-                heard(sum(len(short[i]) for i in each) / RATE)
-            timed = config.changed(return_timestamps=True, no_timestamps_token_id=self._ids_of_tokens[NO_TIMES])
-            for part in self._batches(long, config):
-                self._windows(part, task, timed, stop, heard, by_word)
-        for recording in long:
-            found = recording.transcript()
-            results[recording.number] = found if timestamps else found.text
-        return [results[i] for i in range(len(results))]
+        results: dict[int, Any] = {}
+        with growing_progress(bar, "Audio", " s") as (advance, expect):
+            heard, hoped = _whole(advance), _whole(expect)
+            hoped(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
+            for in_windows, batch in self._batches(items, order, max_seconds, hoped):
+                if in_windows:
+                    results |= self._windows(batch, order, heard)
+                else:
+                    results |= self._short(batch, order)
+                    heard(sum(map(len, batch.values())) / RATE)
+        return [results[i] for i in range(len(items))]
 
     @renamed_arguments
     def detect_language(self, audio: Any) -> list[tuple[str, float]]:
@@ -155,116 +139,165 @@ class Transcriber(Loaded):
         audio: as for `transcribe`; the model hears the first window of each recording. Raises `UnsupportedError` for a
         model of English alone.
         """
-        self._check_audio(audio)
         if not self.languages:
             raise UnsupportedError("this model knows English alone, so it detects no language")
         found = []
-        for item in audio:
-            samples = _samples(item)
-            window = Recording(0, long_log_mel(samples, self._channels), None).window()
-            with AudioStepper(self._decoder, [self._vectors(window, Stop())]) as stepper:
-                found.append(self._language_of(stepper.first_logits(self._ids_of_tokens[START])[0]))
+        for item in _checked(audio, MAX_SECONDS):
+            window = Recording(0, Spectrogram(recording_samples(item), self._channels), None).window()
+            with AudioStepper(self._decoder, [self._vectors(window)]) as stepper:
+                found.append(self._language_of(stepper.first_logits(self._tokens.start)[0]))
         return found
 
     @property
     def _channels(self) -> int:
         return int(self._stem.weight.shape[1])
 
-    def _check_audio(self, audio: Any) -> None:
-        if isinstance(audio, (str, os.PathLike)) or not isinstance(audio, (Sequence, np.ndarray)):
-            raise InputError(f"audio must be a list of paths or of arrays of samples, not {shown(audio)}")
+    def _order(self, language: str | None, task: str, timestamps: bool | str, deadline: float,
+               settings: dict[str, Any]) -> _Order:
+        """Check the arguments of `transcribe`."""
+        code = self._tokens.spoken(language, task)
+        by_word = isinstance(timestamps, str) and timestamps == "word"
+        if not by_word and timestamps not in (True, False):
+            raise InputError(f'timestamps must be True, False or "word", not {shown(timestamps)}')
+        config = self.generation.changed(**settings)
+        if timestamps:
+            self._check_windows(config)
+        if by_word and not config.alignment_heads:
+            raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
+                                   "alignment_heads=[(layer, head), ...], or timestamps=True")
+        return _Order(code, task, bool(timestamps), by_word, config, deadline)
 
-    def _check_task(self, language: str | None, task: str) -> None:
-        if task not in TASKS:
-            raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
-        if languages := self.languages:
-            if language is not None and language not in languages:
-                raise InputError(f"this model knows the languages {listed(languages)}, not {shown(language)}; None "
-                                 "lets it find the language")
-        elif language not in (None, "en") or task != "transcribe":
-            raise InputError(f"this model knows English alone, so language {shown(language)} and task {task} are not "
-                             "possible")
-
-    def _check_times(self) -> None:
-        last = self._ids_of_tokens[NO_TIMES] + _TIMES
-        if last >= self.config.vocab_size:
+    def _check_windows(self, config: GenerationConfig) -> None:
+        """Raise an error if recordings cannot be read in windows."""
+        if config.num_return_sequences > 1:
+            raise InputError("num_return_sequences above 1 needs recordings of up to 30 s, and timestamps=False")
+        if not self._tokens.has_times:
             raise UnsupportedError(f"the model has {self.config.vocab_size} tokens and none for the times from 0 to "
-                                   f"{SECONDS} s after {NO_TIMES}; it can transcribe recordings of up to {SECONDS} s "
-                                   "without timestamps")
+                                   f"{SECONDS} s; it can transcribe recordings of up to {SECONDS} s without timestamps")
 
-    def _batches(self, items: list[Any], config: GenerationConfig) -> Iterator[list[Any]]:
-        """Yield batches of as many items as the budgets of rows and of bytes allow; the sizes change no result."""
+    def _batches(self, items: list[Any], order: _Order, max_seconds: float,
+                 hoped: Callable[[float], object]) -> Iterator[tuple[bool, dict[int, np.ndarray]]]:
+        """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
+
+        A batch is as large as the budgets of rows and bytes allow, which changes no result. hoped: is called with the
+        seconds of each recording that is read from a file.
+        """
         c = self.config
         cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
-        rows = self._model.budget.rows // max(config.num_beams, config.num_return_sequences)
-        rest, size = iter(items), max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
-        while batch := list(islice(rest, size)):
-            yield batch
+        rows = self._model.budget.rows // max(order.config.num_beams, order.config.num_return_sequences)
+        size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
+        waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}
+        for number, item in enumerate(items):
+            check_deadline(order.deadline)
+            samples = recording_samples(item, max_seconds, order.deadline)
+            if is_source(item):
+                hoped(len(samples) / RATE)
+            in_windows = order.timestamps or len(samples) > SECONDS * RATE
+            if in_windows:
+                self._check_windows(order.config)
+            batch = waiting[in_windows]
+            batch[number] = samples
+            del samples
+            if len(batch) == size or sum(map(len, batch.values())) >= HELD_SAMPLES:
+                yield in_windows, batch
+                batch.clear()
+        yield from ((in_windows, batch) for in_windows, batch in waiting.items() if batch)
 
-    def _short(self, recordings: dict[int, np.ndarray], language: str | None, task: str, config: GenerationConfig,
-               stop: Stop) -> dict[int, Any]:
+    def _short(self, recordings: dict[int, np.ndarray], order: _Order) -> dict[int, Any]:
         """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.
 
         recordings: their samples.
         """
-        vectors = [self._vectors(log_mel(samples, self._channels), stop) for samples in recordings.values()]
-        with AudioStepper(self._decoder, vectors, stop=stop) as stepper:
-            spoken = [language] * len(vectors)
-            if language is None and self.languages:
-                spoken = [self._language_of(row)[0] for row in stepper.first_logits(self._ids_of_tokens[START])]
-            requests = [Request([i], self._prompt(each, task, [NO_TIMES]), config) for i, each in enumerate(spoken)]
-            found = self._model.generate(requests, stop, stepper)
-        texts = [[self._model.with_text(result).text for result in results] for results in found]
+        vectors = [self._vectors(log_mel(samples, self._channels), order.deadline) for samples in recordings.values()]
+        config = order.config
+        with AudioStepper(self._decoder, vectors) as stepper:
+            logits = None
+            if self._tokens.no_speech is not None or (order.language is None and self.languages):
+                logits = stepper.first_logits(self._tokens.start)
+            spoken = [order.language if order.language or not self.languages or logits is None
+                      else self._language_of(logits[i])[0] for i in range(len(vectors))]
+            requests = [Request([i], self._tokens.prompt(each, order.task, False), config)
+                        for i, each in enumerate(spoken)]
+            found = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(order.deadline))
+            silent = {i for i, samples in enumerate(recordings.values()) if len(samples) < RATE // FRAMES}
+            if logits is not None:
+                silent |= self._silent(stepper, [self._no_speech(row) for row in logits], found, spoken, order)
+        texts = [["" if i in silent else self._model.with_text(result).text for result in results]
+                 for i, results in enumerate(found)]
         several = config.num_return_sequences > 1
         return {number: each if several else each[0] for number, each in zip(recordings, texts, strict=True)}
 
-    def _windows(self, recordings: list[Recording], task: str, config: GenerationConfig, stop: Stop,
-                 heard: Callable[[float], object], by_word: bool) -> None:
-        """Transcribe recordings to their ends: in each round, the next window of each.
+    def _silent(self, stepper: AudioStepper, no_speech: list[float], found: list[list[Generated]],
+                spoken: list[str | None], order: _Order) -> set[int]:
+        """Return the places of the recordings in which nobody speaks, with timestamps or without.
+
+        no_speech: the probability of the token for it; found: what the model writes of each; spoken: its language. The
+        text without timestamps of a silent recording may be probable, so the text with timestamps counts as well.
+        """
+        penalty = order.config.length_penalty
+        doubted = [i for i, probability in enumerate(no_speech) if probability > NO_SPEECH]
+        silent = {i for i in doubted if is_silent(no_speech[i], found[i][0], penalty)}
+        asked = [i for i in doubted if i not in silent] if self._tokens.has_times else []
+        timed = self._timed(order.config).changed(num_return_sequences=1)
+        requests = [Request([i], self._tokens.prompt(spoken[i], order.task, True), timed) for i in asked]
+        again = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(order.deadline))
+        return silent | {i for i, [result] in zip(asked, again, strict=True)
+                         if is_silent(no_speech[i], result, penalty)}
+
+    def _timed(self, config: GenerationConfig) -> GenerationConfig:
+        """Return the settings with which the model writes timestamps."""
+        return config.changed(return_timestamps=True, no_timestamps_token_id=self._tokens.no_times)
+
+    def _windows(self, batch: dict[int, np.ndarray], order: _Order, heard: Callable[[float], object]) -> dict[int, Any]:
+        """Transcribe recordings to their ends, in each round the next window of each; return the results by number.
 
         heard: is called with the number of seconds that were transcribed since the call before.
         """
-        first_time = self._ids_of_tokens[NO_TIMES] + 1
-        decode = self._model.tokenizer(self.text).decode
+        language = order.language if self.languages else "en"
+        recordings = [Recording(number, Spectrogram(samples, self._channels, order.deadline), language)
+                      for number, samples in batch.items()]
         while active := [recording for recording in recordings if recording.left > 0]:
-            vectors = [self._vectors(recording.window(), stop) for recording in active]
-            with AudioStepper(self._decoder, vectors, keep=by_word, stop=stop) as stepper:
-                logits = stepper.first_logits(self._ids_of_tokens[START])
-                for recording, row in zip(active, logits, strict=True):
-                    recording.language = recording.language or self._language_of(row)[0]
-                requests = [Request([i], self._prompt(recording.language, task, []), config)
-                            for i, recording in enumerate(active)]
-                found = self._model.generate(requests, stop, stepper)
-                for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
-                    silent = is_silent(self._no_speech(row), result, config.length_penalty)
-                    before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
-                    cuts = recording.take(result, silent, first_time, decode)
-                    if by_word and cuts:
-                        tokens = self._prompt(recording.language, task, [NO_TIMES])
-                        times = stepper.times(i, tokens, cuts, config, positions)
-                        spaced = recording.language not in UNSPACED
-                        recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
-                    heard(seconds(min(recording.seek, recording.frames) - before))
+            self._next_windows(active, order, heard)
+        found = {recording.number: recording.transcript() for recording in recordings}
+        return {number: each if order.timestamps else each.text for number, each in found.items()}
 
-    def _prompt(self, language: str | None, task: str, names: list[str]) -> list[int]:
-        """Return the tokens before the text: the start, the language and the task, and then these names."""
-        spoken = [f"<|{language}|>", f"<|{task}|>"] if self.languages else []
-        return [self._ids_of_tokens[name] for name in [START, *spoken, *names]]
+    def _next_windows(self, active: list[Recording], order: _Order, heard: Callable[[float], object]) -> None:
+        """Transcribe the next window of each recording."""
+        first_time, config = self._tokens.no_times + 1, self._timed(order.config)
+        decode = self._model.tokenizer(self.text).decode
+        vectors = [self._vectors(recording.window(), order.deadline) for recording in active]
+        with AudioStepper(self._decoder, vectors, keep=order.by_word) as stepper:
+            logits = stepper.first_logits(self._tokens.start)
+            for recording, row in zip(active, logits, strict=True):
+                recording.language = recording.language or self._language_of(row)[0]
+            requests = [Request([i], self._tokens.prompt(recording.language, order.task, True), config)
+                        for i, recording in enumerate(active)]
+            found = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(order.deadline))
+            for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
+                silent = is_silent(self._no_speech(row), result, config.length_penalty)
+                before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
+                cuts = recording.take(result, silent, first_time, decode)
+                if order.by_word and cuts:
+                    tokens = self._tokens.prompt(recording.language, order.task, False)
+                    times = stepper.times(i, tokens, cuts, config, positions)
+                    spaced = recording.language not in UNSPACED
+                    recording.add_words(cuts, times, partial(split_words, decode=decode, spaced=spaced), before)
+                heard(seconds(min(recording.seek, recording.frames) - before))
 
     def _language_of(self, logits: np.ndarray) -> tuple[str, float]:
         """Return the language with the largest logit after the start token, and its probability among all languages."""
         names = self.languages
-        scores = softmax(logits.astype(np.float64)[[self._ids_of_tokens[f"<|{name}|>"] for name in names]])
+        scores = softmax(logits.astype(np.float64)[[*self._tokens.languages.values()]])
         return names[int(scores.argmax())], float(scores.max())
 
     def _no_speech(self, logits: np.ndarray) -> float:
         """Return the probability of the token for "no speech" after the start token; 0 if the model has none."""
-        ids = [self._ids_of_tokens[name] for name in _NO_SPEECH if name in self._ids_of_tokens]
-        return float(softmax(logits.astype(np.float64))[ids[0]]) if ids else 0.0
+        token = self._tokens.no_speech
+        return 0.0 if token is None else float(softmax(logits.astype(np.float64))[token])
 
-    def _vectors(self, features: np.ndarray, stop: Stop) -> np.ndarray:
+    def _vectors(self, features: np.ndarray, deadline: float = 0.0) -> np.ndarray:
         """Return the vectors [S, D] that the encoder gives for features [channels, 3000]."""
-        stop.check()
+        check_deadline(deadline)
         assert self._model.encoder_config is not None
         assert self._model.encoder is not None
         rows = self._stem.embed(features, get_backend(self.backend).ops(self.threads))
@@ -272,9 +305,14 @@ class Transcriber(Loaded):
         return self._model.encoder.forward(batch, stop.deadline)
 
 
-def _samples(recording: Any) -> np.ndarray:
-    """Return the samples of a recording, which is a path or an array."""
-    return check_samples(read_wav(recording) if isinstance(recording, (str, os.PathLike)) else recording)
+def _checked(audio: Any, max_seconds: float) -> list[Any]:
+    """Return the recordings of a call: sources, whose paths lead to files, and checked arrays of samples."""
+    if is_source(audio) or not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "ndim", 2) == 1:
+        raise InputError("audio must be a list of paths, bytes of files, open files or arrays of samples, not "
+                         f"{shown(audio)}; put a single recording into a list")
+    for item in audio:
+        check_path(item)
+    return [item if is_source(item) else check_samples(item, max_seconds) for item in audio]
 
 
 def _whole(advance: Callable[[int], object]) -> Callable[[float], None]:

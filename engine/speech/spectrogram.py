@@ -1,25 +1,19 @@
-"""Turn audio into the input of a speech model: WAV files to samples, and samples to a log-mel spectrogram.
+"""Turn samples into the input of a speech model: a log-mel spectrogram, computed where it is read.
 
 Whisper (Radford et al. 2022, arXiv 2212.04356), section 2.2: 16 kHz, windows of 25 ms every 10 ms, 80 or 128 channels.
 """
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base.arguments import positive_int
+from ..base.arguments import check_deadline, positive_int
 from ..base.errors import InputError
-from ..files.reading import within
-from .resampling import resample
-from .wav import read_samples
+from .samples import RATE, check_samples
 
-RATE = 16000
-"""Samples in a second."""
 SECONDS = 30
 """The seconds of audio that a model reads at a time; shorter audio is padded with silence."""
 FRAMES = 100
@@ -29,19 +23,11 @@ _FLOOR = 1e-10
 _RANGE = 8.0
 """The dynamic range in powers of ten below the loudest place; everything quieter is raised to its lower end."""
 _PART = 500
-"""Windows that are computed together, so that temporary arrays stay small."""
-
-
-def read_wav(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return the samples of a WAV file at 16 kHz: float32 [n] from -1 to 1, the mean of its channels.
-
-    The file has PCM of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits. Samples of another rate, from 1 to 192 kHz,
-    are converted with a filter that removes what 16 kHz cannot hold (resampling.py). Raises `WeightsError` for a
-    file that cannot be read, and `UnsupportedError` for another coding or rate.
-    """
-    samples, rate = read_samples(path)
-    with within(Path(path)):
-        return samples if rate == RATE else resample(samples, rate, RATE)
+"""Columns that are computed together, so that temporary arrays stay small. They begin at multiples of this number
+wherever they are read, because the bits of a matrix product may depend on the number of its columns."""
+_KEPT = 2**26
+"""Bytes of a recording's features that the first pass keeps, those of 33 minutes with 80 channels; windows that come
+later are computed again, which takes 3 ms for a second of audio."""
 
 
 def log_mel(samples: Any, channels: int = 80) -> np.ndarray:
@@ -55,44 +41,79 @@ def log_mel(samples: Any, channels: int = 80) -> np.ndarray:
     if len(samples) > SECONDS * RATE:
         raise InputError(f"the recording has {len(samples) / RATE:.1f} s; the model reads {SECONDS} s at a time: split "
                          "it where nobody speaks, or let Transcriber cut it")
+    filters = mel_filters(positive_int("channels", channels))
     whole = np.zeros(SECONDS * RATE, samples.dtype)
     whole[: len(samples)] = samples
-    return _features(np.pad(whole, _WINDOW // 2, mode="reflect"), channels, SECONDS * FRAMES)
+    whole = np.pad(whole, _WINDOW // 2, mode="reflect")
+    parts = [_log_power(whole[first * _STEP : (first + _PART - 1) * _STEP + _WINDOW], filters)
+             for first in range(0, SECONDS * FRAMES, _PART)]
+    found = np.concatenate(parts, axis=1)
+    return _scaled(found, found.max())
 
 
-def long_log_mel(samples: Any, channels: int = 80) -> np.ndarray:
-    """Return the features of a recording of any length: float32 [channels, n // 160]; else as `log_mel`.
+class Spectrogram:
+    """The features of a recording of any length, in windows.
 
-    The largest power is that of the whole recording. Silence follows the recording, as in OpenAI's Whisper.
+    Those of a long one are computed once more where they are read, so that its length costs no memory. They are the
+    features of `log_mel`, but the largest power is that of the whole recording, which a first pass finds, and silence
+    follows the recording, as in OpenAI's Whisper.
     """
-    samples = np.pad(check_samples(samples), (0, _WINDOW // 2))
-    frames = (len(samples) - _WINDOW // 2) // _STEP
-    return _features(np.pad(samples, (_WINDOW // 2, 0), mode="reflect"), channels, frames)
+
+    def __init__(self, samples: Any, channels: int = 80, deadline: float = 0.0):
+        """Find the largest power. samples: as in `log_mel`, of any length; deadline: a time.monotonic(), 0 for none."""
+        self._samples = check_samples(samples, float("inf"))
+        self._filters = mel_filters(positive_int("channels", channels))
+        self.frames = len(self._samples) // _STEP
+        """The number of columns: all that the recording fills."""
+        self._kept: dict[int, np.ndarray] = {}
+        """By their first column, the parts that are kept to the end."""
+        self._newest: dict[int, np.ndarray] = {}
+        """The parts of the newest window; the next one begins inside of it or right after it."""
+        self._largest = np.float32(-np.inf)
+        for first in range(0, self.frames, _PART):
+            check_deadline(deadline)
+            part = self._part(first)
+            self._largest = max(self._largest, part.max())
+            if (first + _PART) * self.channels * part.itemsize <= _KEPT:
+                self._kept[first] = part
+
+    @property
+    def channels(self) -> int:
+        """Return the number of mel channels."""
+        return len(self._filters)
+
+    def columns(self, first: int, count: int) -> np.ndarray:
+        """Return columns of the features: float32 [channels, count]; 0 <= first and first + count <= frames."""
+        if not count:
+            return np.zeros((self.channels, 0), np.float32)
+        starts = range(first // _PART * _PART, first + count, _PART)
+        known = self._kept | self._newest
+        self._newest = {start: known[start] if start in known else self._part(start) for start in starts}
+        found = np.concatenate([*self._newest.values()], axis=1)
+        return _scaled(found[:, first - starts[0] : first - starts[0] + count], self._largest)
+
+    def _part(self, first: int) -> np.ndarray:
+        """Return the logarithms of the power in the columns from `first` on: float32 [channels, at most _PART]."""
+        last = min(self.frames, first + _PART) - 1
+        start, stop = first * _STEP - _WINDOW // 2, last * _STEP + _WINDOW // 2
+        piece = self._samples[max(0, start) : stop]
+        piece = np.pad(piece, (0, stop - max(0, start) - len(piece)))
+        if start < 0:   # the first window lies around sample 0; what it has before is a mirror of what comes behind
+            piece = np.pad(piece, (-start, 0), mode="reflect")
+        return _log_power(piece, self._filters)
 
 
-def check_samples(samples: Any) -> np.ndarray:
-    """Return samples as an array [n]; raises `InputError` unless they are finite floats."""
-    samples = np.asarray(samples)
-    if samples.ndim != 1 or samples.dtype.kind != "f" or not np.isfinite(samples).all():
-        raise InputError(f"samples must be finite floats in one axis, not {samples.dtype} of shape "
-                         f"{list(samples.shape)}: the mean of the channels, divided by 32768 if they are 16-bit "
-                         "integers")
-    return samples
-
-
-def _features(samples: np.ndarray, channels: int, frames: int) -> np.ndarray:
-    """Return the features [channels, frames] of samples with half a window of padding on both sides."""
-    filters = mel_filters(positive_int("channels", channels))
+def _log_power(samples: np.ndarray, filters: np.ndarray) -> np.ndarray:
+    """Return the ten logarithms of the power in each mel channel: float32 [channels, windows that the samples fill]."""
     windows = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::_STEP]
     bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)
-    found = np.empty((channels, frames), np.float32)
-    for first in range(0, frames, _PART):
-        part = slice(first, min(frames, first + _PART))
-        power = (np.abs(np.fft.rfft(windows[part] * bell)) ** 2).T
-        found[:, part] = np.log10(np.maximum(filters @ power, _FLOOR))
-    if frames:
-        np.maximum(found, found.max() - np.float32(_RANGE), out=found)
-    return (found + 4) / 4
+    power = (np.abs(np.fft.rfft(windows * bell)) ** 2).T
+    return np.log10(np.maximum(filters @ power, _FLOOR)).astype(np.float32)
+
+
+def _scaled(found: np.ndarray, largest: np.float32) -> np.ndarray:
+    """Return features of logarithms of power; largest: the largest one of the recording."""
+    return (np.maximum(found, largest - np.float32(_RANGE)) + 4) / 4
 
 
 @cache

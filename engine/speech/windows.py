@@ -10,7 +10,7 @@ import numpy as np
 from ..generation.results import Generated
 from .alignment import TokensOfWord
 from .segments import TOKEN_FRAMES, Cut, Segment, Transcript, Word, cut, seconds
-from .spectrogram import FRAMES, SECONDS
+from .spectrogram import FRAMES, SECONDS, Spectrogram
 
 WINDOW = SECONDS * FRAMES
 """Frames that a model reads at a time."""
@@ -26,8 +26,7 @@ class Recording:
 
     number: int
     """The place among the recordings of a call."""
-    features: np.ndarray
-    """[channels, frames]"""
+    features: Spectrogram
     language: str | None
     """None until the model has heard the first window."""
     seek: int = 0
@@ -37,7 +36,7 @@ class Recording:
     @property
     def frames(self) -> int:
         """Return the frames of the recording."""
-        return self.features.shape[1]
+        return self.features.frames
 
     @property
     def left(self) -> int:
@@ -46,8 +45,8 @@ class Recording:
 
     def window(self) -> np.ndarray:
         """Return the features of the next window [channels, 3000], with zeros after the end of the recording."""
-        found = np.zeros((len(self.features), WINDOW), np.float32)
-        found[:, : self.left] = self.features[:, self.seek : self.seek + self.left]
+        found = np.zeros((self.features.channels, WINDOW), np.float32)
+        found[:, : self.left] = self.features.columns(self.seek, self.left)
         return found
 
     def take(self, result: Generated, silent: bool, first_time: int, decode: Callable[[list[int]], str]) -> list[Cut]:

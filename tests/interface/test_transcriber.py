@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
 import wave
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine import load_model, save
-from engine.base.errors import EngineError, InputError, UnsupportedError
+from engine import Model, load_model, save
+from engine.base.errors import EngineError, InputError, TimedOut, UnsupportedError, WeightsError
 from engine.interface.cli.main import main
 from engine.interface.transcriber import Transcriber
-from engine.speech.spectrogram import log_mel, read_wav
+from engine.speech.audio_files import read_audio, recording_samples
+from engine.speech.spectrogram import log_mel
 
 from ..tools.golden_generating import GOLDEN, Exact
-from ..tools.speech import SPECIAL, model_of, sounds
+from ..tools.speech import SPECIAL, model_of, sounds, timed
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
 pytest.importorskip("tokenizers")
@@ -91,15 +95,20 @@ def test_several_results(transcriber):
 def test_languages():
     several = Transcriber(model_of(words=51865), backend="reference")
     assert several.languages == ["en", "de"]
-    assert several._prompt("de", "transcribe", ["<|notimestamps|>"]) == [1, 3, 4, 6]
-    assert several._prompt("en", "translate", []) == [1, 2, 5]
-    assert len(several.transcribe(sounds(1), language="de")) == 1
+    assert several._tokens.prompt("de", "transcribe", times=False) == [1, 3, 4, 6]
+    assert several._tokens.prompt("en", "translate", times=True) == [1, 2, 5]
+    german = several.transcribe(sounds(1), language="de")
+    for name in ("DE", "german", "German", "<|de|>"):
+        assert several.transcribe(sounds(1), language=name) == german
     with pytest.raises(InputError, match="knows the languages en, de, not 'fr'"):
         several.transcribe(sounds(1), language="fr")
 
 
 @pytest.mark.parametrize(("given", "options", "words"), [
     ("a.wav", {}, "list of paths"), (3, {}, "list of paths"), ([3], {}, "finite floats"),
+    (b"RIFF", {}, "list of paths"), (io.BytesIO(), {}, "list of paths"), (np.zeros(9), {}, "list of paths"),
+    ([(np.zeros(16000), 44100)], {}, "without its rate"), ([[1.0, [2.0]]], {}, "no array of them"),
+    ([np.float64([1e300])], {}, "beyond 2.31"), ([np.zeros(16001)], {"max_seconds": 1}, "more than 1 s"),
     ([np.zeros(480001)], {}, "none for the times from 0 to 30 s"), ([], {"task": "x"}, "task must be one of"),
     ([], {"language": "de"}, "knows English alone"), ([], {"task": "translate"}, "knows English alone"),
     ([Path("none.wav")], {}, "none.wav: cannot be read"), ([], {"beams": 3}, "no argument beams"),
@@ -120,10 +129,69 @@ def test_models_that_do_not_read_sound():
         Transcriber(load_model(GOLDEN / "whisper", kind="generate"), backend="reference")
 
 
+def with_tokens(model: Model, change) -> Model:
+    """Return a model whose added tokens a function changed."""
+    value = json.loads(model.decoder.text.tokenizer_json)
+    change(value["added_tokens"])
+    text = replace(model.decoder.text, tokenizer_json=json.dumps(value).encode())
+    return Model(decoder=replace(model.decoder, text=text), encoder=replace(model.encoder, text=text),
+                 generation=model.generation)
+
+
+def test_damaged_special_tokens_are_found_at_load():
+    def put(name, **values):
+        return lambda tokens: next(token for token in tokens if token["content"] == name).update(values)
+
+    several = model_of([*SPECIAL, "<|nospeech|>"], 51865)
+    for change, words in ((put("<|nospeech|>", id=10**6), "gives <.nospeech.> the id 1000000, and the model has"),
+                          (put("<|de|>", id=51865), "gives <.de.> the id 51865"), (put("<|en|>", id=-1), "the id -1"),
+                          (put("<|de|>", content=5), "the added token 5, which is no text"),
+                          (put("<|translate|>", content="x"), "lacks <.translate.>")):
+        with pytest.raises(EngineError, match=words):
+            Transcriber(with_tokens(several, change), backend="reference")
+
+
+def test_a_silent_recording_has_the_empty_text_with_timestamps_and_without(monkeypatch):
+    transcriber = Transcriber(timed(), backend="reference")
+    [text] = transcriber.transcribe(sounds(1))
+    assert text
+    assert transcriber.transcribe([np.zeros(0), np.zeros(159)]) == ["", ""]
+    several = transcriber.transcribe([np.zeros(0)], num_beams=2, num_return_sequences=2)
+    assert several == [["", ""]]
+    monkeypatch.setattr(transcriber, "_no_speech", lambda logits: 0.7)
+    results = []
+    monkeypatch.setattr("engine.interface.transcriber.is_silent",
+                        lambda no_speech, result, penalty: results.append(result) or len(results) > 2)
+    assert transcriber.transcribe(sounds(2)) == ["", ""]    # by what the model writes with timestamps
+    assert len(results) == 4
+    assert [result.ids[0] > transcriber._tokens.no_times for result in results[2:]] == [True, True]
+    assert [found.text for found in transcriber.transcribe(sounds(2), timestamps=True)] == ["", ""]
+    monkeypatch.setattr("engine.interface.transcriber.is_silent", lambda *_: False)
+    assert transcriber.transcribe(sounds(1)) == [text]
+
+
+def test_recordings_are_read_when_their_turn_comes(transcriber, tmp_path, monkeypatch):
+    wav(tmp_path / "a.wav")
+    reads, held = [], []
+    monkeypatch.setattr("engine.interface.transcriber.recording_samples",
+                        lambda item, *args: reads.append(item) or recording_samples(item, *args))
+    monkeypatch.setattr("engine.interface.transcriber.HELD_SAMPLES", 12000)
+    short = transcriber._short
+    monkeypatch.setattr(transcriber, "_short", lambda batch, order: held.append(len(reads)) or short(batch, order))
+    found = transcriber.transcribe([tmp_path / "a.wav"] * 7)
+    assert len(set(found)) == 1
+    assert held == [3, 6, 7]
+    with pytest.raises(WeightsError, match=r"none\.wav: cannot be read"):
+        transcriber.transcribe([tmp_path / "a.wav", tmp_path / "none.wav"])
+    assert len(reads) == 7
+    with pytest.raises(TimedOut):
+        transcriber.transcribe([tmp_path / "a.wav"] * 7, timeout=1e-6)
+
+
 def clips() -> dict[str, Any]:
     """Return recordings of up to 30 s."""
-    slow = read_wav(SPEECH / "two_cities.wav")
-    own = {name: read_wav(SPEECH / f"{name}.wav") for name in ("beckett", "clone-test")}
+    slow = read_audio(SPEECH / "two_cities.wav")
+    own = {name: read_audio(SPEECH / f"{name}.wav") for name in ("beckett", "clone-test")}
     return own | {"from 0 s": slow[: 30 * 16000], "from 13 s": slow[13 * 16000 : 43 * 16000]}
 
 

@@ -16,12 +16,12 @@ from engine.interface.cli.main import main
 from engine.interface.cli.transcribe import clock
 from engine.interface.transcriber import Transcriber
 from engine.speech.segments import Cut, Segment, cut
-from engine.speech.spectrogram import long_log_mel
+from engine.speech.spectrogram import Spectrogram
 from engine.speech.windows import Recording, is_silent
 
 from ..tools.golden_generating import Exact
 from ..tools.paths import SPEECH as GOLDEN_SPEECH
-from ..tools.speech import SHORT, TIMES, joined_recordings, model_of, recording, timed
+from ..tools.speech import SHORT, TIMES, features_at_once, joined_recordings, model_of, recording, timed
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
 pytest.importorskip("tokenizers")
@@ -61,7 +61,7 @@ def written(exact: Exact, window: np.ndarray, prompt: list[int], new: int) -> li
 def slowly(model, samples: np.ndarray, prompt: list[int], new: int) -> list[tuple[float, float, list[int]]]:
     """Return the segments of a recording: start, end and ids of the text."""
     exact, first_time = Exact(model), model.decoder.config.vocab_size - TIMES
-    features, seek, found = long_log_mel(samples, 7), 0, []
+    features, seek, found = features_at_once(samples, 7), 0, []
     while seek < features.shape[1]:
         part = features[:, seek : seek + 3000]
         ids = written(exact, np.pad(part, ((0, 0), (0, 3000 - part.shape[1]))), prompt, new)
@@ -114,7 +114,7 @@ def test_little_memory_changes_no_result(monkeypatch):
     expected, short = transcriber.transcribe(several, timestamps=True), transcriber.transcribe(several)
     sizes = []
     monkeypatch.setattr("engine.interface.transcriber.CROSS_CACHE_BYTES", 1)
-    monkeypatch.setattr(transcriber, "_vectors", lambda features, stop: sizes.append(held()) or vectors(features, stop))
+    monkeypatch.setattr(transcriber, "_vectors", lambda *args: sizes.append(held()) or vectors(*args))
     vectors, held = Transcriber._vectors.__get__(transcriber), lambda: len(transcriber._decoder._sources)
     assert transcriber.transcribe(several, timestamps=True) == expected
     assert transcriber.transcribe(several) == short
@@ -137,12 +137,12 @@ def test_a_long_recording_without_timestamps_has_the_text_of_its_segments():
 def test_the_language_is_that_of_the_first_window():
     model = timed(several=True)
     transcriber, exact = Transcriber(model, backend="reference"), Exact(model)
-    ids = {name: transcriber._ids_of_tokens[f"<|{name}|>"] for name in ("en", "de")}
-    start = transcriber._ids_of_tokens["<|startoftranscript|>"]
+    ids = transcriber._tokens.languages
+    start = transcriber._tokens.start
     samples = [recording(seconds, seed) for seed, seconds in enumerate((2, 3, 4, 5, 31))]
     expected = []
     for sound in samples:
-        features = long_log_mel(sound, 7)[:, :3000]
+        features = features_at_once(sound, 7)[:, :3000]
         window = np.pad(features, ((0, 0), (0, 3000 - features.shape[1])))
         logits = exact.logits(window, np.array([start]))[-1][list(ids.values())]
         expected.append(("en", "de")[int(logits.argmax())])
@@ -156,11 +156,11 @@ def test_the_language_of_short_sounds():
     model = timed(several=True)
     transcriber, exact = Transcriber(model, backend="reference"), Exact(model)
     samples = [recording(seconds, seed) for seed, seconds in enumerate((2, 3, 31))]
-    start = transcriber._ids_of_tokens["<|startoftranscript|>"]
-    names = {name: transcriber._ids_of_tokens[f"<|{name}|>"] for name in ("en", "de")}
+    start = transcriber._tokens.start
+    names = transcriber._tokens.languages
     found = transcriber.detect_language(samples)
     for (name, probability), sound in zip(found, samples, strict=True):
-        features = long_log_mel(sound, 7)[:, :3000]
+        features = features_at_once(sound, 7)[:, :3000]
         window = np.pad(features, ((0, 0), (0, 3000 - features.shape[1])))
         logits = exact.logits(window, np.array([start]))[-1][list(names.values())]
         p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
@@ -200,7 +200,7 @@ def test_silence_and_empty_segments():
     def words(ids):
         return " ".join(map(str, ids))
 
-    sound = Recording(0, np.ones((2, 3500), np.float32), "en")
+    sound = Recording(0, Spectrogram(recording(35), 2), "en")
     result = Generated([100, 1, 150, 150, 151, 151, 7, 200, 200], -1.0, True)
     assert sound.window().shape == (2, 3000)
     assert sound.take(result, True, 100, words) == []

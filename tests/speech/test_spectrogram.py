@@ -1,20 +1,22 @@
-"""Sound: the features of transformers, the rates of scipy, and wrong arguments.
+"""Sound: the features of transformers, windows of long recordings, and wrong arguments.
 
 tests/golden/make/audio.py made the golden file.
 """
 
 from __future__ import annotations
 
-import math
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from engine.base.errors import InputError, UnsupportedError
-from engine.speech.resampling import resample
-from engine.speech.spectrogram import log_mel, long_log_mel, mel_filters
+from engine.base.errors import InputError, TimedOut
+from engine.speech import spectrogram
+from engine.speech.spectrogram import Spectrogram, log_mel, mel_filters
 
 from ..tools.paths import SPEECH
+from ..tools.speech import features_at_once, recording
 
 GOLDEN = SPEECH / "audio.npz"
 
@@ -38,62 +40,52 @@ def test_the_filters_cover_all_frequencies_with_an_equal_area():
     np.testing.assert_allclose(filters[60:].sum(1) * 40, 1.0, atol=0.02)
 
 
+def long_features(samples: np.ndarray) -> np.ndarray:
+    sound = Spectrogram(samples)
+    return sound.columns(0, sound.frames)
+
+
 def test_the_features_of_a_longer_sound():
     with np.load(GOLDEN) as golden:
         samples, expected = golden["long"] / 2**15, golden["long_features"]
-    found = long_log_mel(samples)
+    found = long_features(samples)
     assert found.shape == (80, 516100 // 160)
     np.testing.assert_allclose(found[:, ::37], expected, rtol=0, atol=1e-6)
-    assert long_log_mel(np.zeros(159, np.float32)).shape == (80, 0)
-    np.testing.assert_allclose(long_log_mel(samples[:160000])[:, :-2], log_mel(samples[:160000])[:, :998], atol=1e-6)
+    assert long_features(np.zeros(159, np.float32)).shape == (80, 0)
+    np.testing.assert_allclose(long_features(samples[:160000])[:, :-2], log_mel(samples[:160000])[:, :998], atol=1e-6)
 
 
-@pytest.mark.parametrize("rate", [8000, 11025, 15999, 16001, 22050, 24000, 44100, 48000, 96000])
-def test_the_samples_of_scipy_at_another_rate(rate):
-    with np.load(GOLDEN) as golden:
-        samples, expected = golden["fast"], golden[f"resampled_{rate}"]
-    found = resample(samples, rate, 16000)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_windows_have_the_bits_of_all_features_at_once(dtype, monkeypatch):
+    monkeypatch.setattr(spectrogram, "_KEPT", 3 * 80 * 500 * 4)     # three parts of the ten of the longest recording
+    for count in (0, 159, 160, 161, 399, 80000, 480077, 800199):
+        samples = recording(count / 16000).astype(dtype)
+        sound, expected = Spectrogram(samples), features_at_once(samples)
+        assert sound.frames == expected.shape[1]
+        np.testing.assert_array_equal(sound.columns(0, sound.frames), expected, strict=True)
+        for first in range(0, sound.frames, 1234):
+            size = min(3000, sound.frames - first)
+            np.testing.assert_array_equal(sound.columns(first, size), expected[:, first : first + size], strict=True)
 
 
-@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
-def test_blocks_continue_each_other(rate):
-    """A sound that begins a whole number of outputs later has the same samples, in whatever block they are."""
-    long = np.random.default_rng(0).normal(0, 0.1, 120000).astype(np.float32)
-    whole, common = resample(long, rate, 16000), math.gcd(rate, 16000)
-    found = resample(long[16 * rate // common :], rate, 16000)
-    np.testing.assert_allclose(found[400:], whole[16 * 16000 // common :][400:], rtol=0, atol=1e-6)
-    assert len(found) > 2**14
-
-
-def tone(hertz: float, rate: int) -> np.ndarray:
-    return np.sin(2 * np.pi * hertz * np.arange(rate) / rate).astype(np.float32)
-
-
-@pytest.mark.parametrize("rate", [22050, 44100, 48000])
-def test_what_16_khz_can_hold_stays_and_the_rest_goes(rate):
-    for hertz in (50, 1000, 7000):
-        np.testing.assert_allclose(resample(tone(hertz, rate), rate, 16000)[200:-200], tone(hertz, 16000)[200:-200],
-                                   rtol=0, atol=1e-4)
-    for hertz in (8001, 9500, 10900):
-        assert np.abs(resample(tone(hertz, rate), rate, 16000)[200:-200]).max() < 1e-4
-    np.testing.assert_allclose(resample(np.ones(rate, np.float32), rate, 16000)[200:-200], 1, atol=1e-4)
-
-
-@pytest.mark.parametrize("rate", [0, 999, 192001])
-def test_rates_that_are_not_converted(rate):
-    with pytest.raises(UnsupportedError, match="rates from 1,000 to 192,000 Hz"):
-        resample(np.zeros(5, np.float32), rate, 16000)
-
-
-def test_short_sounds_at_another_rate():
-    assert len(resample(np.zeros(0, np.float32), 44100, 16000)) == 0
-    assert len(resample(np.ones(1, np.float32), 44100, 16000)) == 1
+def test_a_long_recording_takes_little_memory(monkeypatch):
+    """Three minutes: 11.5 MB of samples, all of whose features with 128 channels take 9.2 MB."""
+    monkeypatch.setattr(spectrogram, "_KEPT", 2**20)
+    samples = np.tile(recording(1), 180)
+    tracemalloc.start()
+    try:
+        Spectrogram(samples, 128).columns(14000, 3000)
+        assert tracemalloc.get_traced_memory()[1] < 8.5e6
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(TimedOut):
+        Spectrogram(samples, 128, deadline=time.monotonic() - 1)
 
 
 @pytest.mark.parametrize(("samples", "words"), [
-    (np.zeros((2, 3)), "one axis"), (np.zeros(5, np.int16), "not int16"), (np.array([np.nan]), "finite floats"),
+    (np.zeros((2, 3)), "one axis"), (np.zeros(5, np.int16), "not int16"), (np.array([np.nan]), "not NaN"),
+    (np.array([0, -1e300]), "beyond 2.31"), ((np.zeros(5), 44100), "without its rate"),
+    ([[1.0], [1.0, 2.0]], "no array"),
     ("x", "finite floats"), (np.zeros(480001), "has 30.0 s; the model reads 30 s at a time"),
 ])  # fmt: skip
 def test_bad_samples(samples, words):
@@ -101,4 +93,4 @@ def test_bad_samples(samples, words):
         log_mel(samples)
     if "at a time" not in words:
         with pytest.raises(InputError, match=words):
-            long_log_mel(samples)
+            Spectrogram(samples)

@@ -10,7 +10,8 @@ import numpy as np
 from engine import Model, load_model
 from engine.model.generation_config import GenerationConfig
 from engine.model.text_config import TextConfig
-from engine.speech.spectrogram import read_wav
+from engine.speech.audio_files import read_audio
+from engine.speech.spectrogram import mel_filters
 
 from .golden_generating import GOLDEN
 from .whisper import SPEECH
@@ -66,6 +67,21 @@ def sounds(count: int = 3) -> list[np.ndarray]:
     return [rng.normal(0, 0.1, 5000 * (i + 1)).astype(np.float32) for i in range(count)]
 
 
+def features_at_once(samples: np.ndarray, channels: int = 80) -> np.ndarray:
+    """Return the features of a recording [channels, n // 160], with arrays of the whole recording."""
+    frames = len(samples) // 160
+    padded = np.pad(np.pad(samples, (0, 200)), (200, 0), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 400)[::160]
+    bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
+    found = np.empty((channels, frames), np.float32)
+    for first in range(0, frames, 500):     # a matrix product of other columns may have other bits
+        power = (np.abs(np.fft.rfft(windows[first : min(frames, first + 500)] * bell)) ** 2).T
+        found[:, first : first + 500] = np.log10(np.maximum(mel_filters(channels) @ power, 1e-10))
+    if frames:
+        np.maximum(found, found.max() - np.float32(8), out=found)
+    return (found + 4) / 4
+
+
 def recording(seconds: float, seed: int = 0) -> np.ndarray:
     """Return noise of changing strength."""
     samples = np.random.default_rng(seed).normal(0, 0.1, round(16000 * seconds))
@@ -79,7 +95,7 @@ SHORT = ("beckett", "clone-test", "endgame_nagg_nell")
 def joined_recordings() -> dict[str, np.ndarray]:
     """Return recordings, two of them joined: one longer than 60 s, and one with 40 s of silence."""
     names = ("two_cities", "beckett", "clone-test", "endgame_nagg_nell")
-    found = {name: read_wav(SPEECH / f"{name}.wav") for name in names}
+    found = {name: read_audio(SPEECH / f"{name}.wav") for name in names}
     pause = np.zeros(8000, np.float32)
     joined = [part for name in names for part in (found[name], pause)][:-1]
     silence = [found["beckett"], np.zeros(640000, np.float32), found["clone-test"]]

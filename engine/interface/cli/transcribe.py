@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..transcriber import TASKS, Transcriber
+from ...speech.tokens import TASKS
+from ..transcriber import Transcriber
 
 
 def add_options(command: argparse.ArgumentParser) -> None:

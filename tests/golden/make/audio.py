@@ -4,21 +4,16 @@
 
 audio.npz holds recordings sound_{i} (int16 at 16 kHz, made here), and for 80 and 128 channels every 37th column of
 their features, features_{i}_{channels}; long is a sound of more than 30 s, and long_features every 37th column of its
-features for 80 channels. fast holds noise, and resampled_{rate} has the samples that scipy makes of it at 16 kHz, from
-this rate, with the filter that engine/speech/resampling.py describes. The extractor computes in float64 with NumPy, and
-in float32 where torch is installed; this script calls the former.
+features for 80 channels. The extractor computes in float64 with NumPy, and in float32 where torch is installed; this
+script calls the former.
 """
 
-import math
-
 import numpy as np
-from scipy.signal import firwin, resample_poly
 from transformers import WhisperFeatureExtractor
 
 from tests.tools.paths import SPEECH
 
 STEP = 37
-RATES = (8000, 11025, 15999, 16001, 22050, 24000, 44100, 48000, 96000)
 
 
 def sounds() -> list[np.ndarray]:
@@ -40,15 +35,6 @@ def extract(samples: np.ndarray, channels: int) -> np.ndarray:
     return features
 
 
-def resampled(samples: np.ndarray, rate: int) -> np.ndarray:
-    """Return samples of a rate at 16 kHz, in float64."""
-    common = math.gcd(rate, 16000)
-    up, down = 16000 // common, rate // common
-    slow = max(up, down)
-    taps = firwin(2 * 48 * slow + 1, 0.94 / slow, window=("kaiser", 8.96))
-    return resample_poly(samples.astype(np.float64), up, down, window=taps)
-
-
 def main() -> None:
     """Write the file."""
     arrays = {}
@@ -63,9 +49,6 @@ def main() -> None:
     arrays["long"] = (np.clip(np.tile(period, 130)[:516100], -1, 1) * 32767).astype(np.int16)
     features = extract(np.append(arrays["long"] / 32768, np.zeros(480000)), 80)[:, : 516100 // 160]
     arrays["long_features"] = features[:, ::STEP].astype(np.float32)
-    arrays["fast"] = rng.normal(0, 0.2, 1500).astype(np.float32)
-    for rate in RATES:
-        arrays[f"resampled_{rate}"] = resampled(arrays["fast"], rate).astype(np.float32)
     np.savez_compressed(SPEECH / "audio.npz", **arrays)
 
 

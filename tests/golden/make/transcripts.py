@@ -4,7 +4,7 @@
     ENGINE_WHISPER=... ENGINE_SPEECH=... python -m tests.golden.make.transcripts
 
 The environment variables are those of tests/tools/whisper.py. faster-whisper reads the samples that
-`engine.read_wav` gives, with greedy search, without a fallback to higher temperatures, without past text and
+`engine.read_audio` gives, with greedy search, without a fallback to higher temperatures, without past text and
 without looking for silence by another model. transcripts.json holds, by the name of a recording, [start, end, text] of
 each segment, and under the name words the same of each word, for the recordings `SHORT`.
 """

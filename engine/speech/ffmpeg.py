@@ -1,0 +1,57 @@
+"""Decode an audio file with the command ffmpeg, for the containers that the library soundfile does not read."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from threading import Timer
+from typing import IO
+
+import numpy as np
+
+from ..base.arguments import check_deadline
+from ..base.errors import UnsupportedError
+from ..files.reading import FormatError
+from .containers import Container
+from .samples import RATE
+
+_BLOCK = 2**18
+"""Bytes that are read together."""
+_REASON = 300
+"""The most characters of what ffmpeg says that a message repeats."""
+
+
+def decode_by_ffmpeg(file: IO[bytes], container: Container, deadline: float = 0.0) -> Iterator[np.ndarray]:
+    """Yield blocks of float32 samples at 16 kHz, as ffmpeg mixes all channels to one and resamples them.
+
+    Without rematrix_maxval, ffmpeg makes two equal channels louder by 3 dB; with it, it takes their mean.
+    ffmpeg may read this file alone, with the one demuxer of its container, and is killed at the deadline. Raises
+    `UnsupportedError` where no ffmpeg is, and `FormatError` for a file that it cannot read.
+    """
+    command = shutil.which("ffmpeg")
+    if command is None:
+        raise UnsupportedError(f"it is {container.name}, which the command ffmpeg reads, and there is none on this "
+                               "machine: install ffmpeg, or give a WAV, FLAC, OGG or MP3 file")
+    arguments = [command, "-nostdin", "-v", "error", "-threads", "1", "-protocol_whitelist", "file", "-f",
+                 str(container.demuxer), "-i", "file:/dev/stdin", "-map", "0:a:0", "-f", "f32le", "-ac", "1",
+                 "-rematrix_maxval", "1", "-ar", str(RATE), "pipe:1"]  # fmt: skip
+    with tempfile.TemporaryFile() as errors, \
+            subprocess.Popen(arguments, stdin=file, stdout=subprocess.PIPE, stderr=errors) as process:
+        assert process.stdout is not None
+        timer = Timer(max(0.0, deadline - time.monotonic()), process.kill)
+        if deadline:
+            timer.start()
+        try:
+            while data := process.stdout.read(_BLOCK):
+                yield np.frombuffer(data[: len(data) // 4 * 4], "<f4")
+            if process.wait() != 0:
+                check_deadline(deadline)
+                errors.seek(0)
+                said = errors.read(4 * _REASON).decode("utf-8", "replace").split("\n")[0][:_REASON]
+                raise FormatError(f"ffmpeg cannot read it: {said or 'it does not say why'}")
+        finally:
+            timer.cancel()
+            process.kill()

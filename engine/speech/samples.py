@@ -1,0 +1,81 @@
+"""Samples: what Whisper reads, their limits, and an array that grows while a recording is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, shown
+
+RATE = 16000
+"""Samples in a second."""
+MAX_SECONDS = 4 * 3600
+"""The longest recording by default: 4 hours have 230 million samples, which take 920 MB."""
+LOUDEST = 2.0**31
+"""Limit on the absolute value of a sample: 32-bit integers that were never divided pass, damaged floats do not."""
+_FIRST = 2**18
+"""The samples that a growing array has room for at first: 16 s, 1 MB."""
+
+
+def check_samples(samples: Any, max_seconds: float = MAX_SECONDS) -> np.ndarray:
+    """Return samples as an array [n]; raises `InputError` unless they are finite floats, and not too many."""
+    if isinstance(samples, tuple) and len(samples) == 2:
+        raise InputError("a recording is an array of samples at 16 kHz, without its rate; engine.resample(samples, "
+                         "rate, 16000) converts samples of another rate")
+    try:
+        samples = np.asarray(samples)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"samples must be finite floats in one axis; NumPy makes no array of them: {error}") from None
+    if samples.ndim != 1 or samples.dtype.kind != "f":
+        raise _no_samples(f"{samples.dtype} of shape {list(samples.shape)}")
+    check_length(len(samples), max_seconds)
+    if len(samples) and not max(-float(samples.min()), float(samples.max())) <= LOUDEST:
+        raise _no_samples("NaN, infinity or numbers beyond 2^31")
+    return samples
+
+
+def check_limit(max_seconds: Any) -> float:
+    """Return the length in seconds that a recording may have; raises `InputError` for what is no number above 0."""
+    if isinstance(max_seconds, bool) or not isinstance(max_seconds, (int, float)) or not max_seconds > 0:
+        raise InputError(f"max_seconds must be a number above 0, not {shown(max_seconds)}")
+    return max_seconds
+
+
+def check_length(count: int, max_seconds: float) -> None:
+    """Raise `InputError` for more samples at 16 kHz than `max_seconds` have."""
+    if count > max_seconds * RATE:
+        raise InputError(f"the recording has more than {max_seconds:,g} s; cut it where nobody speaks, or allow more "
+                         "with max_seconds=")
+
+
+def _no_samples(found: str) -> InputError:
+    return InputError(f"samples must be finite floats in one axis, not {found}: the mean of the channels, divided by "
+                      "32768 if they are 16-bit integers; a file is given by its path, its bytes or an open file")
+
+
+class GrowingSamples:
+    """Samples [n] that grow block by block, without a second copy of all of them at the end."""
+
+    def __init__(self, max_seconds: float):
+        """max_seconds: above them, `add` raises `InputError`."""
+        self._max_seconds, self._count = max_seconds, 0
+        self._samples = np.empty(_FIRST, np.float32)
+
+    def add(self, block: np.ndarray) -> None:
+        """Append float32 samples [k]."""
+        end = self._count + len(block)
+        check_length(end, self._max_seconds)
+        if end > len(self._samples):
+            # The system moves the pages of a large array without a copy, so small steps are cheap, and the room that is
+            # left over stays small. Nobody else holds the array.
+            self._samples.resize(max(end, len(self._samples) * 9 // 8), refcheck=False)
+        self._samples[self._count : end] = block
+        self._count = end
+
+    def taken(self) -> np.ndarray:
+        """Return the samples; the object holds none afterwards."""
+        samples, self._samples = self._samples, np.empty(0, np.float32)
+        samples.resize(self._count, refcheck=False)
+        self._count = 0
+        return samples

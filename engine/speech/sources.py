@@ -1,0 +1,103 @@
+"""Open what a recording is read from: a path, the bytes of a file, or an open file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from ..base.arguments import check_deadline
+from ..base.errors import InputError, WeightsError, shown
+from ..files.reading import FormatError, open_regular
+
+MAX_STREAM = 2**32
+"""Limit on the bytes that are read from an open file, which may be endless; a WAV file has at most as many."""
+_BLOCK = 2**20
+"""Bytes that are copied together."""
+
+
+def is_source(value: Any) -> bool:
+    """Return whether a value is something that `opened` opens."""
+    return isinstance(value, (str, os.PathLike, bytes, bytearray, memoryview)) or callable(getattr(value, "read", None))
+
+
+def name_of(source: Any) -> str:
+    """Return how messages name a source."""
+    if isinstance(source, (str, os.PathLike)):
+        name = os.fsdecode(os.fspath(source))
+        return name if name.isprintable() else shown(name, 300)
+    given = getattr(source, "name", None)
+    return given if isinstance(given, str) and given.isprintable() else "the recording"
+
+
+def check_path(source: Any) -> None:
+    """Raise `WeightsError` if a source is a path at which there is no regular file that can be opened."""
+    if isinstance(source, (str, os.PathLike)):
+        _open_path(source).close()
+
+
+@contextmanager
+def opened(source: Any, deadline: float = 0.0) -> Iterator[IO[bytes]]:
+    """Open a source as a file of the system, which libraries of C and other commands can read; close it at the end.
+
+    Bytes and open files are copied to a temporary file without a name; an open file is read from where it stands.
+    deadline: the time.monotonic() at which the copying stops with `TimedOut`; 0 is no deadline.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        with _open_path(source) as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            copy.write(source)
+        else:
+            _copy_stream(source, copy, deadline)
+        copy.flush()
+        yield copy
+
+
+@contextmanager
+def opened_behind(file: IO[bytes], offset: int) -> Iterator[IO[bytes]]:
+    """Open a file that holds what a file has from an offset on: the same file for 0, else a temporary copy."""
+    if offset == 0:
+        yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        file.seek(offset)
+        shutil.copyfileobj(file, copy, _BLOCK)
+        copy.flush()
+        yield copy
+
+
+def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
+    try:
+        return open_regular(Path(os.fsdecode(os.fspath(source))))
+    except FormatError as error:
+        found = str(error)
+    except (OSError, ValueError) as error:      # ValueError: a null byte in a path
+        found = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    raise WeightsError(f"{name_of(source)}: {found}; give the path of an audio file") from None
+
+
+def _copy_stream(source: Any, copy: IO[bytes], deadline: float) -> None:
+    total = 0
+    while True:
+        check_deadline(deadline)
+        try:
+            data = source.read(_BLOCK)
+        except (OSError, ValueError) as error:      # ValueError: a closed file, or a text that is none
+            raise WeightsError(f"{name_of(source)}: cannot be read: {error}; open it with mode 'rb'") from None
+        if data is not None and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InputError(f"{name_of(source)} is read as {type(data).__name__} and not as bytes; open it with mode "
+                             "'rb'")
+        if not data:
+            return
+        total += len(data)
+        if total > MAX_STREAM:
+            raise InputError(f"{name_of(source)} has more than {MAX_STREAM:,} bytes, which is the limit of an open "
+                             "file; give the path of a file")
+        copy.write(data)

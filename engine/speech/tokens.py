@@ -1,0 +1,89 @@
+"""The special tokens of a speech model, checked once, so that no wrong id is found in the middle of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
+from ..text.special_tokens import END, NO_TIMES, START
+from .languages import language_code
+from .spectrogram import SECONDS
+
+TASKS = ("transcribe", "translate")
+"""What Whisper does with speech: transcribe it in its own language, or translate it into English."""
+_NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
+"""The names that the token for "no speech" has had."""
+_MULTILINGUAL = 51865
+"""Whisper's models with at least this number of tokens know languages and tasks."""
+_TIMES = SECONDS * 50 + 1
+"""Timestamps from 0 to 30 s, in steps of 0.02 s."""
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of the special tokens of a model; each is below the number of its tokens."""
+
+    start: int
+    no_times: int
+    """Asks for no timestamps; the tokens after it are the times."""
+    no_speech: int | None
+    """None in a model without a token for "no speech"."""
+    languages: Mapping[str, int]
+    """By the code of the language; empty in a model of English alone."""
+    tasks: Mapping[str, int]
+    """By the name of the task; empty in a model of English alone."""
+    has_times: bool
+    """Whether the model has tokens for the times from 0 to 30 s."""
+
+    @classmethod
+    def of(cls, ids: Mapping[str, int], vocab_size: int) -> SpecialTokens:
+        """Choose from the added tokens of a tokenizer.json, by their texts.
+
+        Raises `UnsupportedError` for a tokenizer that lacks a token which the model needs, and `WeightsError` for one
+        that is damaged.
+        """
+        if wrong := [name for name in ids if not isinstance(name, str)]:
+            raise WeightsError(f"the model's tokenizer.json has the added token {shown(wrong[0])}, which is no text; "
+                               "copy the model's folder again from its source")
+        several = vocab_size >= _MULTILINGUAL
+        languages = [name for name in ids if several and _is_language(name)]
+        tasks = [f"<|{task}|>" for task in TASKS] if several else []
+        found = {}
+        for name in (START, END, NO_TIMES, *tasks, *languages, *(name for name in _NO_SPEECH if name in ids)):
+            if name not in ids:
+                raise UnsupportedError(f"the tokenizer of the model lacks {name}, which a model of speech needs")
+            if not 0 <= ids[name] < vocab_size:
+                raise WeightsError(f"the model's tokenizer.json gives {name} the id {shown(ids[name])}, and the model "
+                                   f"has {vocab_size:,} tokens; copy the model's folder again from its source")
+            found[name] = ids[name]
+        if several and not languages:
+            raise UnsupportedError("the tokenizer of the model lacks the tokens of languages, such as <|en|>")
+        return cls(found[START], found[NO_TIMES], next((found[name] for name in _NO_SPEECH if name in found), None),
+                   {name[2:-2]: found[name] for name in languages}, {name[2:-2]: found[name] for name in tasks},
+                   found[NO_TIMES] + _TIMES < vocab_size)
+
+    def spoken(self, language: Any, task: Any) -> str | None:
+        """Return the code of a language that a caller names; raises `InputError` for an unknown language or task."""
+        if task not in TASKS:
+            raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
+        code = language_code(language) if isinstance(language, str) else language
+        if not self.languages and (code not in (None, "en") or task != TASKS[0]):
+            raise InputError(f"this model knows English alone, so language {shown(language)} and task {task} are not "
+                             "possible")
+        if self.languages and code is not None and code not in self.languages:
+            raise InputError(f"this model knows the languages {listed(self.languages)}, not {shown(language)}; None "
+                             "lets it find the language")
+        return code
+
+    def prompt(self, language: str | None, task: str, times: bool) -> list[int]:
+        """Return the tokens before the text: the start, the language and the task, and the one for no timestamps."""
+        spoken = [self.languages[language], self.tasks[task]] if language and self.languages else []
+        return [self.start, *spoken, *([] if times else [self.no_times])]
+
+
+def _is_language(name: str) -> bool:
+    """Return whether a token is that of a language, such as <|de|> or <|yue|>."""
+    code = name[2:-2]
+    return name.startswith("<|") and name.endswith("|>") and code.isalpha() and 2 <= len(code) <= 3
