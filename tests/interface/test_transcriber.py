@@ -25,6 +25,7 @@ from ..tools.speech import SPECIAL, model_of, recording, sounds, timed
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
 pytest.importorskip("tokenizers")
+pytest.importorskip("soundfile")
 
 @pytest.fixture(scope="module")
 def transcriber():

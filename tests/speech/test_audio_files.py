@@ -21,6 +21,8 @@ from engine.speech.audio_files import MAX_CHANNELS, recording_samples
 
 from ..tools.sound_files import chunk, encoded, form, riff, wav
 
+pytest.importorskip("soundfile")
+
 SAMPLES = np.array([0.0, 0.5, -1.0, 0.25, -0.75, 1 - 2.0**-7])
 """Numbers that 8 bits can hold."""
 CODINGS = [(1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64)]

@@ -25,6 +25,7 @@ from ..tools.speech import SHORT, TIMES, features_at_once, joined_recordings, mo
 from ..tools.whisper import FOLDER, MISSING, SILENT, SPEECH
 
 pytest.importorskip("tokenizers")
+pytest.importorskip("soundfile")
 GOLDEN = GOLDEN_SPEECH / "transcripts.json"
 
 

@@ -8,6 +8,8 @@ import pytest
 from engine import InputError, UnsupportedError, resample
 from engine.speech.resampling import Resampler
 
+pytest.importorskip("soxr")
+
 RATES = [8000, 11025, 15999, 16001, 22050, 24000, 44100, 48000, 96000, 191999]
 
 
