@@ -12,11 +12,11 @@ import numpy as np
 
 from ..backends import get_backend
 from ..backends.reference.formulas import softmax
-from ..base.arguments import check_deadline, deadline_of, flag, renamed_arguments
-from ..base.errors import InputError, TimedOut, UnsupportedError, shown
+from ..base.arguments import flag, renamed_arguments
+from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import growing_progress
+from ..base.stop import Stop
 from ..encoding.packing import pack
-from ..generation.batching import generate as run_requests
 from ..generation.results import Generated, Request
 from ..model.generation_config import GenerationConfig
 from ..speech import AudioStepper, Recording, is_silent
@@ -51,7 +51,7 @@ class _Order:
     timestamps: bool
     by_word: bool
     config: GenerationConfig
-    deadline: float
+    stop: Stop
 
 
 class Transcriber(Loaded):
@@ -117,7 +117,7 @@ class Transcriber(Loaded):
         A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
         `engine.read_audio`.
         """
-        order = self._order(language, task, timestamps, deadline_of(timeout), settings)
+        order = self._order(language, task, timestamps, Stop.after(timeout), settings)
         items = _checked(audio, check_limit(max_seconds))
         bar = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
         results: dict[int, Any] = {}
@@ -144,7 +144,7 @@ class Transcriber(Loaded):
         found = []
         for item in _checked(audio, MAX_SECONDS):
             window = Recording(0, Spectrogram(recording_samples(item), self._channels), None).window()
-            with AudioStepper(self._decoder, [self._vectors(window)]) as stepper:
+            with AudioStepper(self._decoder, [self._vectors(window, Stop())]) as stepper:
                 found.append(self._language_of(stepper.first_logits(self._tokens.start)[0]))
         return found
 
@@ -152,7 +152,7 @@ class Transcriber(Loaded):
     def _channels(self) -> int:
         return int(self._stem.weight.shape[1])
 
-    def _order(self, language: str | None, task: str, timestamps: bool | str, deadline: float,
+    def _order(self, language: str | None, task: str, timestamps: bool | str, stop: Stop,
                settings: dict[str, Any]) -> _Order:
         """Check the arguments of `transcribe`."""
         code = self._tokens.spoken(language, task)
@@ -165,7 +165,7 @@ class Transcriber(Loaded):
         if by_word and not config.alignment_heads:
             raise UnsupportedError("the model's settings name no alignment_heads, which the times of words need; give "
                                    "alignment_heads=[(layer, head), ...], or timestamps=True")
-        return _Order(code, task, bool(timestamps), by_word, config, deadline)
+        return _Order(code, task, bool(timestamps), by_word, config, stop)
 
     def _check_windows(self, config: GenerationConfig) -> None:
         """Raise an error if recordings cannot be read in windows."""
@@ -188,8 +188,8 @@ class Transcriber(Loaded):
         size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
         waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}
         for number, item in enumerate(items):
-            check_deadline(order.deadline)
-            samples = recording_samples(item, max_seconds, order.deadline)
+            order.stop.check()
+            samples = recording_samples(item, max_seconds, order.stop.deadline)
             if is_source(item):
                 hoped(len(samples) / RATE)
             in_windows = order.timestamps or len(samples) > SECONDS * RATE
@@ -208,9 +208,9 @@ class Transcriber(Loaded):
 
         recordings: their samples.
         """
-        vectors = [self._vectors(log_mel(samples, self._channels), order.deadline) for samples in recordings.values()]
+        vectors = [self._vectors(log_mel(samples, self._channels), order.stop) for samples in recordings.values()]
         config = order.config
-        with AudioStepper(self._decoder, vectors) as stepper:
+        with AudioStepper(self._decoder, vectors, stop=order.stop) as stepper:
             logits = None
             if self._tokens.no_speech is not None or (order.language is None and self.languages):
                 logits = stepper.first_logits(self._tokens.start)
@@ -218,7 +218,7 @@ class Transcriber(Loaded):
                       else self._language_of(logits[i])[0] for i in range(len(vectors))]
             requests = [Request([i], self._tokens.prompt(each, order.task, False), config)
                         for i, each in enumerate(spoken)]
-            found = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(order.deadline))
+            found = self._model.generate(requests, order.stop, stepper)
             silent = {i for i, samples in enumerate(recordings.values()) if len(samples) < RATE // FRAMES}
             if logits is not None:
                 silent |= self._silent(stepper, [self._no_speech(row) for row in logits], found, spoken, order)
@@ -240,7 +240,7 @@ class Transcriber(Loaded):
         asked = [i for i in doubted if i not in silent] if self._tokens.has_times else []
         timed = self._timed(order.config).changed(num_return_sequences=1)
         requests = [Request([i], self._tokens.prompt(spoken[i], order.task, True), timed) for i in asked]
-        again = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(order.deadline))
+        again = self._model.generate(requests, order.stop, stepper)
         return silent | {i for i, [result] in zip(asked, again, strict=True)
                          if is_silent(no_speech[i], result, penalty)}
 
@@ -254,7 +254,7 @@ class Transcriber(Loaded):
         heard: is called with the number of seconds that were transcribed since the call before.
         """
         language = order.language if self.languages else "en"
-        recordings = [Recording(number, Spectrogram(samples, self._channels, order.deadline), language)
+        recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop.deadline), language)
                       for number, samples in batch.items()]
         while active := [recording for recording in recordings if recording.left > 0]:
             self._next_windows(active, order, heard)
@@ -265,14 +265,14 @@ class Transcriber(Loaded):
         """Transcribe the next window of each recording."""
         first_time, config = self._tokens.no_times + 1, self._timed(order.config)
         decode = self._model.tokenizer(self.text).decode
-        vectors = [self._vectors(recording.window(), order.deadline) for recording in active]
-        with AudioStepper(self._decoder, vectors, keep=order.by_word) as stepper:
+        vectors = [self._vectors(recording.window(), order.stop) for recording in active]
+        with AudioStepper(self._decoder, vectors, keep=order.by_word, stop=order.stop) as stepper:
             logits = stepper.first_logits(self._tokens.start)
             for recording, row in zip(active, logits, strict=True):
                 recording.language = recording.language or self._language_of(row)[0]
             requests = [Request([i], self._tokens.prompt(recording.language, order.task, True), config)
                         for i, recording in enumerate(active)]
-            found = run_requests(stepper, requests, budget=self._model.budget, timeout=_left(order.deadline))
+            found = self._model.generate(requests, order.stop, stepper)
             for i, (recording, [result], row) in enumerate(zip(active, found, logits, strict=True)):
                 silent = is_silent(self._no_speech(row), result, config.length_penalty)
                 before, positions = recording.seek, max(1, recording.left // TOKEN_FRAMES)
@@ -295,9 +295,9 @@ class Transcriber(Loaded):
         token = self._tokens.no_speech
         return 0.0 if token is None else float(softmax(logits.astype(np.float64))[token])
 
-    def _vectors(self, features: np.ndarray, deadline: float = 0.0) -> np.ndarray:
+    def _vectors(self, features: np.ndarray, stop: Stop) -> np.ndarray:
         """Return the vectors [S, D] that the encoder gives for features [channels, 3000]."""
-        check_deadline(deadline)
+        stop.check()
         assert self._model.encoder_config is not None
         assert self._model.encoder is not None
         rows = self._stem.embed(features, get_backend(self.backend).ops(self.threads))
