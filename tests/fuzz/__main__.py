@@ -1,7 +1,9 @@
 """Load mutated models, run some of them, and report what is neither an answer nor an `EngineError`.
 
     python -m tests.fuzz [--seconds S] [--cases N] [--seed SEED] [--first NUMBER]
-    python -m tests.fuzz --seed SEED --case NUMBER        repeats one case
+    python -m tests.fuzz --calls                          loads models that generate or hear, and calls them
+    python -m tests.fuzz --only "packed files"            runs cases of one kind; several may be given
+    python -m tests.fuzz --seed SEED --case NUMBER        repeats one case (with the same --only)
 
 A case depends on the seed and its number alone. It runs in a child with limits on memory and time.
 """
@@ -19,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz import operations
+from tests.fuzz import first_calls, operations
 from tests.fuzz.cases import Cases
 from tests.fuzz.children import Children, Finding, RunCase, largest_child
 
@@ -35,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--only", action="append", default=[], choices=list(Cases.OTHERS), help="run this kind alone")
+    parser.add_argument("--calls", action="store_const", dest="only", const=list(first_calls.KINDS),
+                        help="run all kinds of first_calls.py")
     parser.add_argument("--ops", action="store_true", help="call engine.ops with wrong arguments, in place of files")
     parser.add_argument("--here", action="store_true", help="run the cases in this process, to measure coverage")
     given = parser.parse_args(arguments)
@@ -47,22 +52,24 @@ def main(arguments: list[str] | None = None) -> int:
     shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=shared_memory) as folder:
         place = Path(folder)
-        start, kinds = _start_operations(given.seed) if given.ops else _start_files(place, given.seed)
+        start, kinds = _start_operations(given.seed) if given.ops else _start_files(place, given.seed, given.only)
         if given.here:
             run = start()
             for index in range(given.first, given.first + given.cases):
                 run(index)
             return 0
         children = Children(start, len(kinds))
-        findings = hunt(children, given.first, given.cases, given.seconds)
+        again = " ".join([f"--seed {given.seed}", *(f'--only "{name}"' for name in given.only), *["--ops"] * given.ops])
+        findings = hunt(children, given.first, given.cases, given.seconds, again)
     for kind, (refused, answered) in sorted(zip(kinds, children.counts.tolist(), strict=True)):
-        print(f"{answered:10,} answered {refused:10,} EngineError   {kind}")
+        if answered or refused:
+            print(f"{answered:10,} answered {refused:10,} EngineError   {kind}")
     print(summary(children, findings))
     return min(1, len(findings))
 
 
-def _start_files(place: Path, seed: int) -> tuple[Callable[[], RunCase], list[str]]:
-    cases = Cases(place, seed)
+def _start_files(place: Path, seed: int, only: list[str]) -> tuple[Callable[[], RunCase], list[str]]:
+    cases = Cases(place, seed, only)
     return lambda: cases.start().run, cases.kinds
 
 
@@ -73,8 +80,11 @@ def _start_operations(seed: int) -> tuple[Callable[[], RunCase], list[str]]:
     return lambda: run, list(operations.NAMES)
 
 
-def hunt(children: Children, first: int, cases: int, seconds: float) -> list[Finding]:
-    """Run cases until there are enough or the time is over; print progress and findings, and return the findings."""
+def hunt(children: Children, first: int, cases: int, seconds: float, again: str) -> list[Finding]:
+    """Run cases until there are enough or the time is over; print progress and findings, and return the findings.
+
+    again: the arguments that, with the number of a case, repeat it.
+    """
     findings: list[Finding] = []
     begin = printed = time.monotonic()
     rate, last = 100.0, first + cases
@@ -84,7 +94,9 @@ def hunt(children: Children, first: int, cases: int, seconds: float) -> list[Fin
         for index, what in found:
             kind, _, details = what.partition("\n")
             known = any(kind == old.partition("\n")[0] for _, old in findings)
-            print(f"FOUND case {index}: {kind}" + ("" if known else f"\n{details}"), flush=True)
+            print(f"FOUND case {index}: {kind}\n  python -m tests.fuzz {again} --case {index}", flush=True)
+            if not known:
+                print(details, flush=True)
             findings.append((index, what))
         first += size
         rate = int(children.counts.sum()) / (time.monotonic() - begin)

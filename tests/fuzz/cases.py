@@ -30,7 +30,7 @@ from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS
-from tests.fuzz import binaries, pickles
+from tests.fuzz import binaries, first_calls, pickles
 from tests.fuzz.corpus import NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
 from tests.fuzz.mutate import PLAIN, bytes_of, json_of, npz_of, safetensors_of, tokenizer_of, value_of
 from tests.fuzz.usage import use
@@ -71,12 +71,16 @@ class Cases:
 
     FITTED = ("folder fitted to its config", "npz fitted to its config")
     """Kinds of cases whose weights have the shapes that the changed configuration asks for."""
-    OTHERS = pickles.KINDS | binaries.KINDS
+    OTHERS = pickles.KINDS | binaries.KINDS | first_calls.KINDS
     """Kinds of cases that other modules make, by name."""
 
-    def __init__(self, place: Path, seed: int):
-        """Make the models, which `start` writes to the folder `place`; no other process may use this folder."""
-        self._place, self._seed = place, seed
+    def __init__(self, place: Path, seed: int, only: Sequence[str] = ()):
+        """Make the models, which `start` writes to the folder `place`; no other process may use this folder.
+
+        only: names of `OTHERS`, so that all cases are of these kinds. The kinds of `first_calls` are run in no other
+            way, because they take ten times as long.
+        """
+        self._place, self._seed, self._only = place, seed, only
         self._written: tuple[int, list[str]] | None = None
         place.mkdir(parents=True, exist_ok=True)
         self._sources = sources(place)
@@ -97,13 +101,13 @@ class Cases:
     def run(self, index: int) -> tuple[int, bool]:
         """Run a case; return the number of its kind, and whether the model gave an answer and no `EngineError`."""
         rng = random.Random(f"{self._seed}/{index}")
-        kind = rng.choices((0, 1, 2, 3), (90, 2, 2, 6))[0]
+        kind = 3 if self._only else rng.choices((0, 1, 2, 3), (90, 2, 2, 6))[0]
         try:
             if kind == 0:
                 source = rng.randrange(len(self._files))
                 return source, self._run_changed(rng, source)
             if kind == 3:
-                name = rng.choice(list(self.OTHERS))
+                name = rng.choice(self._only or list(pickles.KINDS | binaries.KINDS))
                 return self.kinds.index(name), self._run_other(rng, name)
             number = len(self._files) + kind - 1
             return number, (self._run_fitted_folder if kind == 1 else self._run_fitted_npz)(rng)

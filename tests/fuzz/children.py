@@ -22,7 +22,7 @@ CPU_SECONDS = 2
 """Limit on the CPU time of a case."""
 SECONDS = 60
 """Limit on the time of a case that waits; far above `CPU_SECONDS`, because a busy machine makes every case wait."""
-MEMORY = 1_000_000_000
+MEMORY = 500_000_000
 """Limit on the bytes of address space that a child may take beside what it starts with."""
 GROWTH = 200_000_000
 """Limit on the bytes by which a case may raise the child's peak of resident memory."""

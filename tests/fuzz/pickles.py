@@ -38,7 +38,7 @@ from tests.tools.torch_files import checkpoint, name, text
 from ..tools.encoders import engine_of, load_encoder
 
 CASES_PER_CHILD = 200
-MEMORY = 1_000_000_000
+MEMORY = 500_000_000
 
 INSTRUCTIONS = [
     *(bytes([one]) for one in b"N(t)]}eusaRQb021.o\x81\x85\x87\x88\x93\x94"),

@@ -43,6 +43,14 @@ def test_a_short_run_of_operations(capsys):
     assert ", 0 findings" in capsys.readouterr().out
 
 
+def test_a_short_run_of_calls(capsys):
+    kinds = ("decoded texts", "packed files", "integer keys of a pickle")
+    assert main(["--cases", "200", "--seed", "0", *(word for kind in kinds for word in ("--only", kind))]) == 0
+    printed = capsys.readouterr().out
+    assert "200 cases" in printed
+    assert all(f"EngineError   {kind}" in printed for kind in kinds)
+
+
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
     return Cases(tmp_path_factory.mktemp("cases"), 7).start()

@@ -75,7 +75,9 @@ PROCESSORS: list[Any] = [
 DECODERS: list[Any] = [
     None, {"type": "WordPiece", "prefix": "##", "cleanup": True}, _BYTES, _SPACE, {"type": "ByteFallback"},
     {"type": "Fuse"}, {"type": "BPEDecoder", "suffix": "</w>"},
-    {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    {"type": "Strip", "content": " ", "start": 1, "stop": 0}, _replace("▁", " "), _replace("a", "aa"),
+    _replace("", "b"), _replace("a", "a" * 1000), _replace(r"\s*", "", "Regex"), _replace("(a+)+$", "b", "Regex"),
+    {"type": "CTC", "pad_token": "[PAD]", "word_delimiter_token": "|", "cleanup": True},
 ]
 _TRUNCATION = {"direction": "Left", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
 _PADDING = {"strategy": {"Fixed": 5}, "direction": "Right", "pad_to_multiple_of": 8, "pad_id": 0, "pad_type_id": 0,
