@@ -84,7 +84,7 @@ fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, in child
 	$(BIN)/python -m tests.fuzz --ops --seconds $$(( $(SECONDS) / 10 + 1 ))
 
 # libFuzzer keeps the inputs that reached new lines in build/fuzz, and the next run goes on from them.
-TARGETS := npz safetensors config settings tokenizer numbers ops
+TARGETS := npz safetensors config settings tokenizer gguf pickles sentencepiece numbers ops
 fuzz-guided: $(INSTALLED)  ## Fuzz each parser with atheris, guided by coverage, for SECONDS=60 each
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[fuzz]'
 	mkdir -p build/fuzz

@@ -94,7 +94,7 @@ def _ctranslate2(rng: random.Random, place: Path) -> None:
     file.read(lambda name: None if name == "v2" else name, keep_float16=rng.random() < 0.5)
 
 
-def _tokenizer_settings(rng: random.Random) -> dict[str, Any]:
+def tokenizer_settings(rng: random.Random) -> dict[str, Any]:
     """Return the settings of a small tokenizer of a GGUF file."""
     words = ["<unk>", "<s>", "</s>", "a", "b", "ab", "▁", "▁a", "c", *(f"<0x{i:02X}>" for i in range(256))]
     kind = rng.choice(("gpt2", "llama"))
@@ -111,7 +111,7 @@ def _gguf_model(rng: random.Random, place: Path) -> None:
            "rope.freq_base": 100.0}  # fmt: skip
     name = rng.choice(("llama", "qwen2", "qwen3"))
     settings: dict[str, Any] = {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
-    settings |= _tokenizer_settings(rng)
+    settings |= tokenizer_settings(rng)
     for key in rng.sample(list(settings), rng.choice((0, 0, 1, 2))):
         settings[key] = rng.choice((*_SETTINGS, 2, 3, 4, 1.0, "none"))
     shapes = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8),

@@ -20,6 +20,7 @@ import numpy as np
 from engine import Transformer, families
 from engine.base.errors import EngineError, UnsupportedError
 from engine.families import bert, fields, get_family
+from engine.families.parts import Part
 from engine.files.folder import ModelFolder, read_shards
 from engine.files.safetensors import read_safetensors
 from engine.loading import sentence_transformers
@@ -144,8 +145,7 @@ class Cases:
         source = list(CONFIGS).index(model_type)
         values = self._plain_change(rng, {"model_type": model_type} | configs[model_type], self._words[source])
         try:
-            family = get_family(values)
-            part = family.read_encoder(values)
+            part = encoder_of(values)
             config = part.config
             if not _is_small(config):
                 return False
@@ -261,13 +261,18 @@ def _read_parts(folder: Path, changes: Changes) -> None:
     for home in modules.dense:
         read_dense(home, "map")
     values = modules.transformer.read_object("config.json")
-    family = get_family(values)
-    if family.read_encoder is None:
-        raise UnsupportedError("the family has no encoder")
-    config = family.read_encoder(values).config
+    config = encoder_of(values).config
     text = read_text(modules, config)
     if text is not None and any("tokenizer.json" in name for name in changes):
         _tokenize(text, config.longest_sequence)
+
+
+def encoder_of(values: dict[str, Any]) -> Part:
+    """Return the encoder that a config.json describes; raises the errors of the engine."""
+    family = get_family(values)
+    if family.read_encoder is None:
+        raise UnsupportedError("the family has no encoder")
+    return family.read_encoder(values)
 
 
 def _tokenize(text: TextConfig, longest: int | None) -> None:

@@ -25,23 +25,37 @@ with atheris.instrument_imports(include=["engine"]):
     import numpy as np
 
     from engine.base.errors import EngineError
-    from engine.families import get_family
+    from engine.files.gguf import GgufFile
     from engine.files.npz import read_npz
     from engine.files.reading import FormatError, parse_object
     from engine.files.safetensors import read_safetensors
+    from engine.files.torch_checkpoint import read_checkpoint
     from engine.model.text_config import TextConfig
     from engine.text.tokenizer import Tokenizer
+    from engine.text.vocabularies.gguf import read_gguf_tokenizer
+    from engine.text.vocabularies.sentencepiece import BPE, UNIGRAM, parse_model
     from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
     from engine.weights.parameters import expected_shapes
     from tests.families.cases import CONFIGS, NEW_CONFIGS
     from tests.fuzz import mutate, operations
     from tests.fuzz.archives import Member, members_of, pack
-    from tests.fuzz.cases import WORDS_OF_FAMILIES
+    from tests.fuzz.binaries import integers_of, tokenizer_settings
+    from tests.fuzz.cases import WORDS_OF_FAMILIES, encoder_of
     from tests.fuzz.corpus import NPZ, json_bytes, sources
+    from tests.fuzz.pickles import CHECKPOINTS, checkpoint_of, sentencepiece_of
     from tests.fuzz.tokenizer_files import TOKENIZERS
     from tests.tools.encoders import load_encoder
+    from tests.tools.gguf_files import gguf
+    from tests.tools.paths import FILES, MARIAN_TOKENIZER
+    from tests.tools.paths import TOKENIZERS as VOCABULARIES
 
 FIRST_INPUTS = 20
+LARGEST = 20_000
+"""The most bytes of an input; larger first inputs are cut."""
+GGUF = FILES / "small.gguf"
+GGUF_TOKENIZERS = [gguf(tokenizer_settings(random.Random(i)), {}) for i in range(4)]
+SENTENCEPIECE = [path.read_bytes()[:LARGEST] for path in (
+    *sorted(VOCABULARIES.glob("*/*.model")), *sorted(MARIAN_TOKENIZER.glob("*.spm")))]
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,7 @@ def targets(place: Path) -> dict[str, Target]:
 
     def run_config(data: bytes) -> None:
         values = parse_object(data)
-        config = get_family(values).read_encoder(values).config
+        config = encoder_of(values).config
         if config.num_layers < 100:
             expected_shapes(config)
 
@@ -107,7 +121,18 @@ def targets(place: Path) -> dict[str, Target]:
         load_encoder(place / "folder")
 
     def run_tokenizer(data: bytes) -> None:
-        Tokenizer(TextConfig(data), 12, 1)(["the cat", ("a b", "query: Äé")])
+        tokenizer = Tokenizer(TextConfig(data), 12, 1)
+        tokenizer(["the cat", ("a b", "query: Äé")])
+        tokenizer.decode([4, 20, 5, 5])
+
+    def run_gguf(data: bytes) -> None:
+        file = GgufFile(written("m.gguf", data))
+        with np.errstate(all="ignore"):
+            file.read()
+        Tokenizer(TextConfig(read_gguf_tokenizer(file.settings)), 12, 1)(["the cat"])
+
+    def run_sentencepiece(data: bytes) -> None:
+        parse_model(data, UNIGRAM, BPE)
 
     def run_numbers(data: bytes) -> None:
         wide = np.frombuffer(data[: len(data) // 4 * 4], np.float32)
@@ -125,6 +150,9 @@ def targets(place: Path) -> dict[str, Target]:
         "config": Target(configs, with_words, run_config),
         "settings": Target([json_bytes(settings)], with_words, run_settings),
         "tokenizer": Target(list(TOKENIZERS.values()), mutate.tokenizer_of, run_tokenizer),
+        "gguf": Target([GGUF.read_bytes(), *GGUF_TOKENIZERS], integers_of, run_gguf),
+        "pickles": Target(CHECKPOINTS, checkpoint_of, lambda data: read_checkpoint(written("m.bin", data))),
+        "sentencepiece": Target(SENTENCEPIECE, sentencepiece_of, run_sentencepiece),
         "numbers": Target(members, change_numbers, run_numbers),
         "ops": Target([random.Random(i).randbytes(200) for i in range(FIRST_INPUTS)], mutate.bytes_of,
                       lambda data: operations.call(Choices(data))),
@@ -160,7 +188,7 @@ def main() -> None:
             return atheris.Mutate(data, largest)
 
         atheris.Setup(
-            [sys.argv[0], str(path), "-timeout=10", "-rss_limit_mb=1000", "-max_len=20000", *sys.argv[3:]],
+            [sys.argv[0], str(path), "-timeout=10", "-rss_limit_mb=500", f"-max_len={LARGEST}", *sys.argv[3:]],
             run, custom_mutator=change)
         atheris.Fuzz()
 
