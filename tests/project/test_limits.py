@@ -1,0 +1,320 @@
+"""docs/limits.md has every limit of what the engine reads, with the number in the code, and each limit holds.
+
+Each probe takes a size. It succeeds with the limit, and raises with one more. Where a limit is too large to try, the
+test lowers the constant.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import ModelConfig, TextConfig, ops
+from engine.base.errors import EngineError
+from engine.encoding.packing import pack
+from engine.files import npz, zip
+from engine.files.ctranslate2 import CTranslate2File
+from engine.files.folder import ModelFolder
+from engine.files.gguf import GgufFile
+from engine.files.gguf_parts import part_paths
+from engine.files.npz import read_npz
+from engine.files.reading import FormatError, parse_json
+from engine.files.safetensors import read_safetensors
+from engine.files.torch_checkpoint import read_checkpoint
+from engine.files.torch_pickle import read_pickle
+from engine.loading.ctranslate2 import _words
+from engine.loading.sentence_transformers import find_modules
+from engine.model.attention import AttentionKind, RelativePositions
+from engine.text.safety import check_added, check_size, check_tokenizer
+from engine.text.tokenizer import Tokenizer
+from engine.text.vocabularies import read_vocabulary
+from engine.text.vocabularies.byte_pairs import joined_pieces
+from engine.text.vocabularies.sentencepiece import parse_model
+
+from ..tools.ctranslate2_files import ctranslate2
+from ..tools.encoders import engine_of
+from ..tools.gguf_files import gguf
+from ..tools.paths import ROOT
+from ..tools.tiny_models import random_model, safetensors, write_json
+from ..tools.tiny_text import tiny_text
+from ..tools.torch_files import archive, integer, mapping, name, program, storage, tensor
+
+pytest.importorskip("tokenizers")
+
+ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
+                 r"(?P<argument>[^|]*)\|")
+FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "encoding", "ops", "speech", "interface",
+           "generation")
+LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
+NO_LIMITS = {
+    "text/safety.py: _FREE_TREE": "below it nothing is counted",
+    "generation/search.py: MOST_TOP": "above it all logits are given, and the result is the same",
+    "weights/quantize.py: MOST_OFFSET": "a number of an algorithm",
+    "interface/reranker.py: MAX_LENGTH": "the default of an argument",
+    "interface/plot.py: LONGEST": "characters of a drawing",
+    "interface/plot.py: MOST": "tokens of a drawing, an argument",
+}
+"""Constants with such a name that do not bound what the engine reads."""
+
+
+def rows() -> dict[str, int]:
+    found = {}
+    for line in (ROOT / "docs" / "limits.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| ") and not line.startswith("| what"):
+            match = ROW.fullmatch(line)
+            assert match, line
+            found[f"{match['file']}.py: {match['name']}"] = int(match["limit"].replace(",", ""))
+    return found
+
+
+def constants() -> Iterator[str]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / "engine" / folder).rglob("*.py")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                names, equals, _ = line.partition(" = ")
+                for one in names.split(", ") if equals else ():
+                    if LIMIT.fullmatch(one):
+                        yield f"{path.relative_to(ROOT / 'engine')}: {one}"
+
+
+def test_every_limit_has_a_row_and_a_probe():
+    assert set(rows()) - set(constants()) == {"backends/cpu/packer.py: MOST_BIAS_BYTES"}
+    assert set(constants()) - set(rows()) == set(NO_LIMITS)
+    assert set(PROBES) == set(rows())
+
+
+def test_every_number_is_that_of_the_code():
+    for row, limit in rows().items():
+        file, _, constant = row.partition(": ")
+        assert getattr(module_of(file), constant) == limit, row
+
+
+@dataclass(frozen=True)
+class Probe:
+    run: Callable[[int, Path], Any]
+    """Tries a size; files go to an empty folder."""
+    lowered: int | None = None
+    """The limit that is tried where the real one is too large."""
+    where: tuple[str, ...] = ()
+    """Modules that have the constant under the same name, whose value is lowered too."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Constants beside it, which are set to these numbers."""
+    above: Callable[[int], int] = lambda n: n + 1
+
+
+def module_of(file: str) -> Any:
+    return import_module("engine." + file.removesuffix(".py").replace("/", "."))
+
+
+def test_limits_hold_just_below_and_just_above(tmp_path, monkeypatch):
+    for i, (row, limit) in enumerate(rows().items()):
+        probe, (file, _, constant) = PROBES[row], row.partition(": ")
+        with monkeypatch.context() as patch:
+            if probe.lowered is not None:
+                limit = probe.lowered
+                for module in (file, *probe.where):
+                    patch.setattr(module_of(module), constant, limit)
+            for other, value in probe.others:
+                patch.setattr(module_of(file), other, value)
+            places = [tmp_path / f"{i}{side}" for side in ("below", "above")]
+            for place in places:
+                place.mkdir()
+            try:
+                probe.run(limit, places[0])
+            except (EngineError, FormatError) as error:
+                pytest.fail(f"{row}: {limit:,} is refused: {error}")
+            try:
+                probe.run(probe.above(limit), places[1])
+            except (EngineError, FormatError):
+                continue
+            pytest.fail(f"{row}: more than {limit:,} is accepted")
+
+
+def written(place: Path, file: str, data: bytes) -> Path:
+    (place / file).write_bytes(data)
+    return place / file
+
+
+def npy_header(n: int, place: Path) -> None:
+    text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(n - 10)
+    npz._npy_header(memoryview(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text), "x.npy")
+
+
+def arrays(place: Path, *found: np.ndarray) -> dict[str, np.ndarray]:
+    np.savez(place / "x.npz", *found)
+    return read_npz(place / "x.npz")
+
+
+def inflation(n: int, size: int) -> None:
+    zip.check_inflation(bytes(size), [zip.Member("x", zip.DEFLATED, 0, 1, n, 0, 0)])     # type: ignore[arg-type]
+
+
+def pickled(value: bytes, **names: Any) -> None:
+    read_pickle(memoryview(program(value)), {key.replace("_", "."): one for key, one in names.items()})
+
+
+def saved(place: Path, *values: bytes, size: int = 24) -> None:
+    tensors = mapping({f"t{i}": value for i, value in enumerate(values)})
+    read_checkpoint(written(place, "x.bin", archive(program(tensors), {"0": bytes(size)})))
+
+
+def ones(dimensions: int) -> np.ndarray:
+    return np.ones((1,) * dimensions, np.float32)
+
+
+def gguf_of(place: Path, settings: dict[str, Any], tensors: Any = None, **options: Any) -> None:
+    GgufFile(written(place, "x.gguf", gguf(settings, tensors or {}, **options)))
+
+
+def converted(place: Path, *found: np.ndarray) -> None:
+    CTranslate2File(written(place, "model.bin", ctranslate2({f"v{i}": one for i, one in enumerate(found)})))
+
+
+def modules(dense: int, place: Path) -> None:
+    kinds = ["Transformer", "Pooling", *["Dense"] * dense]
+    write_json(place / "modules.json", [{"type": f"sentence_transformers.models.{kind}", "path": str(i)}
+                                        for i, kind in enumerate(kinds)])
+    find_modules(ModelFolder(place))
+
+
+def config(**changes: Any) -> ModelConfig:
+    return replace(random_model().config, **changes)
+
+
+def tokenizer(**parts: Any) -> None:
+    document = json.loads(tiny_text().tokenizer_json)
+    document["model"] |= parts.pop("model", {})
+    check_tokenizer(json.dumps(document | parts).encode())
+
+
+def special(n: int) -> dict[str, Any]:
+    template = json.loads(tiny_text().tokenizer_json)["post_processor"]
+    tokens = {"[CLS]": {"id": "[CLS]", "ids": [2] * n, "tokens": ["[CLS]"] * n}}
+    return template | {"special_tokens": template["special_tokens"] | tokens}
+
+
+def steps(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "decoders": list(found)}
+
+
+def unigram(n: int, place: Path) -> None:
+    tokenizer(model={"type": "Unigram", "unk_id": 0, "vocab": [["x" * n, 0.0]]})
+
+
+UNKNOWN = b"\x0a\x09\x0a\x05<unk>\x18\x02"
+"""The piece of a SentencePiece model for unknown text."""
+
+
+def pieces(n: int, place: Path) -> None:
+    parse_model(UNKNOWN + b"".join(b"\x0a\x05\x0a\x03" + b"%03d" % i for i in range(n - 1)))
+
+
+def vocabulary(place: Path, family: str, file: str, data: bytes, **settings: Any) -> None:
+    write_json(place / "config.json", {"model_type": family})
+    write_json(place / "tokenizer_config.json", settings)
+    written(place, file, data)
+    assert read_vocabulary(ModelFolder(place)) is not None
+
+
+def biased(n: int, place: Path) -> None:
+    """Prepare a model with biases of n bytes: 4 for each of three heads and each of 2 T - 1 distances."""
+    tokens = -(-(n // 12 + n % 12 + 1) // 2)
+    engine_of(random_model(attention_bias="alibi"), threads=1, max_batch_tokens=tokens)
+
+
+BERT = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+HALF = "Half"
+PROBES: dict[str, Probe] = {
+    "files/reading.py: MAX_JSON": Probe(lambda n, place: parse_json(b'"' + b"a" * (n - 2) + b'"')),
+    "files/reading.py: _MAX_DEPTH": Probe(lambda n, place: parse_json(b"[" * n + b"]" * n)),
+    "files/folder.py: _LONGEST_NAME": Probe(lambda n, place: ModelFolder(place).folder("a" * n, "modules.json")),
+    "files/zip.py: _MAX_MEMBERS": Probe(lambda n, place: arrays(place, *[ones(1)] * n), 3),
+    "files/zip.py: _FREE_INFLATION": Probe(lambda n, place: inflation(n, 1)),
+    "files/zip.py: _MAX_INFLATION": Probe(lambda n, place: inflation(10 * n, 10), others=(("_FREE_INFLATION", 0),)),
+    "files/npz.py: _MAX_NPY_HEADER": Probe(npy_header),
+    "files/npz.py: _MAX_DIMENSIONS": Probe(lambda n, place: arrays(place, ones(n))),
+    "files/safetensors.py: _MAX_DIMENSIONS": Probe(
+        lambda n, place: read_safetensors(written(place, "x.safetensors", safetensors({"x": ones(n)})))),
+    "files/torch_pickle.py: MAX_PICKLE": Probe(
+        lambda n, place: pickled(b"X" + (n - 8).to_bytes(4, "little") + b"a" * (n - 8)), 100),
+    "files/torch_pickle.py: MAX_STEPS": Probe(lambda n, place: pickled(b"N" * (n - 2)), 50),
+    "files/torch_pickle.py: MAX_NAME": Probe(lambda n, place: read_pickle(
+        memoryview(program(name("m" * (n - 1), "x"))), {"m" * (n - 1) + ".x": 1})),
+    "files/torch_pickle.py: MAX_KEY": Probe(lambda n, place: pickled(b"}" + integer(n - 1) + b"Ns")),
+    "files/torch_pickle.py: MAX_INTEGER": Probe(lambda n, place: pickled(b"\x8a" + bytes([n]) + bytes(n))),
+    "files/torch_checkpoint.py: _MAX_DIMENSIONS": Probe(
+        lambda n, place: saved(place, tensor(storage(), (1,) * n, (1,) * n))),
+    "files/torch_checkpoint.py: _MAX_SIZE": Probe(
+        lambda n, place: saved(place, tensor(storage(size=n - 1), (1,), (1,)), size=4 * (n - 1)), 7),
+    "files/torch_checkpoint.py: _FREE_COPIES": Probe(
+        lambda n, place: saved(place, tensor(storage(kind=HALF, size=-(-n // 4)), (-(-n // 4),), (1,)),
+                               size=2 * -(-n // 4)), 4000, others=(("_MAX_COPIES", 0),)),
+    "files/torch_checkpoint.py: _MAX_COPIES": Probe(    # each copy of the storage has twice its bytes
+        lambda n, place: saved(place, *[tensor(storage(kind=HALF, size=10**5), (10**5,), (1,))] * -(-n // 2),
+                               size=2 * 10**5), others=(("_FREE_COPIES", 0),)),
+    "files/gguf.py: _MAX_SETTINGS": Probe(lambda n, place: gguf_of(place, {f"k{i}": i for i in range(n)}), 5),
+    "files/gguf.py: _MAX_TENSORS": Probe(lambda n, place: gguf_of(place, {}, {f"t{i}": ones(1) for i in range(n)}), 3),
+    "files/gguf.py: _MAX_TEXTS": Probe(lambda n, place: gguf_of(place, {"a": ["x"] * (n - 1), "b": ["x"]}), 5),
+    "files/gguf.py: _MAX_TEXT": Probe(lambda n, place: gguf_of(place, {"a": "x" * n})),
+    "files/gguf.py: _MAX_NAME": Probe(lambda n, place: gguf_of(place, {"x" * n: 1})),
+    "files/gguf.py: _MAX_DIMENSIONS": Probe(lambda n, place: gguf_of(place, {}, {"t": ones(n)})),
+    "files/gguf.py: _MAX_ALIGNMENT": Probe(
+        lambda n, place: gguf_of(place, {"general.alignment": n}, alignment=n), above=lambda n: 2 * n),
+    "files/gguf_parts.py: _MAX_PARTS": Probe(
+        lambda n, place: part_paths(place / f"m-00001-of-{n:05}.gguf", {"split.count": n})),
+    "files/ctranslate2.py: _MAX_VARIABLES": Probe(lambda n, place: converted(place, *[ones(1)] * n), 2),
+    "files/ctranslate2.py: _MAX_DIMENSIONS": Probe(lambda n, place: converted(place, ones(n))),
+    "loading/sentence_transformers.py: _MOST_DENSE": Probe(modules),
+    "model/config_checks.py: LARGEST": Probe(lambda n, place: config(vocab_size=n)),
+    "model/config.py: _MAX_LAYERS": Probe(lambda n, place: config(num_layers=n)),
+    "model/config.py: _MOST_BIASED_HEADS": Probe(lambda n, place: config(num_heads=n, attention_bias="alibi")),
+    "model/config.py: _MAX_FAMILY": Probe(lambda n, place: config(family="x" * n)),
+    "model/config_checks.py: _MOST_ROTARY_POSITIONS": Probe(
+        lambda n, place: config(max_positions=n, attention_kinds=(AttentionKind(rotary_theta=1e4),))),
+    "model/config_checks.py: _MOST_DISTANCES": Probe(lambda n, place: config(relative=RelativePositions(limit=n))),
+    "model/text_config.py: _LONGEST_FILLED": Probe(
+        lambda n, place: TextConfig(b"{}", max_seq_length=n, fill_id=0)),
+    "text/safety.py: MAX_TOKENIZER": Probe(lambda n, place: check_size(b" " * n), 100),
+    "text/safety.py: MAX_VALUES": Probe(lambda n, place: check_size(b":" + b"," * (n - 1))),
+    "text/safety.py: MAX_TOKEN": Probe(lambda n, place: tokenizer(model={"vocab": {"[UNK]": 0, "x" * n: 1}})),
+    "text/safety.py: MAX_VOCABULARY": Probe(pieces, 10, where=("text/vocabularies/sentencepiece.py",)),
+    "text/safety.py: MAX_ADDED_TEXT": Probe(lambda n, place: check_added(["x", "x" * (n - 1)])),
+    "text/safety.py: MAX_PIECES": Probe(lambda n, place: tokenizer(post_processor=special(n))),
+    "text/safety.py: MAX_AFFIX": Probe(lambda n, place: tokenizer(model={"continuing_subword_prefix": "#" * n})),
+    "text/safety.py: MAX_WORD": Probe(lambda n, place: tokenizer(model={"max_input_chars_per_word": n})),
+    "text/safety.py: MAX_TREE": Probe(unigram, 50, others=(("_FREE_TREE", 0),)),
+    "text/growth.py: MAX_GROWTH": Probe(lambda n, place: tokenizer(
+        decoder={"type": "Replace", "pattern": {"String": "a"}, "content": "b" * n})),
+    "text/growth.py: MAX_STEPS": Probe(
+        lambda n, place: tokenizer(decoder=steps(steps(*[{"type": "Fuse"}] * (n - 1)), {"type": "Fuse"}))),
+    "text/growth.py: MAX_TABLE": Probe(lambda n, place: tokenizer(normalizer={
+        "type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(n)).decode()})),
+    "text/vocabularies/sentencepiece.py: MAX_MODEL": Probe(
+        lambda n, place: vocabulary(place, "t5", "spiece.model", UNKNOWN + b"\x22" + bytes([n - len(UNKNOWN) - 2])
+                                    + bytes(n - len(UNKNOWN) - 2)),
+        100, where=("text/vocabularies/recipes.py",)),
+    "text/vocabularies/recipes.py: MAX_LINES": Probe(
+        lambda n, place: vocabulary(place, "bert", "vocab.txt", BERT + b"x" * (n - len(BERT))), 100),
+    "text/vocabularies/recipes.py: _MAX_EXTRA": Probe(
+        lambda n, place: vocabulary(place, "t5", "spiece.model", UNKNOWN + b"\x0a\x03\x0a\x01a", extra_ids=n)),
+    "text/vocabularies/byte_pairs.py: _LONGEST": Probe(lambda n, place: joined_pieces(["x" * n], [0.0])),
+    "text/vocabularies/tokenizer_settings.py: MAX_ADDED": Probe(
+        lambda n, place: vocabulary(place, "bert", "vocab.txt", BERT, additional_special_tokens=["[X]"] * n), 5),
+    "loading/ctranslate2.py: _MAX_LINES": Probe(
+        lambda n, place: _words(ModelFolder(written(place, "target_vocabulary.txt", b"a" * n).parent)), 100),
+    "text/tokenizer.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
+    "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
+    "backends/cpu/packer.py: MOST_BIAS_BYTES": Probe(biased, 4 * 3 * 31),
+    "ops/positions.py: _MOST_HEADS": Probe(lambda n, place: ops.alibi_slopes(n)),
+    "ops/positions.py: _MOST_TOKENS": Probe(
+        lambda n, place: ops.relative_position_bias(np.ones((4, 1), np.float32), n, 0)),
+}
