@@ -127,7 +127,7 @@ def test_a_timeout_counts_while_a_call_waits_for_its_turn(call):
     def hold():
         with turn.take():
             taken.set()
-            leave.wait()
+            leave.wait(10)
 
     holder, waiting = threading.Thread(target=hold), threading.Thread(target=lambda: run(loaded))
     holder.start()

@@ -126,11 +126,8 @@ MISTAKES = (
         file="engine/backends/cpu/native/executor.pxi",
         right="                (<Executor>job.executor).stop.check()",
         wrong="                pass",
-        tests="tests/backends/cpu/test_stop.py -k 'deadline or timeouts'",
-        caught_by=(
-            "tests/backends/cpu/test_stop.py::test_a_deadline_stops_a_pass",
-            "tests/backends/cpu/test_stop.py::test_timeouts_of_an_engine",
-        ),
+        tests="tests/backends/cpu/test_stop.py -k test_a_deadline_stops_a_pass",
+        caught_by=("tests/backends/cpu/test_stop.py::test_a_deadline_stops_a_pass",),
     ),
     _native(
         name="wait-without-end",
