@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Generator, Model, Transcriber, load_model, read_wav, save
+from engine import Generator, Model, Transcriber, load_model, read_audio, save
 from engine.backends.cpu.native.native import Product
 from engine.backends.cpu.packer import Packer, layout_of, pack_transformer
 from engine.backends.cython_cpu import isa
@@ -219,7 +219,7 @@ def wav(rng: random.Random) -> bytes:
 def _audio(rng: random.Random, place: Path) -> None:
     """Read a recording."""
     (place / "sound.wav").write_bytes(wav(rng))
-    read_wav(place / "sound.wav")
+    read_audio(place / "sound.wav")
 
 
 _GENERATING = [path for path in sorted(GENERATING.iterdir())

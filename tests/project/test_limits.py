@@ -7,8 +7,10 @@ test lowers the constant.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import ModelConfig, TextConfig, ops
+from engine import GenerationConfig, ModelConfig, TextConfig, ops, read_audio
 from engine.base.errors import EngineError
 from engine.encoding.packing import pack
 from engine.files import npz, zip
@@ -31,15 +33,19 @@ from engine.files.reading import FormatError, parse_json
 from engine.files.safetensors import read_safetensors
 from engine.files.torch_checkpoint import read_checkpoint
 from engine.files.torch_pickle import read_pickle
+from engine.generation.batching import generate
+from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
 from engine.loading.sentence_transformers import find_modules
 from engine.model.attention import AttentionKind, RelativePositions
+from engine.speech.samples import check_samples
 from engine.text.safety import check_added, check_size, check_tokenizer
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
 from engine.text.vocabularies.byte_pairs import joined_pieces
 from engine.text.vocabularies.sentencepiece import parse_model
 
+from ..generation.table_stepper import TableStepper
 from ..tools.ctranslate2_files import ctranslate2
 from ..tools.encoders import engine_of
 from ..tools.gguf_files import gguf
@@ -49,6 +55,7 @@ from ..tools.tiny_text import tiny_text
 from ..tools.torch_files import archive, integer, mapping, name, program, storage, tensor
 
 pytest.importorskip("tokenizers")
+pytest.importorskip("soundfile")
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
@@ -233,6 +240,17 @@ def biased(n: int, place: Path) -> None:
 
 BERT = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 HALF = "Half"
+def wav(channels: int, rate: int = 16000) -> bytes:
+    data = bytes(4 * channels)
+    form = struct.pack("<HHIIHH", 1, channels, rate, 2 * channels * rate, 2 * channels, 16)
+    return b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<I", 16) + form + \
+        b"data" + struct.pack("<I", len(data)) + data
+
+
+def tags(n: int, place: Path) -> None:
+    read_audio((b"ID3\4" + bytes(6)) * n + wav(1))
+
+
 PROBES: dict[str, Probe] = {
     "files/reading.py: MAX_JSON": Probe(lambda n, place: parse_json(b'"' + b"a" * (n - 2) + b'"')),
     "files/reading.py: _MAX_DEPTH": Probe(lambda n, place: parse_json(b"[" * n + b"]" * n)),
@@ -311,6 +329,16 @@ PROBES: dict[str, Probe] = {
         lambda n, place: vocabulary(place, "bert", "vocab.txt", BERT, additional_special_tokens=["[X]"] * n), 5),
     "loading/ctranslate2.py: _MAX_LINES": Probe(
         lambda n, place: _words(ModelFolder(written(place, "target_vocabulary.txt", b"a" * n).parent)), 100),
+    "speech/samples.py: MAX_SECONDS": Probe(
+        lambda n, place: check_samples(np.broadcast_to(np.float32(0), n * 16000)), above=lambda n: n + 1),
+    "speech/audio_files.py: MAX_CHANNELS": Probe(lambda n, place: read_audio(wav(n))),
+    "speech/sources.py: MAX_STREAM": Probe(lambda n, place: read_audio(io.BytesIO(wav(1).ljust(n, b"\0"))), 100),
+    "speech/containers.py: _MAX_TAGS": Probe(tags),
+    "generation/batching.py: MOST_ROWS": Probe(
+        lambda n, place: generate(TableStepper(), [Request(None, [5], GenerationConfig(
+            num_return_sequences=n, do_sample=True, max_new_tokens=1))])),
+    "model/generation_config.py: MOST_IDS": Probe(lambda n, place: GenerationConfig(bad_words_ids=[[1, 2]] * (n // 2),
+                                                                                    suppress_tokens=[1] * n)),
     "text/tokenizer.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
     "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
     "backends/cpu/packer.py: MOST_BIAS_BYTES": Probe(biased, 4 * 3 * 31),
