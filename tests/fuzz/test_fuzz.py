@@ -25,6 +25,7 @@ from .archives import Member, members_of, pack
 from .cases import Cases
 from .children import Children
 from .corpus import family_folder
+from .first_calls import KINDS
 from .mutate import EXTREME, npz_of, safetensors_of, tokenizer_of, value_of
 from .tokenizer_files import BERT, TOKENIZERS
 
@@ -44,11 +45,10 @@ def test_a_short_run_of_operations(capsys):
 
 
 def test_a_short_run_of_calls(capsys):
-    kinds = ("decoded texts", "packed files", "integer keys of a pickle")
-    assert main(["--cases", "200", "--seed", "0", *(word for kind in kinds for word in ("--only", kind))]) == 0
+    assert main(["--calls", "--cases", "200", "--seed", "0"]) == 0
     printed = capsys.readouterr().out
     assert "200 cases" in printed
-    assert all(f"EngineError   {kind}" in printed for kind in kinds)
+    assert all(f"EngineError   {kind}" in printed for kind in KINDS)
 
 
 @pytest.fixture(scope="module")
