@@ -109,6 +109,9 @@ soak: $(INSTALLED)  ## Use the engine from many threads for SECONDS=3600; compar
 documents:  ## Try every block of the documents as a new user: a copy, a fresh environment, an empty folder
 	$(PYTHON) -m tests.project.clean build/documents
 
+coming-from: $(INSTALLED) $(FOLDER) $(SPEECH) $(RECORDINGS)  ## Run docs/coming-from.md on both sides; ONLY=library for one
+	$(BIN)/python -m tests.project.coming_from build/coming-from $(ONLY)
+
 compatibility:  ## Build and test with every Python and every compiler that is installed here, and print a table
 	$(PYTHON) -m tests.project.compatibility build/compatibility $(ROWS)
 

@@ -1,11 +1,12 @@
-"""Check arguments that several modules have: numbers, flags, names and timeouts; accept old argument names."""
+"""Check arguments that several modules have: numbers, flags, names and timeouts; accept other names of arguments."""
 
 from __future__ import annotations
 
 import operator
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
@@ -13,9 +14,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from .errors import InputError, TimedOut, shown
+from .other_names import CALLS, CHAT
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_PACKAGE = __name__.split(".")[0]
 
 
 def positive_int(name: str, value: Any, expected: str = "an int of at least 1") -> int:
@@ -64,31 +67,63 @@ def check_deadline(deadline: float) -> None:
         raise TimedOut
 
 
-RENAMED = {"max_tokens": "max_batch_tokens", "sounds": "audio"}
-"""The new names of arguments that had another name in an earlier version, which is accepted with a warning."""
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn about a call of the engine, at the line that made the call."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
-def rename(arguments: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Give the arguments of the caller's caller their new names, with a `FutureWarning` for each old one."""
-    for old, new in names.items():
-        if old in arguments:
-            warnings.warn(f"{old} is now called {new}, and the next version drops the old name", FutureWarning,
-                          stacklevel=3)
-            if new in arguments:
-                raise InputError(f"{new} is given twice, the second time by its old name {old}")
-            arguments[new] = arguments.pop(old)
+def use_our_names(function: str, arguments: dict[str, Any], own: Collection[str]) -> None:
+    """Replace the names of other libraries, and of earlier versions, by ours in the arguments of a call.
+
+    function: a key of `CALLS`. own: the names that the function has, which are never replaced. Raises `InputError` for
+    an argument that the engine lacks, unless its value asks for nothing.
+    """
+    rows = CALLS[function]
+    for name in [name for name in arguments if name in rows and name not in own]:
+        row, value = rows[name], arguments.pop(name)
+        if row.ours is None:
+            if not any(_same_value(value, known) for known in row.neutral):
+                raise InputError(f"{_spoken(function)} has no argument {name}; {row.advice}")
+            continue
+        if row.earlier:
+            warn_caller(f"{name} is now called {row.ours}, and the next version drops the old name", FutureWarning)
+        if row.ours in arguments:
+            raise InputError(f"{row.ours} is given twice, the second time by its other name {name}")
+        arguments[row.ours] = next((ours for theirs, ours in row.values if _same_value(value, theirs)), value)
 
 
 def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function accept the old names of `RENAMED` for its own arguments, with a `FutureWarning`."""
-    own = {old: new for old, new in RENAMED.items() if new in signature(function).parameters}
+    """Make a function of `CALLS` accept the names of `other_names.py` for its arguments, or say what to do instead."""
+    own = {name for name, parameter in signature(function).parameters.items() if parameter.kind.name != "VAR_KEYWORD"}
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
-        rename(kwargs, own)
+        use_our_names(function.__name__, kwargs, own)
         return function(*args, **kwargs)
 
     return renaming
+
+
+def refuse_chat(value: Any) -> None:
+    """Raise `InputError` for the messages of a chat, or for one of them, in place of a text."""
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(item, Mapping) and "role" in item for item in items):
+        raise InputError(f"messages of a chat are no text; {CHAT}")
+
+
+def _same_value(value: Any, known: Any) -> bool:
+    """Return whether a value of any type is a known one; 1 and 1.0 are the same value, 1 and True are not."""
+    kinds = (bool, str, list, dict, type(None))
+    if isinstance(known, kinds) or isinstance(value, kinds):
+        return type(value) is type(known) and bool(value == known)
+    return isinstance(value, (int, float)) and bool(value == known)
+
+
+def _spoken(function: str) -> str:
+    return "load" if function == "__init__" else function
 
 
 def explain_arguments(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -5,7 +5,8 @@ Each message says what was expected, which value was found, and how to correct i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -56,3 +57,12 @@ def listed(names: Iterable[str]) -> str:
     """Return names for a message, separated by commas: the first ten, each cut to 80 characters."""
     names = list(names)
     return ", ".join([*(shown(name)[1:-1] for name in names[:10]), *(["..."] if len(names) > 10 else [])])
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Put a place, such as "input 3", in front of the message of an `InputError` that the block raises."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None

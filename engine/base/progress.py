@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -17,7 +18,8 @@ def progress(total: int, show: bool | None, name: str = "Sentences",
              unit: str = " sentences") -> Iterator[Callable[[int], object]]:
     """Show a progress bar over `total` of a unit; yields a function to call with the number just completed.
 
-    If `show` is None, the bar appears when the log level is INFO or DEBUG and tqdm is installed.
+    If `show` is None, the bar appears when the log level is INFO or DEBUG, standard error is a terminal (a bar would
+    fill a log file), and tqdm is installed.
     """
     with growing_progress(show, name, unit) as (advance, expect):
         expect(total)
@@ -32,7 +34,8 @@ def growing_progress(show: bool | None, name: str,
     Yields a function to call with the number just completed, and one to call with the number that the total grows by.
     """
     if show is None:
-        show = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG) and find_spec("tqdm") is not None
+        asked = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
+        show = asked and sys.stderr.isatty() and find_spec("tqdm") is not None
     if show:
         with require("tqdm").tqdm(total=0, desc=name, unit=unit) as bar:
 

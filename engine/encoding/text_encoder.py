@@ -66,7 +66,7 @@ class TextEncoder:
         deadline: float = 0.0,
     ) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
-        skip = self._tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
+        skip = self.tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
         vectors = np.empty((len(texts), min(self.width, truncate_dim or self.width)), np.float32)
         rows: list[Any] = [None] * len(texts)
 
@@ -95,7 +95,7 @@ class TextEncoder:
 
     def tokenize(self, texts: list[Sentence]) -> dict[str, np.ndarray]:
         """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right."""
-        tokens = self._tokenizer(texts)
+        tokens = self.tokenizer(texts)
         given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
                  "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}  # fmt: skip
         if self._uses_token_types:
@@ -119,7 +119,7 @@ class TextEncoder:
     ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the texts in the batch, batch, form) for each batch."""
         for part in slices(texts):
-            tokens = self._tokenizer(texts[part.start : part.stop], deadline)
+            tokens = self.tokenizer(texts[part.start : part.stop], deadline)
             for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
                 types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
                 batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
@@ -136,7 +136,7 @@ class TextEncoder:
         return self._config.token_types > 1 and self._text.feeds_token_types
 
     @lazy
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
         # Made at the first use, so that token ids need nothing but NumPy.
         return Tokenizer(self._text, self._config.longest_sequence, self._threads)
 

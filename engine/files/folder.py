@@ -107,8 +107,8 @@ def read_weights(folder: Path, rename: Callable[[str], str | None] = str, *, kee
         if has_file(folder / f"{name}.index.json"):
             return read_shards(folder / f"{name}.index.json", read, rename, keep_float16=keep_float16, memory=memory)
     raise WeightsError(f"{folder}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under another "
-                       "name has to be renamed to pytorch_model.bin; from other formats, save the model with "
-                       "transformers: model.save_pretrained(folder)")
+                       "name has to be renamed to pytorch_model.bin; from other formats, such as ONNX, save the model "
+                       "with transformers: model.save_pretrained(folder)")
 
 
 def read_shards(index: Path, read: Reader, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,

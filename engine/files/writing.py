@@ -16,6 +16,13 @@ _USUAL, _PRIVATE = 0o666, 0o600
 """The mode of a new file, of which the system takes the umask away, and of a file that will get that of another one."""
 
 
+def check_folder(path: Path) -> None:
+    """Raise `FileNotFoundError` if the folder in which a file shall be written does not exist."""
+    folder = path.parent
+    if not os.path.lexists(folder):
+        raise FileNotFoundError(errno.ENOENT, "no such folder to write into; make it first", os.fspath(folder))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` if the block succeeds, and is deleted if it fails.
@@ -31,7 +38,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             with target.open("wb") as special:
                 yield cast(BinaryIO, _Output(special, seekable=False))
             return
-        temporary, file = _open_temporary(target, _USUAL if old is None else _PRIVATE)
+        check_folder(target)
+        try:
+            temporary, file = _open_temporary(target, _USUAL if old is None else _PRIVATE)
+        except OSError as error:
+            error.filename = os.fspath(path)  # and not the temporary file
+            raise
         with file:  # which keeps its lock until the temporary file is renamed or deleted
             try:
                 yield cast(BinaryIO, _Output(file, seekable=True))

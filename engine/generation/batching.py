@@ -68,15 +68,33 @@ def generate(
     stop: when to stop, with `TimedOut` or `Cancelled`; it is looked at between two steps. traffic: counts the tokens.
     Raises `InputError` for wrong requests. Whatever happens, this call closes all requests that it opened.
     """
-    results: dict[int, list[Generated]] = {}
     events = Events(stepper, requests, budget, stop, traffic, tokens=False)
     try:
-        for event in events:
-            if isinstance(event, Done):
-                results[event.request] = event.results
+        return list(_in_order(events))
     finally:
         events.close()
-    return [results[i] for i in range(len(results))]
+
+
+def in_order(
+    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, stop: Stop | None = None,
+    traffic: Traffic | None = None,
+) -> Iterator[list[Generated]]:  # fmt: skip
+    """Yield the results of each request, in the order of the requests, as soon as those before it are done, too.
+
+    Otherwise this is as `generate`, except that the requests of an iterator that is left end with the stepper.
+    """
+    return _in_order(Events(stepper, requests, budget, stop, traffic, tokens=False))
+
+
+def _in_order(events: Events) -> Iterator[list[Generated]]:
+    done: dict[int, list[Generated]] = {}
+    following = 0
+    for event in events:
+        if isinstance(event, Done):
+            done[event.request] = event.results
+            while following in done:
+                yield done.pop(following)
+                following += 1
 
 
 def stream(

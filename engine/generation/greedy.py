@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..backends.steps import Scores, Top
 from ..base.errors import InputError, shown
-from ..model.generation_config import GenerationConfig
+from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 from .hypotheses import Children
 from .results import Generated, Request, score_of
 from .sampling import draw, kept, stream_of_numbers
@@ -27,7 +27,9 @@ class SingleSearch(Search):
     """
 
     def __init__(self, config: GenerationConfig, vocab_size: int) -> None:
-        super().__init__(config, vocab_size, config.top_k if config.do_sample else 1)
+        self.draws = config.do_sample and config.temperature >= GREEDY_BELOW
+        """Whether tokens are drawn; otherwise every sample takes the best token."""
+        super().__init__(config, vocab_size, config.top_k if self.draws else 1)
         self.samples = np.zeros(0, np.int64)
         """int64 [R]: the sample of each row; ALL for a prompt that the model has not read, and so for all samples."""
         self.numbers: dict[tuple[int, int], Callable[[], float]] = {}
@@ -39,7 +41,7 @@ class SingleSearch(Search):
             limit: int) -> None:  # fmt: skip
         """Begin a request, all samples of it."""
         n = self.config.num_return_sequences
-        if self.config.do_sample:
+        if self.draws:
             for sample in range(n):
                 if request.uniforms is None:
                     self.numbers[owner, sample] = stream_of_numbers(self.config.seed, source, prompt, sample).random
@@ -100,7 +102,7 @@ class SingleSearch(Search):
         dead = values.max(axis=1) == -np.inf
         if dead.any():
             values = np.where(dead[:, None], np.float32(0), values)
-        tokens = ids[:, 0] if ids is not None and not self.config.do_sample else self._drawn(values, ids, rows, samples)
+        tokens = self._drawn(values, ids, rows, samples) if ids is None or self.draws else ids[rows, 0]
         if isinstance(answer, Scores):
             chosen = answer.logits[rows, tokens]
         else:

@@ -18,7 +18,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.generation_config import GREEDY_BELOW, GenerationConfig
+from ..model.generation_config import GenerationConfig
 from .top_k import best, log_sum_exp, parts
 
 
@@ -43,11 +43,7 @@ def kept(
     """
     if ids is None and config.top_k:
         scores, ids = best(scores, min(config.top_k, scores.shape[1]))
-    if config.temperature < GREEDY_BELOW:
-        x = np.full_like(scores, -np.inf)
-        np.put_along_axis(x, scores.argmax(axis=1, keepdims=True), 0, axis=1)   # the first among equals
-    else:
-        x = scores / np.float32(config.temperature)
+    x = scores / np.float32(config.temperature)
     for part in parts(*x.shape):
         if config.top_p < 1:
             _filter_top_p(x[part], config.top_p)

@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import check_layout, get_backend
 from ..backends.interfaces import ObservingPlan
 from ..backends.ops_interface import Ops
-from ..base.arguments import deadline_of, explain_arguments, flag, positive_int, positive_int_or_none, renamed_arguments
+from ..base.arguments import deadline_of, flag, positive_int, positive_int_or_none, renamed_arguments
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
@@ -22,6 +22,7 @@ from ..encoding.pooling import cosine_similarity, pairwise_cosine_similarity
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import check_sentences, choose_prompt
+from ..text.tokenizer import Tokenizer
 from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
 from .loaded import NO_TOKENIZER, Loaded
@@ -185,11 +186,7 @@ class Engine(Loaded):
                                    "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
         return asked.output(form, self._plan.observe(batch, asked.observed, deadline))
 
-    @explain_arguments(
-        inputs="pass the sentences first, or as sentences=",
-        task="for a prompt, call encode_query or encode_document; for an adapter, Engine.load(path, task=...)",
-        processing_kwargs="the settings of the tokenizer are in the model's folder",
-    )
+    @renamed_arguments
     def encode(
         self,
         sentences: Any,
@@ -215,7 +212,8 @@ class Engine(Loaded):
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
         batch_size: the most sentences that are computed at a time, besides the limit `max_batch_tokens`; it does not
             change the result.
-        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG.
+        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG and standard error is a
+            terminal.
         output_value: "sentence_embedding", "token_embeddings" for the vectors of all tokens, or None for everything.
         convert_to_numpy: False gives a list of n vectors in place of one array.
         normalize_embeddings: scale to length 1, even when the model does not.
@@ -267,6 +265,14 @@ class Engine(Loaded):
         No prompt is added. Raises the errors of `encode`.
         """
         return self._encoder.tokenize(check_sentences([sentences] if isinstance(sentences, str) else sentences))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, which truncates to `max_seq_length`: encode, decode and special_tokens.
+
+        Raises `UnsupportedError` for a model without a tokenizer.
+        """
+        return self._encoder.tokenizer
 
     @property
     def max_seq_length(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import CacheStatistics
-from ..base.arguments import renamed_arguments
-from ..base.errors import Cancelled, InputError, UnsupportedError, shown
+from ..base.arguments import refuse_chat, renamed_arguments
+from ..base.errors import Cancelled, InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
 from ..encoding.outputs import read_heads
+from ..encoding.packing import pack
+from ..generation.batching import decoder_ids
 from ..generation.results import Request, Token
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
@@ -23,6 +25,7 @@ from ..programs.observe import Head
 from ..text.sentences import check_sentences
 from .loaded import Loaded
 from .prepared import PreparedModel
+from .settings import settings_of_call
 from .translation import choose_languages, language_ids
 
 if TYPE_CHECKING:
@@ -37,6 +40,11 @@ class Piece:
     text: str | None
     """The text that the token adds; it may be empty, because some characters need several tokens. None without a
     tokenizer."""
+
+
+def place_of(i: int, places: Sequence[str] | None) -> str:
+    """Return what an error message calls input i; places: as in `Generator.results`."""
+    return f"input {i}" if places is None else places[i]
 
 
 @dataclass(frozen=True)
@@ -165,14 +173,17 @@ class Generator(Loaded):
                                    "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens}
         return cls._load(open_source(path, memory), "generate", options, memory)
 
+    @renamed_arguments
     def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
                  **settings: Any) -> list[Any]:
         """Return the result of each input, in order: a `Generated` with ids, score and text.
 
-        inputs: a list of texts or of id sequences, which an encoder reads; without an encoder, the prompts.
+        inputs: texts or id sequences, in a list or any other iterable, which an encoder reads; without an encoder, the
+            prompts.
         prompts: for a model with an encoder, the first tokens of each result, as ids; None for its start token.
         settings: the arguments of transformers' `generate`, such as num_beams, max_new_tokens, do_sample and seed, in
-            place of the model's own (`engine.GenerationConfig` explains each).
+            place of the model's own (`engine.GenerationConfig` explains each). Names of other libraries that mean the
+            same, such as max_tokens, are accepted. Settings of sampling without do_sample=True give a `UserWarning`.
         timeout: seconds after which the call raises `TimedOut`.
         output_attentions: heads of cross-attention, as pairs (layer, head) that count from 0, or True for all; negative
             numbers count from the end. `Generated.attentions` of each result then has their weights, which say from
@@ -180,17 +191,43 @@ class Generator(Loaded):
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
-        stop, config = Stop.after(timeout), self.generation.changed(**settings)
+        return list(self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
+                                  **settings))
+
+    @renamed_arguments
+    def results(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
+                places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
+        """Return an iterator over the results that `generate` returns, in order: each as soon as it is there.
+
+        places: what an error message calls each input, such as "line 3"; None counts them from 0. The other arguments
+        are those of `generate`. All inputs are checked before the first one is computed. Closing the iterator ends the
+        call.
+        """
+        return self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
+                             places=places, **settings)
+
+    def _results(self, inputs: Any, stop: Stop, *, prompts: Any = None, output_attentions: Any = None,
+                 places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
+        config = settings_of_call(self.generation, settings)
         asked = self._heads(output_attentions)
         requests = [replace(request, heads=tuple(dict.fromkeys(asked.values())))
-                    for request in self._requests(inputs, prompts, config, stop)]
-        done = self._model.generate(requests, stop)
-        results = [[self._model.with_text(result) for result in found] for found in done]
-        if asked:
-            results = [[replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
-                        for result in found] for found in results]
-        return results if config.num_return_sequences > 1 else [found[0] for found in results]
+                    for request in self._requests(inputs, prompts, config, stop, places)]
+        for i, request in enumerate(requests):
+            with located(place_of(i, places)):
+                self._check(request)
+        return self._run(requests, asked, config.num_return_sequences > 1, stop)
 
+    def _run(self, requests: list[Request], asked: dict[Head, Head], several: bool,
+             stop: Stop) -> Iterator[Any]:
+        """Yield the results of requests, with the weights of the heads that were asked for."""
+        for found in self._model.results(requests, stop):
+            results = [self._model.with_text(result) for result in found]
+            if asked:
+                results = [replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
+                           for result in results]
+            yield results if several else results[0]
+
+    @renamed_arguments
     def translate(self, texts: Any, *, source_language: str | None = None, target_language: str | None = None,
                   timeout: float | None = None, **settings: Any) -> list[Any]:
         """Return the translation of each text; with num_return_sequences above 1, a list of translations for each.
@@ -200,8 +237,9 @@ class Generator(Loaded):
             one.
         The other arguments are those of `generate`.
         """
+        stop = Stop.after(timeout)
         inputs, own = self.translation(texts, source_language, target_language, **settings)
-        results = self.generate(inputs, timeout=timeout, **own)
+        results = self._results(inputs, stop, **own)
         return [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
@@ -237,6 +275,7 @@ class Generator(Loaded):
         for text in (self.source_text, self.text):
             self._model.tokenizer(text)
 
+    @renamed_arguments
     def stream(self, source: Any, *, prompt: Any = None, timeout: float | None = None,
                **settings: Any) -> Stream:
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
@@ -245,12 +284,13 @@ class Generator(Loaded):
         seconds from this call to the last token, as for `generate`.
         """
         stop = Stop.after(timeout)
-        config = self.generation.changed(**settings)
+        config = settings_of_call(self.generation, settings)
         if config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
         [request] = self._requests([source], None if prompt is None else [prompt], config, stop)
         return Stream(self._model, request, stop)
 
+    @renamed_arguments
     def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None,
               timeout: float | None = None) -> list[Scored]:
         """Return the log probabilities of given tokens under the model itself, which no setting changes.
@@ -285,22 +325,43 @@ class Generator(Loaded):
         return Statistics(**vars(self._decoder.statistics()), tokens_in=self._model.traffic.tokens_in,
                           tokens_out=self._model.traffic.tokens_out)
 
-    def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop) -> list[Request]:
-        """Return the requests of inputs; texts become ids."""
-        ids = []
-        for item in _listed("inputs", inputs):
-            stop.check()
-            ids.append(self._ids(self.source_text, item, "an input"))
-        if self.encoder_config is None:
-            if prompts is not None:
-                raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
-            return [Request(None, item.tolist(), config) for item in ids]
-        starts: list[Any] = [None] * len(ids)
+    def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop,
+                  places: Sequence[str] | None = None) -> list[Request]:
+        """Return the checked requests of inputs; texts become ids. places: as in `results`."""
+        refuse_chat(inputs)
+        single = isinstance(inputs, (str, bytes, Mapping)) or getattr(inputs, "shape", None) == ()
+        if single or not isinstance(inputs, Iterable):
+            raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}")
+        items = list(inputs)
+        if self.encoder_config is None and prompts is not None:
+            raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
+        starts: list[Any] = [None] * len(items)
         if prompts is not None:
-            starts = [self._ids(self.text, item, "a prompt").tolist() for item in _listed("prompts", prompts)]
-        if len(starts) != len(ids):
-            raise InputError(f"there are {len(ids)} inputs and {len(starts)} prompts; each input needs one")
-        return [Request(item.tolist(), start, config) for item, start in zip(ids, starts, strict=True)]
+            starts = _listed("prompts", prompts)
+        if len(starts) != len(items):
+            raise InputError(f"there are {len(items)} inputs and {len(starts)} prompts; each input needs one")
+        found = []
+        for i, item in enumerate(items):
+            stop.check()
+            with located(place_of(i, places)):
+                found.append(self._request(item, starts[i], config))
+        return found
+
+    def _request(self, item: Any, prompt: Any, config: GenerationConfig) -> Request:
+        """Return the request of one input, checked as far as its own ids go."""
+        refuse_chat(item)
+        ids = self._ids(self.source_text, item, "an input")
+        if self.encoder_config is None:
+            return Request(None, ids.tolist(), config)
+        start = None if prompt is None else self._ids(self.text, prompt, "a prompt").tolist()
+        return Request(ids.tolist(), start, config)
+
+    def _check(self, request: Request) -> None:
+        """Raise `InputError` for a request that is too long or empty, before anything is computed."""
+        source, prompt = decoder_ids(request)
+        request.config.limit(len(prompt), self._decoder.longest)
+        if self.encoder_config is not None and source is not None and len(source):
+            pack(self.encoder_config, [source])
 
     def _ids(self, text: TextConfig | None, item: Any, what: str) -> NDArray[np.int64]:
         if not isinstance(item, str):

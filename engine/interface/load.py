@@ -6,7 +6,7 @@ import os
 from inspect import signature
 from typing import Any
 
-from ..base.arguments import RENAMED, rename
+from ..base.arguments import renamed_arguments
 from ..base.errors import InputError, listed
 from .engine import Engine
 from .generator import Generator
@@ -22,6 +22,7 @@ SERVES: dict[str, type[Engine] | type[Generator] | type[Reranker] | type[Transcr
 """The class for each kind of use."""
 
 
+@renamed_arguments
 def load(path: str | os.PathLike[str], *, kind: str | None = None,
          **options: Any) -> Engine | Generator | Reranker | Transcriber:
     """Load a model, and return the object that serves it: an `Engine`, `Generator`, `Reranker` or `Transcriber`.
@@ -38,7 +39,6 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None,
     source = open_source(path, options.get("memory", "map"))
     served = SERVES[choose_kind(source, kind)]
     known = list(signature(served.load).parameters)[1:]
-    rename(options, {old: new for old, new in RENAMED.items() if new in known})
     if unknown := [name for name in options if name not in known]:
         raise InputError(f"{served.__name__}.load has no option {listed(unknown)}; it has {listed(known)}")
     opened: Any = source

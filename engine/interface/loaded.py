@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..base.errors import UnsupportedError
+from ..base.other_names import METHODS
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.parameters import expected_shapes
 
 if TYPE_CHECKING:
     from ..loading.source import Source
+    from ..text.tokenizer import Tokenizer
     from .prepared import PreparedModel
 
 AnyLoaded = TypeVar("AnyLoaded", bound="Loaded")
@@ -68,6 +70,21 @@ class Loaded:
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         loaded._reload = partial(made.load, os.path.abspath(source.path), **options, memory=memory)
         return loaded
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, of the results where sources have another: encode, decode and special_tokens.
+
+        Raises `UnsupportedError` for a model without a tokenizer.
+        """
+        return self._model.tokenizer(self.text)
+
+    if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to do in place of a method that another library or another class here has."""
+            advice = f"; {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         if self._reload is None:

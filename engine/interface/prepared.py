@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
-from ..generation.batching import Budget, Events, Traffic, generate, stream
+from ..generation.batching import Budget, Events, Traffic, generate, in_order, stream
 from ..generation.encoder_decoder import SourceStepper
 from ..generation.results import Generated, Request
 from ..generation.scoring import score
@@ -74,6 +74,10 @@ class PreparedModel:
                  ) -> list[list[Generated]]:
         """Return the results of each request; stepper: for requests that do not read the sources of `stepper`."""
         return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def results(self, requests: Iterable[Request], stop: Stop) -> Iterator[list[Generated]]:
+        """Yield the results of each request, in the order of the requests."""
+        return in_order(self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
 
     def stream(self, requests: Iterable[Request], stop: Stop) -> Events:
         """Return the events of requests as they come."""

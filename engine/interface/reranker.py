@@ -91,13 +91,14 @@ class Reranker(Loaded):
             "precision": precision, "max_rows": max_rows}  # fmt: skip
         return cls._load(source, "rank", options, memory)
 
+    @renamed_arguments
     def predict(self, pairs: Any, *, instruction: str | None = None, logits: bool = False,
                 show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return the score of each pair (query, document), from 0 to 1: float32 [n]; a float for a single pair.
 
         instruction: what counts as an answer, in place of the model's. logits: return logit(yes) - logit(no) instead,
         whose logistic function is the score. show_progress_bar: None shows one when the logger "engine" is at level
-        INFO or DEBUG. timeout: seconds after which the call raises `TimedOut`.
+        INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
         """
         stop = Stop.after(timeout)
         single = isinstance(pairs, (tuple, list)) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs)
@@ -120,6 +121,7 @@ class Reranker(Loaded):
         scores = scores if logits else _logistic(scores)
         return float(scores[0]) if single else scores
 
+    @renamed_arguments
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
              **options: Any) -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.

@@ -32,6 +32,7 @@ from ..text.special_tokens import special_ids
 from ..weights.input_layers import Frames
 from .loaded import Loaded
 from .prepared import PreparedModel
+from .settings import settings_of_call
 
 if TYPE_CHECKING:
     from ..weights.model import Model
@@ -107,7 +108,8 @@ class Transcriber(Loaded):
         task: "transcribe", or "translate" into English.
         timestamps: True for the times of segments; "word" for the times of each word as well.
         max_seconds: the longest recording; 4 hours by default.
-        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG.
+        show_progress_bar: None shows one when the logger "engine" is at level INFO or DEBUG and standard error is a
+            terminal.
         timeout: seconds after which the call raises `TimedOut`. settings: as for `generate`; with num_return_sequences
             above 1, which needs recordings of up to 30 s and no timestamps, each result is a list of texts.
 
@@ -159,7 +161,7 @@ class Transcriber(Loaded):
         by_word = isinstance(timestamps, str) and timestamps == "word"
         if not by_word and timestamps not in (True, False):
             raise InputError(f'timestamps must be True, False or "word", not {shown(timestamps)}')
-        config = self.generation.changed(**settings)
+        config = settings_of_call(self.generation, settings)
         if timestamps:
             self._check_windows(config)
         if by_word and not config.alignment_heads:

@@ -6,39 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..base.errors import UnsupportedError, shown
+from ..base.other_names import LACKED
 from ..model.generation_config import CHECKS, GenerationConfig
 
 _OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
 """The keys of the files that are fields of `GenerationConfig`. Each call decides about timestamps."""
-
-_NEUTRAL: dict[str, Any] = {
-    "assistant_early_exit": None,
-    "constraints": None,
-    "diversity_penalty": 0.0,
-    "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "forced_decoder_ids": None,
-    "guidance_scale": 1.0,
-    "max_time": None,
-    "num_beam_groups": 1,
-    "penalty_alpha": None,
-    "remove_invalid_values": False,
-    "sequence_bias": None,
-    "stop_strings": None,
-    "token_healing": False,
-    "top_h": None,
-    "typical_p": 1.0,
-    "watermarking_config": None,
-}
-"""Keys that change the results, which the engine does not implement, and the value with which they change nothing.
-
-None changes nothing for each of them.
-"""
 
 _WITHOUT_EFFECT = frozenset({
     "_commit_hash", "_from_model_config", "assistant_confidence_threshold", "assistant_ensemble_weight",
@@ -64,10 +36,10 @@ def settings_of(
     """
     found: Mapping[str, Any] = (generation if generation is not None else model) or {}
     for name, value in found.items():
-        if name in _NEUTRAL and name not in handled and value is not None and value != _NEUTRAL[name]:
+        if name in LACKED and name not in handled and value is not None and value != LACKED[name]:
             raise UnsupportedError(f"the model's settings ask for {name}={shown(value)}, which the engine lacks")
     if generation is not None:
-        known = {*_OWN, *_NEUTRAL, *_WITHOUT_EFFECT, *handled}
+        known = {*_OWN, *LACKED, *_WITHOUT_EFFECT, *handled}
         unknown = [name for name in generation if name not in known]
         if unknown:
             raise UnsupportedError(

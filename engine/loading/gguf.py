@@ -84,7 +84,7 @@ class GgufSource(Source):
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return as `Source.read`."""
-        if kind == "encode":
+        if kind in ("encode", "transcribe"):
             raise self.refuse_kind(kind, self.kind)
         self.refuse_task(task, "a file has none; leave it out")
         file = GgufFile(self.path, self._memory)

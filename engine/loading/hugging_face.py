@@ -63,6 +63,8 @@ class FolderSource(Source):
         return self._read_encoder(task) if kind == "encode" else self._read_generator(kind, task)
 
     def _read_encoder(self, task: str | None) -> Model:
+        if has_logit_score(self.folder):
+            raise self.refuse_kind("encode", "rank")
         modules = find_modules(self.folder)
         home = modules.transformer
         family, values = _family(home, "AutoModel")
@@ -104,7 +106,9 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
     """Return the family of a folder and the contents of its config.json; loader: as in `refuse_adapter`."""
     refuse_adapter(home, loader)
     if not home.has(CONFIG):
-        raise WeightsError(f"{home}: no config.json; expected an .npz or the folder of a model")
+        inside = next((f"; it has {shown(path.name)}, so pass the path of that file"
+                       for path in sorted(home.path.glob("*.gguf"))), "")
+        raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")
     values = home.read_object(CONFIG)
     with home.within(CONFIG):
         return get_family(values), values

@@ -130,6 +130,8 @@ class NpzSource(Source):
         if path.suffix in _NOT_WHOLE:
             raise WeightsError(f"{path}: a {path.suffix} file alone does not describe a model; load the folder that "
                                "holds it and its config.json")
+        if path.suffix == ".onnx":
+            raise WeightsError(f"{path}: the engine reads no ONNX; load the folder of the model that it was made from")
         if path.suffix == ".json":
             raise WeightsError(f"{path}: a .json file does not hold a model; load the folder that holds it")
         self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PREFIX)

@@ -45,8 +45,9 @@ class Source(ABC):
 
     def refuse_kind(self, kind: str, holds: str) -> UnsupportedError:
         """Return the error for files that hold a model for another kind of use."""
+        command = f" (on the command line, engine {holds})" if holds != "rank" else ""
         return UnsupportedError(f"{self.path}: the model is {_HOLDS[holds]}, so it cannot {kind}; load it with "
-                                f"{CLASSES[holds]}, or with engine.load, which finds the class by itself")
+                                f"{CLASSES[holds]}{command}, or with engine.load, which finds the class by itself")
 
     def refuse_task(self, task: str | None, reason: str) -> None:
         """Raise `InputError` unless the task is None."""

@@ -20,7 +20,8 @@ NEW_TOKENS = 256
 MOST_IDS = 100_000
 """The most ids of one field together: each is compared in every step, and a file can list millions of them."""
 GREEDY_BELOW = 1e-6
-"""Below this temperature, the best token alone has a chance, as in greedy search: float32 cannot divide by it."""
+"""Below this temperature a search takes the best token: logits that differ by 0.0001 then differ by 100 when they are
+divided by it, so the best token has all of the probability in float32, and a quotient could overflow."""
 
 
 @dataclass(frozen=True)

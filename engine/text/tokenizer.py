@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline
+from ..base.arguments import check_deadline, flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.install import require
+from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
-from .sentences import Sentence
-from .special_tokens import finish, resized
+from .sentences import Sentence, check_sentences
+from .special_tokens import finish, resized, special_ids
 from .truncate import Frame, PairEncoding, find_frame
 
 _NO_LIMIT = 2**31 - 1
@@ -101,10 +102,34 @@ class Tokenizer:
         known, unknown = self._text.known_ids, self._text.unknown_id
         return np.where(ids < known, ids, np.int32(unknown)) if known else ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids, without special tokens."""
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids that the model reads for a text, with the special tokens that the tokenizer adds, or without.
+
+        Special tokens that are written in the text become their ids in both cases. Raises `InputError`.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"encode takes one text, not {shown(text)}")
+        [sentence] = check_sentences([text])
+        if flag("add_special_tokens", add_special_tokens):
+            return list(self([sentence]).input_ids[0].tolist())
+        sentence = self._cut(sentence)
+        with _failures("reads a text"):
+            encoding = self._tokenizer.encode(sentence, add_special_tokens=False)
+        return list(self._known(_int32(encoding.ids)).tolist())
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of token ids, without special tokens unless the caller wants them; raises `InputError`."""
+        known = ids_array("ids", ids)
+        if known.size and known.max() > _NO_LIMIT:
+            raise InputError(f"ids must be token ids, and no vocabulary reaches {known.max()}")
+        skip = flag("skip_special_tokens", skip_special_tokens)
         with _failures("turns ids into text"):
-            return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+            return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The ids of the special and other added tokens by their texts, such as {"</s>": 2}."""
+        return special_ids(self._text)
 
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""

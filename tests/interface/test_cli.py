@@ -246,6 +246,34 @@ def test_errors_are_one_message(model, tmp_path, monkeypatch, capsys, arguments,
     assert not (tmp_path / "out.npy").exists()
 
 
+@pytest.mark.parametrize("arguments", [["encode", "nowhere", "-o", "no/dir/e.npy"],
+                                       ["convert", "nowhere", "no/dir/e.npz"]])
+def test_an_output_folder_that_is_missing_is_named_at_once(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == (f"engine {arguments[0]}: [Errno 2] no such folder to write into; make it first: "
+                                       "'no/dir'\n")
+
+
+@pytest.mark.parametrize(("command", "typed", "message"), [
+    ("encode", "fp16", "'fp16' is only stored, and nothing computes in it; choose float32, bfloat16, int8, auto"),
+    ("generate", "auto", "'auto' is no precision here; choose float32, bfloat16, int8"),
+    ("convert", "int4", "'int4' is no precision here; choose float32, bfloat16, int8, float16"),
+])
+def test_a_precision_is_refused_as_it_was_typed(capsys, command, typed, message):
+    with pytest.raises(SystemExit):
+        main([command, "model", "out.npz", "--precision", typed])
+    assert message in capsys.readouterr().err
+
+
+def test_encode_in_the_fastest_precision(model, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("the cat\n")
+    loaded = []
+    monkeypatch.setattr(Engine, "load", lambda path, **options: loaded.append(options) or engine_of(random_model()))
+    main(["encode", model, str(tmp_path / "in.txt"), "-o", "-", "--precision", "auto"])
+    assert loaded[0]["precision"] == "auto"
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

@@ -1,6 +1,10 @@
 """`engine generate`, `engine translate`, and `convert` and `info` of models that generate."""
 
+import io
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -62,7 +66,57 @@ def test_generate_streams(language_model, file, capsys):
     assert capsys.readouterr().out.splitlines() == [one.text for one in expected]
 
 
+def test_texts_themselves(translator, language_model, file, monkeypatch, capsys):
+    first, second = LINES
+    assert main(["generate", language_model, "--prompt", first, "--prompt", second, "--max-new-tokens", "3"]) == 0
+    expected = [one.text for one in Generator.load(language_model).generate(LINES, max_new_tokens=3)]
+    assert capsys.readouterr().out.splitlines() == expected
+    assert main(["translate", translator, "--text", first]) == 0
+    assert capsys.readouterr().out.splitlines() == Generator.load(translator).translate([first])
+    for given in ([], ["-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
+        assert main(["generate", language_model, *given, "--max-new-tokens", "3"]) == 0
+        assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_results_are_written_as_they_finish_and_kept_after_an_interrupt(language_model, file, monkeypatch, capsys):
+    results = Generator.results
+
+    def interrupted(self, *args, **options):
+        found = results(self, *args, **options)
+        yield next(found)
+        assert capsys.readouterr().out.splitlines() == [text]
+        found.close()
+        raise KeyboardInterrupt
+
+    text = Generator.load(language_model).generate(LINES)[0].text
+    monkeypatch.setattr(Generator, "results", interrupted)
+    assert main(["generate", language_model, file]) == 130
+    assert capsys.readouterr().err == "engine generate: interrupted; 1 of 2 results are written\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--stream"]])
+def test_a_wrong_line_is_named(language_model, tmp_path, options, capsys):
+    path = tmp_path / "lines.txt"
+    path.write_text("the cat\n" + "the cat " * 50 + "\n", encoding="utf-8")
+    assert main(["generate", language_model, str(path), "--max-new-tokens", "3", *options]) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith(f"engine generate: {path}, line 2: the prompt has 102 tokens, but the model reads at most 90")
+    assert bool(out) == bool(options)       # without --stream, all lines are checked before the first one is computed
+
+
+def test_output_is_utf_8_whatever_the_environment_says(language_model):
+    code = ("import sys; from engine import Generator; from engine.generation.results import Generated\n"
+            "from engine.interface.cli.main import main\n"
+            "Generator.results = lambda self, *args, **options: iter([Generated([1], 0.0, True, 'd\u00e9j\u00e0')])\n"
+            "sys.exit(main(sys.argv[1:]))")
+    done = subprocess.run([sys.executable, "-c", code, "generate", language_model, "--prompt", "the cat"],
+                          env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert done.stdout.decode() == "d\u00e9j\u00e0\n"
+
+
 @pytest.mark.parametrize(("arguments", "problem"), [
+    (["generate", "--prompt", "the cat"], "--prompt comes in place of a file; leave out"),
     (["generate", "--stream", "--json"], "leave out --json"),
     (["translate"], "no encoder"),
     (["generate", "--num-beams", "0"], "num_beams must be"),
@@ -70,6 +124,12 @@ def test_generate_streams(language_model, file, capsys):
 def test_wrong_calls_end_with_a_message(language_model, file, arguments, problem, capsys):
     assert main([arguments[0], language_model, file, *arguments[1:]]) == 1
     assert problem in capsys.readouterr().err
+
+
+def test_a_text_in_the_place_of_a_file(language_model, capsys):
+    assert main(["generate", language_model, "Once upon a time"]) == 1
+    assert ("'Once upon a time': no such file; expected a file of UTF-8 text, one text per line, or - for standard "
+            "input; --prompt TEXT gives the text itself") in capsys.readouterr().err
 
 
 def test_convert_and_info(translator, tmp_path, capsys):

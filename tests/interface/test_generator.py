@@ -217,6 +217,28 @@ def test_a_call_that_takes_too_long_is_stopped_and_frees_its_rows():
     assert generator.statistics().cache_tokens == 0
 
 
+def test_results_come_in_order_as_soon_as_they_are_there():
+    generator = Generator(language_model(), threads=1)
+    expected = generator.generate(SOURCES, max_length=10)       # the prompts differ in length, so their ends differ
+    assert generator.generate((ids for ids in SOURCES), max_length=10) == expected      # any iterable, as for `encode`
+    results = generator.results(SOURCES, max_length=10)
+    assert next(results) == expected[0]
+    assert generator.statistics().cache_tokens > 0
+    results.close()
+    assert generator.statistics().cache_tokens == 0
+    assert list(generator.results(SOURCES, max_length=10)) == expected
+
+
+def test_a_wrong_input_is_named_before_any_is_computed():
+    generator = Generator(language_model(), threads=1)
+    generator._model.stepper = None
+    for wrong, problem in (([1] * 91, "the prompt has"), ([], "at least one token"), ([-1], "at least 0"), (5, "flat")):
+        with pytest.raises(InputError, match=f"input 2: .*{problem}"):
+            generator.generate([*SOURCES[:2], wrong], max_new_tokens=5)
+    with pytest.raises(InputError, match="line 7: a prompt must have at least one token"):
+        generator.results([[1], []], places=["line 3", "line 7"])
+
+
 def test_an_interrupt_stops_a_generation():
     generator = Generator(language_model(), threads=2)
     expected = ids_of(generator.generate(SOURCES))

@@ -3,19 +3,31 @@
 import json
 import pickle
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import engine
-from engine import Engine, Generator, InputError, Reranker, Transcriber, UnsupportedError, load_model, save
+from engine import (
+    Engine,
+    Generator,
+    InputError,
+    Reranker,
+    Transcriber,
+    UnsupportedError,
+    WeightsError,
+    load_model,
+    save,
+)
 from engine.interface.load import SERVES
 from engine.loading.source import CLASSES
 
 from ..tools.encoders import TRANSLATES
-from ..tools.paths import DECODERS, ENCODERS, FILES
+from ..tools.paths import CTRANSLATE2, DECODERS, ENCODERS, FILES
 from ..tools.speech import timed
 from ..tools.tiny_models import write_json
+from ..tools.tiny_text import ids, tiny_text
 
 
 def found(name):
@@ -24,6 +36,11 @@ def found(name):
     if name.endswith(".gguf"):
         return FILES / name
     return (DECODERS if folder or name == "reranker" else ENCODERS) / own
+
+
+def with_tokenizer(model):
+    """Return a model with a tiny tokenizer."""
+    return model.map(lambda part: replace(part, text=tiny_text()))
 
 
 OPTIONS = {"backend": "reference", "threads": 1}
@@ -92,10 +109,47 @@ def with_architectures(name, folder, names):
     (Transcriber, "generating/bart", "so it cannot transcribe; load it with Generator"),
     (Generator, "generating/whisper", "a model of speech, so it cannot generate; load it with Transcriber"),
     (Reranker, "generating/bart", "a reranker is a language model with a tokenizer"),
+    (Engine, "generating/llama", r"so it cannot encode; load it with Generator \(on the command line, engine generate"),
+    (Transcriber, "small.gguf", "so it cannot transcribe; load it with Generator"),
+    (Engine, "reranker", "a reranker, so it cannot encode; load it with Reranker, or with engine.load"),
 ])  # fmt: skip
 def test_a_class_refuses_the_models_of_another(cls, name, words):
     with pytest.raises(UnsupportedError, match=words):
         cls.load(found(name))
+
+
+def test_files_of_other_libraries_say_what_to_load(tmp_path):
+    with pytest.raises(UnsupportedError, match="cannot encode; load it with Generator"):
+        Engine.load(CTRANSLATE2 / "pre")
+    (tmp_path / "model.Q4_K_M.gguf").write_bytes(b"GGUF")
+    with pytest.raises(WeightsError, match=r"no config.json; .*it has 'model.Q4_K_M.gguf', so pass the path of that"):
+        Generator.load(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x07")
+    with pytest.raises(WeightsError, match="the engine reads no ONNX; load the folder of the model that it was made"):
+        Engine.load(tmp_path / "model.onnx")
+
+
+def test_a_tokenizer_gives_ids_and_texts():
+    text, encoder = "the cat sat", load_model(ENCODERS / "bert")
+    generator = Generator(with_tokenizer(load_model(DECODERS / "gpt2")), **OPTIONS)
+    for tokenizer in (Engine(with_tokenizer(encoder), **OPTIONS).tokenizer, generator.tokenizer):
+        assert tokenizer.encode(text, add_special_tokens=False) == ids(text)
+        whole = tokenizer.encode(text)
+        assert whole == [tokenizer.special_tokens["[CLS]"], *ids(text), tokenizer.special_tokens["[SEP]"]]
+        assert tokenizer.decode(whole) == text
+        assert tokenizer.decode(np.array(whole), skip_special_tokens=False) == f"[CLS] {text} [SEP]"
+    for name, wrong, words in (("encode", [text], "one text, not"), ("encode", 5, "one text, not"),
+                               ("decode", [-1], "ids must be"), ("decode", "a", "ids must be"),
+                               ("decode", [2**40], "no vocabulary reaches")):
+        with pytest.raises(InputError, match=words):
+            getattr(generator.tokenizer, name)(wrong)
+    with pytest.raises(UnsupportedError, match="without a tokenizer"):
+        _ = Engine(encoder, **OPTIONS).tokenizer
+
+
+def test_each_object_names_its_own_class():
+    found = Transcriber(timed(), **OPTIONS), Reranker.load(DECODERS / "reranker", **OPTIONS)
+    assert [repr(one).split(":")[0] for one in found] == ["<Transcriber", "<Reranker"]
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):

@@ -310,7 +310,7 @@ def test_a_wrong_config_json_is_refused(tmp_path, content, error, words):
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(WeightsError, match="no such file or folder"):
         load_encoder(tmp_path / "missing")
-    with pytest.raises(WeightsError, match=r"no config\.json; expected an \.npz or the folder"):
+    with pytest.raises(WeightsError, match=r"no config\.json; expected an \.npz, a \.gguf or the folder"):
         load_encoder(tmp_path)
     with pytest.raises(WeightsError, match="load the folder"):
         load_encoder(hf_folder(tmp_path) / "model.safetensors")

@@ -23,6 +23,7 @@ import pytest
 from engine import BackendUnavailable
 
 from ..tools import minilm
+from ..tools.coming_from import make_models
 from ..tools.documents import NOT_RUN, ROOT, Block, blocks, commands, documents, named
 from ..tools.encoders import load_encoder, save_encoder
 
@@ -90,6 +91,9 @@ def test_blocks_run(path, model, tmp_path, monkeypatch, capsys):
         Path("FOLDER").symlink_to(minilm.FOLDER)
     for name, text in TEXTS.items():
         Path(name).write_text(text, encoding="utf-8")
+    if path.name == "coming-from.md":
+        make_models(tmp_path / "coming-from")
+        monkeypatch.chdir(tmp_path / "coming-from")
     names = {"__name__": "document"}
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.language not in ("python", "sh") or block.reason:

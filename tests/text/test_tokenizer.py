@@ -194,9 +194,11 @@ def test_progress(monkeypatch, capsys):
             advance(3)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(text_module.LOG, "level", logging.INFO)
-    with progress(3, None) as advance:
-        advance(3)
-    assert "Sentences" in capsys.readouterr().err
+    for terminal in (False, True):  # in a log file, a bar would be hundreds of lines
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        with progress(3, None) as advance:
+            advance(3)
+        assert ("Sentences" in capsys.readouterr().err) == terminal
 
 
 def test_a_timeout_ends_tokenizing(monkeypatch):

@@ -1,12 +1,15 @@
-"""Read lines of input, and print rows of a table and warnings."""
+"""Read lines of input and names of precisions, and print rows of a table and warnings."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...base.errors import InputError
+from ...base.errors import InputError, shown
+from ...model.precision import PRECISIONS, canonical_name
 
 
 def warn_generates(args: argparse.Namespace) -> None:
@@ -15,9 +18,16 @@ def warn_generates(args: argparse.Namespace) -> None:
               "leave it out", file=sys.stderr)  # fmt: skip
 
 
-def read_lines(name: str) -> list[str]:
-    """Read the lines of a file, or of standard input for "-", without their line ends; only a line feed ends a line."""
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+def read_lines(name: str, advice: str = "") -> list[str]:
+    """Read the lines of a file, or of standard input for "-", without their line ends; only a line feed ends a line.
+
+    advice: what else to do if there is no such file, for the end of the message. Raises `InputError`.
+    """
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{shown(name)}: no such file; expected a file of UTF-8 text, one text per line, or - for "
+                         f"standard input{advice}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -30,3 +40,23 @@ def read_lines(name: str) -> list[str]:
 
 def print_row(label: str, value: str) -> None:
     print(f"  {label:<18} {value}")
+
+
+def write_utf8() -> None:
+    """Let standard output and standard error write UTF-8, whatever the environment says."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
+
+
+def precision_among(names: Sequence[str]) -> Callable[[str], str]:
+    """Return a function for argparse that reads the name of a precision; its message has the name as it was typed."""
+
+    def precision(typed: str) -> str:
+        name = canonical_name(typed)
+        if name not in names:
+            stored = " is only stored, and nothing computes in it" if name in PRECISIONS else " is no precision here"
+            raise argparse.ArgumentTypeError(f"{shown(typed)}{stored}; choose {', '.join(names)}")
+        return name
+
+    return precision

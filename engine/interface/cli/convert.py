@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 from functools import partial
+from pathlib import Path
 
 from ...backends import get_backend
 from ...base.errors import InputError
+from ...files.writing import check_folder
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.npz_model import save
 from ...model.precision import COMPUTED
@@ -27,6 +29,7 @@ def convert(args: argparse.Namespace) -> None:
     if args.packed and args.precision not in (None, *COMPUTED):
         raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(COMPUTED)}, not "
                          f"{args.precision}")
+    check_folder(Path(args.out))
     warn_generates(args)
     source = open_source(args.folder)
     kind = choose_kind(source, args.kind)

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 
 from ...base.errors import InputError
-from ...files.writing import replacing
+from ...files.writing import check_folder, replacing
 from ..engine import Engine
 from .console import read_lines
 
@@ -22,6 +22,8 @@ def encode(args: argparse.Namespace) -> None:
     suffix = ".jsonl" if args.output == "-" else Path(args.output).suffix
     if suffix not in WRITERS:
         raise InputError(f"the output must be - or be named *{', *'.join(WRITERS)}, not {args.output!r}")
+    if args.output != "-":
+        check_folder(Path(args.output))
     engine = Engine.load(
         args.model, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task
     )

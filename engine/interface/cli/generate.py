@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from ...base.errors import InputError
+from ...base.errors import InputError, located, shown
+from ...base.progress import progress
 from ..generator import Generator
 from .console import read_lines
 
@@ -27,40 +28,65 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
 """The settings of a generation that the command line takes, with the type and the help of each."""
 
 
-def add_settings(command: argparse.ArgumentParser) -> None:
-    """Add the options of both commands, except those of the backend."""
+def add_settings(command: argparse.ArgumentParser, text: str) -> None:
+    """Add the options of both commands, except those of the backend. text: the option that gives a text itself."""
     command.add_argument("model", help="model folder, .npz or .gguf file")
-    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one input per line; - for standard input")
-    for name, (kind, text) in SETTINGS.items():
-        command.add_argument(f"--{name.replace('_', '-')}", type=kind, help=text)
+    command.add_argument("file", nargs="?", help="UTF-8 text, one input per line; - for standard input, the default")
+    command.add_argument(f"--{text}", dest="texts", action="append", metavar="TEXT", help="an input itself, in place "
+                         "of a file; the option may come several times")  # fmt: skip
+    for name, (kind, meaning) in SETTINGS.items():
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, help=meaning)
     command.add_argument("--do-sample", action="store_true", default=None, help="sample instead of greedy search")
     command.add_argument("--json", action="store_true", help="write a JSON object with text, ids and score for each "
                          "input, one per line")  # fmt: skip
 
 
-def run(args: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Write the result of each line to standard output; with --stream, token by token."""
+def generate(args: argparse.Namespace) -> None:
+    """Write the result of each input to standard output, in order, as soon as it is there."""
+    if args.command == "generate" and args.stream and args.json:
+        raise InputError("--stream writes text; leave out --json")
+    lines, places = _inputs(args)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
     settings = {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
-    inputs: list[Any] = list(lines)
+    inputs: list[Any] = lines
     if args.command == "translate":
         inputs, settings = generator.translation(lines, args.source_language, args.target_language, **settings)
-    if getattr(args, "stream", False):
-        if args.json:
-            raise InputError("--stream writes text; leave out --json")
-        for line in lines:
+    elif args.stream:
+        _stream(generator, lines, places, settings)
+        return
+    done, bar = 0, sys.stderr.isatty() and not sys.stdout.isatty()
+    try:
+        with progress(len(inputs), bar or False, "Inputs", " inputs") as advance:
+            for result in generator.results(inputs, places=places, **settings):
+                print(_written(result, args.json), flush=True)
+                done += 1
+                advance(1)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{done} of {len(inputs)} results are written") from None
+
+
+def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the inputs of a command, and what messages call each of them."""
+    option = "--prompt" if args.command == "generate" else "--text"
+    if args.texts is None:
+        name = args.file or "-"
+        lines = read_lines(name, f"; {option} TEXT gives the text itself")
+        return lines, [f"{'standard input' if name == '-' else name}, line {i}" for i in range(1, len(lines) + 1)]
+    if args.file is not None:
+        raise InputError(f"{option} comes in place of a file; leave out {shown(args.file)}")
+    return args.texts, [f"{option} {shown(text)}" for text in args.texts]
+
+
+def _stream(generator: Generator, lines: list[str], places: list[str], settings: dict[str, Any]) -> None:
+    """Write the result of each line token by token."""
+    for line, place in zip(lines, places, strict=True):
+        with located(place):
             for piece in generator.stream(line, **settings):
                 print(piece.text, end="", flush=True)
-            print()
-        return
-    for result in generator.generate(inputs, **settings):
-        if args.json:
-            print(json.dumps({"text": result.text, "ids": result.ids, "score": result.score}, ensure_ascii=False))
-        else:
-            print(result.text)
-    sys.stdout.flush()
+        print()
 
 
-def generate(args: argparse.Namespace) -> None:
-    """Write the result of each line of a file to standard output."""
-    run(args, read_lines(args.file))
+def _written(result: Any, as_json: bool) -> str:
+    if not as_json:
+        return str(result.text)
+    return json.dumps({"text": result.text, "ids": result.ids, "score": result.score}, ensure_ascii=False)

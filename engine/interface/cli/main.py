@@ -6,15 +6,16 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...backends import BACKENDS
 from ...base.errors import EngineError
 from ...base.version import __version__
 from ...loading.source import CLASSES
-from ...model.precision import COMPUTED, PRECISIONS, canonical_name
+from ...model.precision import COMPUTED, PRECISIONS
 from .bench import bench
 from .compare import compare
+from .console import precision_among, write_utf8
 from .convert import convert
 from .encode import encode
 from .generate import add_settings, generate
@@ -28,6 +29,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
+    write_utf8()
     args = _parser().parse_args(arguments)
     try:
         args.run(args)
@@ -41,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         print(f"engine {args.command}: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"engine {args.command}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        done = f"; {interrupt}" if str(interrupt) else ""
+        print(f"engine {args.command}: interrupted{done}", file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -57,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("out", help="file to write, ending in .npz")
     command.add_argument(
         "--precision",
-        type=canonical_name,
-        choices=PRECISIONS,
+        type=precision_among(list(PRECISIONS)),
+        metavar=_choices(PRECISIONS),
         help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
         "by default the weights keep theirs",
     )
@@ -99,14 +102,14 @@ def _parser() -> argparse.ArgumentParser:
         "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
     )
     _add_run_options(command)
-    _add_precision(command)
+    _add_precision(command, auto=True)
     _add_task(command)
     command.set_defaults(run=encode)
 
     for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
                        ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
         command = commands.add_parser(name, help=text)
-        add_settings(command)
+        add_settings(command, "prompt" if name == "generate" else "text")
         _add_run_options(command)
         _add_precision(command)
         if name == "generate":
@@ -133,9 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("model", help="model folder or .npz file with float32 weights")
     command.add_argument(
         "--precision",
-        type=canonical_name,
+        type=precision_among(COMPUTED),
+        metavar=_choices(COMPUTED),
         required=True,
-        choices=COMPUTED,
         help="precision to compare with float32",
     )
     command.add_argument(
@@ -161,13 +164,20 @@ def _add_kind(command: argparse.ArgumentParser) -> None:
     command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
 
 
-def _add_precision(command: argparse.ArgumentParser) -> None:
+def _add_precision(command: argparse.ArgumentParser, auto: bool = False) -> None:
+    """auto: whether the command can choose the precision by itself, as `Engine.load` can."""
+    names = (*COMPUTED, "auto") if auto else COMPUTED
     command.add_argument(
         "--precision",
-        type=canonical_name,
-        choices=COMPUTED,
-        help="precision of the computation; by default int8 for int8 weights, otherwise float32",
+        type=precision_among(names),
+        metavar=_choices(names),
+        help="precision of the computation; by default int8 for int8 weights, otherwise float32"
+        + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""),
     )
+
+
+def _choices(names: Iterable[str]) -> str:
+    return f"{{{','.join(names)}}}"
 
 
 def _add_task(command: argparse.ArgumentParser) -> None:

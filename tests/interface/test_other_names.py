@@ -1,0 +1,216 @@
+"""Names of other libraries: each is accepted where the meaning is the same, and else a line says what to do."""
+
+import warnings
+from dataclasses import replace
+from inspect import signature
+
+import numpy as np
+import pytest
+
+import engine
+from engine import Engine, Generator, InputError, Model, Reranker, Transcriber, Transformer, UnsupportedError
+from engine.base.other_names import CALLS, METHODS
+from engine.model.config import ModelConfig
+from engine.model.generation_config import CHECKS, GenerationConfig
+
+from ..tools.decoders import DECODERS as DECODER_CONFIGS
+from ..tools.decoders import make_weights
+from ..tools.encoders import engine_of
+from ..tools.paths import DECODERS, ENCODERS
+from ..tools.tiny_models import random_model
+from ..tools.tiny_text import tiny_text
+
+ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
+SETTINGS = GenerationConfig(decoder_start_token_id=2, max_new_tokens=12)
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12]]
+
+
+def part(config, seed=0):
+    return Transformer(config, make_weights(config, seed), tiny_text())
+
+
+def language_model(settings=SETTINGS):
+    return Generator(Model(decoder=part(DECODER_CONFIGS["Llama"]), generation=settings), threads=1, backend="reference")
+
+
+CLASSES = (Engine, Generator, Reranker, Transcriber)
+ALSO_OURS = {("transcribe", "return_timestamps"), ("stream", "prompt")}
+"""Other names that are our names elsewhere: of a setting that `transcribe` makes itself, and of an argument."""
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return language_model()
+
+
+def test_each_row_of_the_table_says_something():
+    for name, rows in CALLS.items():
+        owners = [cls for cls in CLASSES if hasattr(cls, name)]
+        own = {parameter for cls in owners for parameter in signature(getattr(cls, name)).parameters}
+        takes_settings = "settings" in own
+        for other, row in rows.items():
+            assert (row.ours is None) == bool(row.advice), other
+            assert row.advice == row.advice.strip(" ;."), other
+            known = own | CHECKS.keys() if takes_settings else own
+            assert row.ours is None or row.ours in known, f"{name}: {row.ours}"
+            assert other not in known or (name, other) in ALSO_OURS, f"{name}: {other}"
+
+
+def test_a_setting_of_another_library_is_accepted(generator):
+    for given, ours in [
+        ({"max_tokens": 3}, {"max_new_tokens": 3}), ({"n_predict": 2}, {"max_new_tokens": 2}),
+        ({"beam_size": 3, "max_decoding_length": 4}, {"num_beams": 3, "max_new_tokens": 4}),
+        ({"repeat_penalty": 1.4}, {"repetition_penalty": 1.4}),
+        ({"n": 2, "beam_size": 2}, {"num_return_sequences": 2, "num_beams": 2}),
+        ({"do_sample": True, "use_cache": True, "stop": [], "logprobs": None, "streamer": None, "typical_p": 1,
+          "return_dict_in_generate": True, "echo": False}, {"do_sample": True}),
+    ]:
+        assert generator.generate(SOURCES[:2], **given) == generator.generate(SOURCES[:2], **ours), given
+    assert generator.generate(input_ids=[[5, 6]]) == generator.generate([[5, 6]])
+    assert [*generator.stream(input_ids=[5], max_tokens=2)] == [*generator.stream([5], max_new_tokens=2)]
+    assert [one.total for one in generator.score(tokens=[[5, 6]])] == [one.total for one in generator.score([[5, 6]])]
+
+
+REFUSED = [
+    ("generate", {"stop": ["x"]}, "generate has no argument stop; there is nothing like it; eos_token_id"),
+    ("generate", {"stop_strings": "x"}, "stop_strings; there is nothing like it"),
+    ("generate", {"logprobs": 3}, "logprobs; there is nothing like it; a result has its score"),
+    ("generate", {"output_scores": True}, "score(inputs, targets)"),
+    ("generate", {"streamer": object()}, "streamer; stream(source) yields"),
+    ("generate", {"stream": True}, "stream; stream(source) yields"),
+    ("generate", {"sampling_topk": 5}, "do_sample=True and top_k"),
+    ("generate", {"typical_p": 0.5}, "typical_p; there is nothing like it; leave it out"),
+    ("generate", {"attention_mask": np.ones((1, 1))}, "nothing is padded"),
+    ("generate", {"messages": [{"role": "user"}]}, "reads no chat templates"),
+    ("generate", {"max_tokens": 3, "max_new_tokens": 3}, "given twice, the second time by its other name max_tokens"),
+    ("generate", {"max_tokens": "many"}, "max_new_tokens must be"),
+    ("generate", {"use_cache": False}, "always cached"),
+    ("stream", {"stop": ["x"]}, "stream has no argument stop"),
+    ("score", {"max_input_length": 3}, "cut the inputs"),
+]
+
+
+@pytest.mark.parametrize(("method", "given", "words"), REFUSED,
+                         ids=[f"{row[0]} {next(iter(row[1]))}" for row in REFUSED])
+def test_what_the_engine_lacks_is_said_in_a_line(generator, method, given, words):
+    source = [5] if method == "stream" else [[5]]
+    with pytest.raises(InputError) as error:
+        list(getattr(generator, method)(source, **given))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_arguments_of_speech():
+    rows = CALLS["transcribe"]
+    assert {name: rows[name].ours for name in ("beam_size", "word_timestamps", "return_timestamps")} == {
+        "beam_size": "num_beams", "word_timestamps": "timestamps", "return_timestamps": "timestamps"}
+    for name in ("initial_prompt", "vad_filter", "condition_on_previous_text", "no_speech_threshold"):
+        assert "there is nothing like it" in rows[name].advice
+
+    class Listener:
+        @engine.interface.transcriber.renamed_arguments
+        def transcribe(self, audio, *, timestamps=False, **settings):
+            return timestamps, settings
+
+    listen = Listener().transcribe
+    assert listen([], word_timestamps=True, beam_size=5) == ("word", {"num_beams": 5})
+    assert listen([], word_timestamps=False, vad_filter=False, initial_prompt=None) == (False, {})
+    assert listen([], without_timestamps=True) == (False, {})
+    assert listen([], without_timestamps=False) == (True, {})
+    assert listen([], return_timestamps="word") == ("word", {})
+    with pytest.raises(InputError, match="transcribe has no argument vad_filter; there is nothing like it"):
+        listen([], vad_filter=True)
+
+
+def test_arguments_of_encode():
+    encoder = engine_of(random_model(tiny_text()), threads=1, backend="reference")
+    expected = encoder.encode(["a cat"], normalize_embeddings=True, truncate_dim=3)
+    for given in ({"documents": ["a cat"], "normalize": True, "dimensions": 3, "parallel": None},
+                  {"input": ["a cat"], "normalize_embeddings": True, "truncate_dim": 3, "truncation": True}):
+        np.testing.assert_array_equal(encoder.encode(**given), expected)
+    for name, words in (("task", "encode_query or encode_document"), ("processing_kwargs", "in the model's folder"),
+                        ("max_length", "nothing like it"), ("parallel", "threads= of load")):
+        with pytest.raises(InputError, match=f"encode has no argument {name}; .*{words}"):
+            encoder.encode("a cat", **{name: 3})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        encoder.encode("a cat", other=3)
+
+
+def test_arguments_of_rank():
+    reranker = Reranker.load(DECODERS / "reranker", threads=1, backend="reference")
+    documents = ["the cat", "a dog"]
+    assert reranker.rank("a cat", docs=documents, top_n=1) == reranker.rank("a cat", documents, top_k=1)
+    with pytest.raises(InputError, match="predict has no argument activation_fn; logits=True"):
+        reranker.predict([("a", "b")], activation_fn=abs)
+
+
+def test_options_of_load():
+    given = {"model_path": DECODERS / "gpt2", "n_threads": 1, "compute_type": "float32", "device": "cpu",
+             "n_gpu_layers": 0, "verbose": False, "backend": "reference", "use_mmap": False}
+    for load in (engine.load, Generator.load):
+        assert load(**given).threads == 1
+    assert Engine.load(model_name=ENCODERS / "bert", cuda=False, providers=["CPUExecutionProvider"],
+                       intra_threads=0, trust_remote_code=False).precision == "float32"
+    for name, value, words in [("device", "cuda", "runs on CPUs"), ("cache_dir", "x", "downloads nothing"),
+                               ("n_ctx", 512, "max_batch_tokens"), ("torch_dtype", "float16", "precision="),
+                               ("trust_remote_code", True, "never runs the code"), ("chat_format", "chatml", "chat")]:
+        for load in (engine.load, Engine.load):
+            with pytest.raises(InputError, match=f"load has no argument {name}; .*{words}"):
+                load(ENCODERS / "bert", **{name: value})
+    with pytest.raises(UnsupportedError, match="computes in float32, bfloat16, int8; precision 'int4'"):
+        engine.load(DECODERS / "gpt2", compute_type="int4")
+
+
+def test_methods_of_other_libraries(generator):
+    encoder = engine_of(random_model(tiny_text()), threads=1, backend="reference")
+    for found, name, words in [
+        (generator, "create_chat_completion", "reads no chat templates"), (generator, "translate_batch", "translate"),
+        (generator, "apply_chat_template", "special tokens"), (generator, "encode", "an Engine encodes"),
+        (generator, "transcribe", "a Transcriber transcribes"), (encoder, "generate", "a Generator generates"),
+        (encoder, "embed", "encode"), (encoder, "query_embed", "encode_query"), (encoder, "rank", "a Reranker ranks"),
+    ]:
+        assert not hasattr(found, name)
+        with pytest.raises(AttributeError, match=f"' object has no attribute '{name}'; .*{words}"):
+            getattr(found, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+        _ = encoder.other
+    assert all(METHODS.values())
+
+
+def test_messages_of_a_chat_are_no_prompts(generator):
+    message = {"role": "user", "content": "hi"}
+    for inputs in ([message], [[message]], message, ["the cat", [message]]):
+        with pytest.raises(InputError, match=r"chat are no text; .*<\|im_start\|>user"):
+            generator.generate(inputs)
+
+
+def test_settings_of_sampling_without_sampling_warn_once(generator):
+    for given in ({"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.5, "do_sample": False}, {"min_p": 0.1}):
+        for call in (lambda given=given: generator.generate([[5]], **given),
+                     lambda given=given: [*generator.stream([5], **given)]):
+            with pytest.warns(UserWarning, match=f"{next(iter(given))}=.* without do_sample=True") as warned:
+                call()
+            assert len(warned) == 1
+            assert warned[0].filename == __file__
+    model = Model(decoder=part(DECODER_CONFIGS["2017"]), encoder=part(ENCODER, 1), generation=SETTINGS)
+    both = Generator(model, threads=1, backend="reference")
+    with pytest.warns(UserWarning, match="give do_sample=True, or leave them out") as warned:
+        both.translate(["the cat"], temperature=0.7, top_p=0.3)
+    assert len(warned) == 1
+
+
+def test_settings_that_need_no_sampling_are_silent(generator):
+    own = language_model(replace(SETTINGS, temperature=0.6, top_p=0.9))     # as generation_config.json of many models
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = generator.generate([[5]])
+        assert own.generate([[5]]) == expected
+        assert generator.generate([[5]], temperature=1e-9) == expected
+        assert generator.generate([[5]], temperature=1.0, top_k=50, top_p=None) == expected
+        generator.generate([[5]], temperature=0.7, do_sample=True)
+
+
+def test_a_temperature_of_nearly_zero_is_greedy(generator):
+    [expected], [found] = (generator.generate([[5, 6]], **given) for given in (
+        {}, {"do_sample": True, "temperature": 1e-300, "num_return_sequences": 3, "top_k": 0}))
+    assert found == [expected] * 3
