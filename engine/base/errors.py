@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -57,6 +58,12 @@ def listed(names: Iterable[str]) -> str:
     """Return names for a message, separated by commas: the first ten, each cut to 80 characters."""
     names = list(names)
     return ", ".join([*(shown(name)[1:-1] for name in names[:10]), *(["..."] if len(names) > 10 else [])])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none."""
+    found = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 @contextmanager

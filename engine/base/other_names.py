@@ -332,34 +332,33 @@ CALLS: Mapping[str, Mapping[str, OtherName]] = {
 _GENERATES = "a Generator generates; engine.load returns the object that the model's files ask for"
 _ENCODES = "an Engine encodes; engine.load returns the object that the model's files ask for"
 _SPEECH = "a Transcriber transcribes; engine.load returns the object that the model's files ask for"
-_CALL_LOAD = "engine.load(path) loads a model"
+_EMBEDS = "encode(sentences) of an Engine does it"
 _TOKENIZER = "the attribute tokenizer has encode and decode"
 
 METHODS: Mapping[str, str] = {
     "apply_chat_template": CHAT,
     "create_chat_completion": CHAT,
     "chat": CHAT,
-    "create_completion": "call generate([prompt]) or stream(prompt)",
-    "generate_batch": "call generate(inputs)",
-    "generate_tokens": "call stream(source)",
-    "generate_iterable": "call generate(inputs) or stream(source)",
-    "score_batch": "call score(inputs, targets)",
-    "translate_batch": "call translate(texts), which tokenizes by itself, or generate(ids)",
-    "translate_file": "call translate(lines)",
+    "create_completion": "generate([prompt]) and stream(prompt) of a Generator do it",
+    "generate_batch": "generate(inputs) of a Generator does it",
+    "generate_tokens": "stream(source) of a Generator does it",
+    "generate_iterable": "results(inputs) of a Generator does it",
+    "score_batch": "score(inputs, targets) of a Generator does it",
+    "translate_batch": "translate(texts) of a Generator does it, and generate(ids) for token ids",
+    "translate_file": "translate(lines) of a Generator does it",
     "batch_decode": "tokenizer.decode turns the ids of one result into text, and a result has its text",
     "detokenize": _TOKENIZER,
     "tokenize": _TOKENIZER,
     "decode": _TOKENIZER,
     "eos_token_id": "generation.eos_token_id has it",
     "generation_config": "generation has the settings of the model",
-    "create_embedding": "call encode(sentences)",
-    "embed": "call encode(sentences)",
-    "query_embed": "call encode_query(sentences)",
-    "passage_embed": "call encode_document(sentences)",
+    "create_embedding": _EMBEDS,
+    "embed": _EMBEDS,
+    "query_embed": "encode_query(sentences) of an Engine does it",
+    "passage_embed": "encode_document(sentences) of an Engine does it",
     "start_multi_process_pool": "threads= of load says how many CPUs work",
-    "rerank": "call rank(query, documents)",
+    "rerank": "rank(query, documents) of a Reranker does it",
     "eval": "nothing is trained here; leave it out",
-    "from_pretrained": _CALL_LOAD,
     "encode": _ENCODES,
     "encode_query": _ENCODES,
     "encode_document": _ENCODES,
@@ -374,3 +373,11 @@ METHODS: Mapping[str, str] = {
     "detect_language": _SPEECH,
 }
 """What to do in place of a method or an attribute that an object of the engine does not have."""
+
+CALLED: Mapping[str, str] = {
+    "Engine": "encode(sentences) or forward(input_ids)",
+    "Generator": "generate([prompt]), stream(prompt) or translate([text])",
+    "Reranker": "rank(query, documents) or predict(pairs)",
+    "Transcriber": "transcribe([recording])",
+}
+"""What to call in place of an object of each class itself, as llama-cpp-python and transformers allow it."""

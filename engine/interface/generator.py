@@ -331,7 +331,8 @@ class Generator(Loaded):
         refuse_chat(inputs)
         single = isinstance(inputs, (str, bytes, Mapping)) or getattr(inputs, "shape", None) == ()
         if single or not isinstance(inputs, Iterable):
-            raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}")
+            advice = "; put it in a list" if isinstance(inputs, str) else ""
+            raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}{advice}")
         items = list(inputs)
         if self.encoder_config is None and prompts is not None:
             raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
@@ -365,6 +366,8 @@ class Generator(Loaded):
 
     def _ids(self, text: TextConfig | None, item: Any, what: str) -> NDArray[np.int64]:
         if not isinstance(item, str):
+            if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
+                raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
             return ids_array(what, item, max(self.max_batch_tokens, self._decoder.longest or 0) + 1)
         [ids] = self._model.tokenizer(text)(check_sentences([item])).input_ids
         return ids.astype(np.int64)

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 from ..base.arguments import renamed_arguments
-from ..base.errors import InputError, listed
+from ..base.errors import InputError, listed, nearest
 from .engine import Engine
 from .generator import Generator
 from .reranker import Reranker
@@ -40,6 +40,7 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None,
     served = SERVES[choose_kind(source, kind)]
     known = list(signature(served.load).parameters)[1:]
     if unknown := [name for name in options if name not in known]:
-        raise InputError(f"{served.__name__}.load has no option {listed(unknown)}; it has {listed(known)}")
+        raise InputError(f"{served.__name__}.load has no option {listed(unknown)}{nearest(unknown[0], known)}; it has "
+                         f"{listed(known)}")
     opened: Any = source
     return served.load(opened, **options)

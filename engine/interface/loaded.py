@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..base.errors import UnsupportedError
-from ..base.other_names import METHODS
+from ..base.other_names import CALLED, METHODS
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.parameters import expected_shapes
@@ -78,6 +78,11 @@ class Loaded:
         Raises `UnsupportedError` for a model without a tokenizer.
         """
         return self._model.tokenizer(self.text)
+
+    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+        """Raise `TypeError`, and say which method to call."""
+        names = [cls.__name__ for cls in type(self).__mro__ if cls.__name__ in CALLED]
+        raise TypeError(f"{type(self).__name__!r} object is not a function; call {CALLED[names[0]]}")
 
     if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arguments import flag, positive_int, positive_int_or_none
-from ..base.errors import InputError, UnsupportedError, listed, shown
+from ..base.errors import InputError, UnsupportedError, listed, nearest, shown
 
 NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
@@ -107,9 +107,10 @@ class GenerationConfig:
 
         A length in new tokens replaces a length in all tokens, and the other way round.
         """
-        unknown = options.keys() - CHECKS.keys()
+        unknown = sorted(options.keys() - CHECKS.keys())
         if unknown:
-            raise InputError(f"generation has no argument {listed(sorted(unknown))}; it has {', '.join(CHECKS)}")
+            raise InputError(f"generation has no argument {listed(unknown)}{nearest(unknown[0], CHECKS)}; it has "
+                             f"{', '.join(CHECKS)}")
         for one, other in _EXCLUSIVE:
             if options.get(one) is not None and options.get(other) is None:
                 options[other] = _DEFAULTS[other]

@@ -87,8 +87,11 @@ class Tokenizer:
     def __call__(self, sentences: Sequence[Sentence], deadline: float = 0.0) -> Tokens:
         """Tokenize sentences that `check_sentences` has returned; raises `TimedOut` after `deadline`, if there is one.
 
-        deadline: as `deadline_of` returns it. The clock is looked at between batches of `CLOCK_CHARACTERS`.
+        deadline: as `deadline_of` returns it. The clock is looked at between batches of `CLOCK_CHARACTERS`. Raises
+        `InputError` for a text alone.
         """
+        if isinstance(sentences, str):
+            raise InputError("a tokenizer is called with a list of texts; encode(text) takes one text")
         encodings: list[Any] = []
         for part in _batches(sentences, CLOCK_CHARACTERS * self._threads) if deadline else [sentences]:
             check_deadline(deadline)

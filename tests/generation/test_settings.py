@@ -69,7 +69,7 @@ def test_changed():
     assert config.changed(max_new_tokens=5).limit(3, None) == 8
     assert config.changed(max_new_tokens=5).changed(max_length=6).limit(3, None) == 6
     assert config.changed(min_length=5).changed(min_new_tokens=2).min_length == 0
-    with pytest.raises(InputError, match="no argument beams; it has max_new_tokens"):
+    with pytest.raises(InputError, match=r"no argument beams \(did you mean num_beams\?\); it has max_new_tokens"):
         config.changed(beams=3)
 
 

@@ -174,7 +174,25 @@ def test_methods_of_other_libraries(generator):
             getattr(found, name)
     with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
         _ = encoder.other
+    for found, words in ((generator, r"call generate\(\[prompt\]\)"), (encoder, r"call encode\(sentences\)")):
+        with pytest.raises(TypeError, match=f"object is not a function; {words}"):
+            found("the cat")
     assert all(METHODS.values())
+
+
+def test_a_misspelt_argument_is_guessed(generator):
+    with pytest.raises(InputError, match=r"no argument max_new_token \(did you mean max_new_tokens\?\); it has"):
+        generator.generate([[5]], max_new_token=3)
+    with pytest.raises(InputError, match=r"no option thread \(did you mean threads\?\); it has"):
+        engine.load(ENCODERS / "bert", thread=3)
+
+
+def test_one_text_in_place_of_a_list_and_a_list_in_place_of_one(generator):
+    for call, words in ((lambda: generator.generate("the cat"), "not 'the cat'; put it in a list"),
+                        (lambda: list(generator.stream(["the cat"])), "one text or a flat sequence of token ids, not"),
+                        (lambda: generator.tokenizer("the cat"), r"a list of texts; encode\(text\) takes one text")):
+        with pytest.raises(InputError, match=words):
+            call()
 
 
 def test_messages_of_a_chat_are_no_prompts(generator):
