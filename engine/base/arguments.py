@@ -116,6 +116,8 @@ def refuse_chat(value: Any) -> None:
 
 def _same_value(value: Any, known: Any) -> bool:
     """Return whether a value of any type is a known one; 1 and 1.0 are the same value, 1 and True are not."""
+    if isinstance(known, (list, dict)):  # of texts alone, because arrays in a list have no truth value
+        return type(value) is type(known) and all(isinstance(item, str) for item in value) and value == known
     kinds = (bool, str, list, dict, type(None))
     if isinstance(known, kinds) or isinstance(value, kinds):
         return type(value) is type(known) and bool(value == known)

@@ -73,6 +73,8 @@ def test_a_setting_of_another_library_is_accepted(generator):
 
 REFUSED = [
     ("generate", {"stop": ["x"]}, "generate has no argument stop; there is nothing like it; eos_token_id"),
+    ("generate", {"stop": [np.ones(2)]}, "stop; there is nothing like it"),
+    ("generate", {"logit_bias": {3: np.ones(2)}}, "logit_bias; there is nothing like it"),
     ("generate", {"stop_strings": "x"}, "stop_strings; there is nothing like it"),
     ("generate", {"logprobs": 3}, "logprobs; there is nothing like it; a result has its score"),
     ("generate", {"output_scores": True}, "score(inputs, targets)"),
