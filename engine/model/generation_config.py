@@ -19,6 +19,8 @@ NEW_TOKENS = 256
 """The most new tokens when neither max_new_tokens nor max_length is given."""
 MOST_IDS = 100_000
 """The most ids of one field together: each is compared in every step, and a file can list millions of them."""
+_LARGEST = 2**31 - 1
+"""The largest id, and the largest number of tokens."""
 GREEDY_BELOW = 1e-6
 """Below this temperature a search takes the best token: logits that differ by 0.0001 then differ by 100 when they are
 divided by it, so the best token has all of the probability in float32, and a quotient could overflow."""
@@ -205,21 +207,27 @@ def ids_array(name: str, ids: Any, most: int | None = None) -> NDArray[np.int64]
     return array.astype(np.int64)
 
 
-def _count(name: str, value: Any) -> int:
-    """Return an integer of at least 0."""
+def _length(name: str, value: Any) -> int | None:
+    """Return a number of tokens, at least 1; files write 10^30 for any number."""
+    length = positive_int_or_none(name, value)
+    return None if length is None else min(length, _LARGEST)
+
+
+def _count(name: str, value: Any, most: int = _LARGEST) -> int:
+    """Return an integer from 0 to `most`."""
     try:
         number = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = -1
     if number < 0:
         raise InputError(f"{name} must be an int of at least 0, not {shown(value)}")
+    if number > most:
+        raise InputError(f"{name} must be at most {most:,}, not {shown(value)}")
     return number
 
 
 def _seed(name: str, value: Any) -> int:
-    if (seed := _count(name, value)) >= 2**64:
-        raise InputError(f"{name} must be below 2^64, not {shown(value)}")
-    return seed
+    return _count(name, value, 2**64 - 1)
 
 
 def _id(name: str, value: Any) -> int | None:
@@ -282,8 +290,8 @@ def _early(name: str, value: Any) -> bool | str:
 _PART = _number(0, 1)
 
 CHECKS: dict[str, Any] = {
-    "max_new_tokens": positive_int_or_none,
-    "max_length": positive_int_or_none,
+    "max_new_tokens": _length,
+    "max_length": _length,
     "min_new_tokens": _count,
     "min_length": _count,
     "num_beams": positive_int,

@@ -35,12 +35,13 @@ def test_ids_become_tuples_and_numbers_floats():
     ({"repetition_penalty": 1e300}, "from 0.01 to 100"), ({"no_repeat_ngram_size": 1.0}, "at least 0"),
     ({"bad_words_ids": [3]}, "list of lists"), ({"bad_words_ids": [[]]}, "list of lists"),
     ({"bad_words_ids": [["a"]]}, "bad_words_ids"), ({"bad_words_ids": [[1]] * 100_001}, "100,000"),
-    ({"suppress_tokens": [-1]}, "suppress_tokens"),
+    ({"suppress_tokens": [-1]}, "suppress_tokens"), ({"bos_token_id": 2**31}, "at most 2,147,483,647"),
     ({"suppress_tokens": "12"}, "suppress_tokens"), ({"forced_bos_token_id": [3]}, "forced_bos_token_id"),
     ({"renormalize_logits": None}, "True or False"), ({"do_sample": "yes"}, "True or False"),
     ({"temperature": 10**400}, "from 0 to 1e.06"), ({"temperature": -1}, "from 0 to 1e.06"), ({"top_k": -1}, "top_k"),
     ({"top_p": 1.01}, "from 0 to 1"), ({"min_p": -0.1}, "from 0 to 1"), ({"seed": -1}, "seed"),
-    ({"seed": 10**5000}, "below 2.64"), ({"eos_token_id": [[2]]}, "eos_token_id"), ({"prefix": "de"}, "prefix"),
+    ({"seed": 2**64}, "at most 18,446,744,073,709,551,615"), ({"eos_token_id": [[2]]}, "eos_token_id"),
+    ({"prefix": "de"}, "prefix"),
 ])  # fmt: skip
 def test_a_wrong_value_is_named(options, message):
     with pytest.raises(InputError, match=message):
