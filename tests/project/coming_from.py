@@ -28,7 +28,7 @@ PACKAGES = {
 }
 """The packages of each library, by the headings of the document."""
 INSTALL_SECONDS = 1800
-"""Time for an installation: llama-cpp-python compiles for ten minutes on two cores."""
+"""Time for an installation: llama-cpp-python compiles for up to twenty minutes on two busy cores."""
 RUN_SECONDS = 300
 
 
