@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ..backends.steps import CacheStatistics
 from ..base.arguments import refuse_chat, renamed_arguments
-from ..base.errors import Cancelled, InputError, UnsupportedError, located, shown
+from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
 from ..encoding.outputs import read_heads
 from ..encoding.packing import pack
 from ..generation.batching import decoder_ids
-from ..generation.results import Request, Token
+from ..generation.results import Request
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
@@ -26,20 +26,11 @@ from ..text.sentences import check_sentences
 from .loaded import Loaded
 from .prepared import PreparedModel
 from .settings import settings_of_call
+from .stream import Stream
 from .translation import choose_languages, language_ids
 
 if TYPE_CHECKING:
     from ..weights.model import Model
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A new token of a stream."""
-
-    id: int
-    text: str | None
-    """The text that the token adds; it may be empty, because some characters need several tokens. None without a
-    tokenizer."""
 
 
 def place_of(i: int, places: Sequence[str] | None) -> str:
@@ -58,49 +49,6 @@ class Scored:
     def total(self) -> float:
         """Return ln p of all tokens together."""
         return float(self.log_probabilities.sum(dtype=np.float64))
-
-
-class Stream(Iterator[Piece]):
-    """The new tokens of one input: an iterator, which `cancel` ends from any thread."""
-
-    def __init__(self, model: PreparedModel, request: Request, stop: Stop):
-        """Take a request, which the first `next` begins, and when it has to stop."""
-        self._model, self._stop = model, stop
-        self._events = model.stream([request], stop)
-        self._ids: list[int] = []
-        self._written = ""
-
-    def __next__(self) -> Piece:
-        try:
-            event = next(self._events)
-        except Cancelled:
-            event = None
-        if not isinstance(event, Token):    # the result follows the last token
-            raise StopIteration
-        self._ids.append(event.id)
-        if self._model.text is None:
-            return Piece(event.id, None)
-        text = self._model.tokenizer(self._model.text).decode(self._ids)
-        # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
-        certain = text.rstrip("\ufffd") if text.startswith(self._written) else self._written
-        piece, self._written = certain[len(self._written) :], certain
-        return Piece(event.id, piece)
-
-    def cancel(self) -> None:
-        """End the stream and free its memory, also while another thread waits for the next token.
-
-        That thread's loop ends, within about 0.1 s. A stream that has ended is left alone.
-        """
-        self._stop.cancelled = True
-        self._events.close()
-
-    close = cancel
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.cancel()
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ MISTAKES = (
     Mistake(
         name="half-a-character",
         what="A stream gives the replacement character before all bytes of a character are there.",
-        file="engine/interface/generator.py",
+        file="engine/interface/stream.py",
         right='certain = text.rstrip("\\ufffd") if text.startswith(self._written) else self._written',
         wrong="certain = text if text.startswith(self._written) else self._written",
         tests="tests/interface/test_generator.py -k stream",

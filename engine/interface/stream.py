@@ -1,0 +1,64 @@
+"""`Stream`: the new tokens of one input, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..base.errors import Cancelled
+from ..base.stop import Stop
+from ..generation.results import Request, Token
+from .prepared import PreparedModel
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A new token of a stream."""
+
+    id: int
+    text: str | None
+    """The text that the token adds; it may be empty, because some characters need several tokens. None without a
+    tokenizer."""
+
+
+class Stream(Iterator[Piece]):
+    """The new tokens of one input: an iterator, which `cancel` ends from any thread."""
+
+    def __init__(self, model: PreparedModel, request: Request, stop: Stop):
+        """Take a request, which the first `next` begins, and when it has to stop."""
+        self._model, self._stop = model, stop
+        self._events = model.stream([request], stop)
+        self._ids: list[int] = []
+        self._written = ""
+
+    def __next__(self) -> Piece:
+        try:
+            event = next(self._events)
+        except Cancelled:
+            event = None
+        if not isinstance(event, Token):    # the result follows the last token
+            raise StopIteration
+        self._ids.append(event.id)
+        if self._model.text is None:
+            return Piece(event.id, None)
+        text = self._model.tokenizer(self._model.text).decode(self._ids)
+        # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
+        certain = text.rstrip("\ufffd") if text.startswith(self._written) else self._written
+        piece, self._written = certain[len(self._written) :], certain
+        return Piece(event.id, piece)
+
+    def cancel(self) -> None:
+        """End the stream and free its memory, also while another thread waits for the next token.
+
+        That thread's loop ends, within about 0.1 s. A stream that has ended is left alone.
+        """
+        self._stop.cancelled = True
+        self._events.close()
+
+    close = cancel
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
