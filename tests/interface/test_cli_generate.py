@@ -132,6 +132,14 @@ def test_a_text_in_the_place_of_a_file(language_model, capsys):
             "input; --prompt TEXT gives the text itself") in capsys.readouterr().err
 
 
+def test_a_warning_is_a_line_without_a_place_in_the_code(language_model):
+    command = [sys.executable, "-m", "engine", "generate", language_model, "--prompt", "cat", "--temperature", "0.7"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0
+    assert found.stderr.startswith("engine generate: temperature=0.7 without do_sample=True")
+    assert len(found.stderr.splitlines()) == 1
+
+
 def test_convert_and_info(translator, tmp_path, capsys):
     out = tmp_path / "out.npz"
     assert main(["convert", translator, str(out), "--generates", "--precision", "int8"]) == 0

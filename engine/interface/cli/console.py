@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...base.errors import InputError, shown
@@ -47,6 +49,18 @@ def write_utf8() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")
+
+
+@contextmanager
+def warnings_in_a_line(command: str) -> Iterator[None]:
+    """Write each warning as a line of its own after the name of the command, without the place in the code."""
+
+    def write(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"{command}: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = write
+        yield
 
 
 def precision_among(names: Sequence[str]) -> Callable[[str], str]:

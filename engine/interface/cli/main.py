@@ -15,7 +15,7 @@ from ...loading.source import CLASSES
 from ...model.precision import COMPUTED, PRECISIONS
 from .bench import bench
 from .compare import compare
-from .console import precision_among, write_utf8
+from .console import precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
 from .encode import encode
 from .generate import add_settings, generate
@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_utf8()
     args = _parser().parse_args(arguments)
     try:
-        args.run(args)
+        with warnings_in_a_line(f"engine {args.command}"):
+            args.run(args)
     except BrokenPipeError:
         # The reader of standard output has gone, as `head` does. Python would fail again when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
