@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ _FIRST = 2**18
 
 def check_samples(samples: Any, max_seconds: float = MAX_SECONDS) -> np.ndarray:
     """Return samples as an array [n]; raises `InputError` unless they are finite floats, and not too many."""
-    if isinstance(samples, tuple) and len(samples) == 2:
+    if (isinstance(samples, tuple) and len(samples) == 2) or isinstance(samples, Mapping):
         raise InputError("a recording is an array of samples at 16 kHz, without its rate; engine.resample(samples, "
                          "rate, 16000) converts samples of another rate")
     try:

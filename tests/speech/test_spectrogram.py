@@ -85,6 +85,7 @@ def test_a_long_recording_takes_little_memory(monkeypatch):
 @pytest.mark.parametrize(("samples", "words"), [
     (np.zeros((2, 3)), "one axis"), (np.zeros(5, np.int16), "not int16"), (np.array([np.nan]), "not NaN"),
     (np.array([0, -1e300]), "beyond 2.31"), ((np.zeros(5), 44100), "without its rate"),
+    ({"array": np.zeros(5), "sampling_rate": 44100}, "without its rate"),
     ([[1.0], [1.0, 2.0]], "no array"),
     ("x", "finite floats"), (np.zeros(480001), "has 30.0 s; the model reads 30 s at a time"),
 ])  # fmt: skip
