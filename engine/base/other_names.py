@@ -202,9 +202,9 @@ TRANSCRIBE: Mapping[str, OtherName] = {
     "prompt_reset_on_temperature": _nothing(_WINDOWS),
     "temperature_increment_on_fallback": _nothing(_WINDOWS),
     "compression_ratio_threshold": _nothing(_WINDOWS),
-    "log_prob_threshold": _nothing(_WINDOWS),
-    "logprob_threshold": _nothing(_WINDOWS),
-    "no_speech_threshold": _nothing(_WINDOWS),
+    **{name: _else("a silent window is always one with a log probability below -1.0 for a token in the mean", -1.0)
+       for name in ("log_prob_threshold", "logprob_threshold")},
+    "no_speech_threshold": _else('a silent window is always one whose probability of "no speech" is above 0.6', 0.6),
     "hallucination_silence_threshold": _nothing(_WINDOWS),
     "max_initial_timestamp": _else("max_initial_timestamp_index counts steps of 0.02 s"),
     "suppress_blank": _else("begin_suppress_tokens names the tokens that must not come first", True),

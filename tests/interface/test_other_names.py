@@ -12,6 +12,7 @@ from engine import Engine, Generator, InputError, Model, Reranker, Transcriber, 
 from engine.base.other_names import CALLS, METHODS
 from engine.model.config import ModelConfig
 from engine.model.generation_config import CHECKS, GenerationConfig
+from engine.speech.windows import DOUBT, NO_SPEECH
 
 from ..tools.decoders import DECODERS as DECODER_CONFIGS
 from ..tools.decoders import make_weights
@@ -106,7 +107,7 @@ def test_arguments_of_speech():
     rows = CALLS["transcribe"]
     assert {name: rows[name].ours for name in ("beam_size", "word_timestamps", "return_timestamps")} == {
         "beam_size": "num_beams", "word_timestamps": "timestamps", "return_timestamps": "timestamps"}
-    for name in ("initial_prompt", "vad_filter", "condition_on_previous_text", "no_speech_threshold"):
+    for name in ("initial_prompt", "vad_filter", "condition_on_previous_text"):
         assert "there is nothing like it" in rows[name].advice
 
     class Listener:
@@ -117,6 +118,7 @@ def test_arguments_of_speech():
     listen = Listener().transcribe
     assert listen([], word_timestamps=True, beam_size=5) == ("word", {"num_beams": 5})
     assert listen([], word_timestamps=False, vad_filter=False, initial_prompt=None) == (False, {})
+    assert listen([], no_speech_threshold=NO_SPEECH, log_prob_threshold=DOUBT) == (False, {})
     assert listen([], without_timestamps=True) == (False, {})
     assert listen([], without_timestamps=False) == (True, {})
     assert listen([], return_timestamps="word") == ("word", {})
