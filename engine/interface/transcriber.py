@@ -83,7 +83,7 @@ class Transcriber(Loaded):
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
              max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
              memory: str = "map") -> Transcriber:
-        """Load a model of speech; the options are those of `Generator.load`."""
+        """Load a model of speech; the options are those of `Generator.load`, without cache_tokens."""
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
