@@ -119,26 +119,33 @@ class Events(Iterator[Token | Done]):
     def __init__(self, stepper: Stepper, requests: Iterable[Request], budget: Budget | None, stop: Stop | None,
                  traffic: Traffic | None, tokens: bool):  # fmt: skip
         self._run = _ActiveRequests(stepper, iter(requests), budget or Budget(), traffic or Traffic())
-        self._stop, self._tokens, self._over = stop or Stop(), tokens, False
+        self._stop, self._tokens, self._over, self._busy = stop or Stop(), tokens, False, False
         self._ready: deque[Token | Done] = deque()
 
     def __next__(self) -> Token | Done:
         try:
+            self._busy = True
             while not self._ready and not self._over and self._run.admit():
                 self._stop.check()
                 self._ready.extend(self._run.step(self._tokens))
         except BaseException:
-            self.close()
+            self._over = True
             raise
+        finally:
+            self._busy = False
+            if self._over:
+                self.close()
         if not self._ready:
             raise StopIteration
         return self._ready.popleft()
 
     def close(self) -> None:
-        """End the requests that are open; any thread may call it."""
+        """End the requests that are open; any thread may call it. A step that runs ends first, and ends them itself."""
+        # Each side writes its own flag before it reads the other one, so at least one of them ends the requests.
         self._over = True
-        self._ready.clear()
-        self._run.close()
+        if not self._busy:
+            self._ready.clear()
+            self._run.close()
 
 
 def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:

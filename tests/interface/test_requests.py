@@ -178,6 +178,21 @@ def test_a_stream_is_cancelled_from_another_thread():
     assert is_empty(generator), "a stream is a context manager, which closes it"
 
 
+def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
+    generator = Generator(language_model())
+    stream, step = generator.stream([1, 2]), generator._decoder.step_top
+
+    def step_and_cancel(*arguments):
+        found, other = step(*arguments), threading.Thread(target=stream.cancel)
+        other.start()
+        other.join()
+        return found
+
+    monkeypatch.setattr(generator._decoder, "step_top", step_and_cancel)
+    assert list(stream) == []
+    assert is_empty(generator)
+
+
 def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait():
     free, bounded = Generator(language_model()), Generator(language_model(), cache_tokens=40)
     with pytest.raises(InputError, match=r"up to 42 tokens, and cache_tokens=40;.*larger cache_tokens"):
