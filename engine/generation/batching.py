@@ -173,8 +173,12 @@ class _Waiting:
 
     @property
     def cached(self) -> int:
-        """Return the most tokens of all its hypotheses together, which share the prompt."""
-        return len(self.prompt) + self.rows * (self.limit - len(self.prompt))
+        """Return the most tokens of all its hypotheses together, which share the prompt.
+
+        For weights of cross-attention, the model reads each result once more from its start.
+        """
+        again = self.limit if self.request.heads else 0
+        return len(self.prompt) + self.rows * (self.limit - len(self.prompt)) + again
 
 
 class _ActiveRequests:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from engine import Generator, InputError, TimedOut, Transformer
+from engine.backends.cpu.cache import Cache
 from engine.backends.lock import Turn
 from engine.base.errors import EngineError
 
@@ -191,6 +192,17 @@ def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
     monkeypatch.setattr(generator._decoder, "step_top", step_and_cancel)
     assert list(stream) == []
     assert is_empty(generator)
+
+
+def test_a_bound_of_the_cache_counts_the_pass_for_attention_weights(monkeypatch):
+    rows, take = [], Cache.take
+    monkeypatch.setattr(Cache, "take", lambda cache, n: (take(cache, n), rows.append(cache.taken))[0])
+    generator = Generator(translator(), cache_tokens=22)
+    options = {"max_new_tokens": 10, "min_new_tokens": 10, "output_attentions": True}
+    generator.generate([[5, 6]] * 3, **options)
+    assert max(rows) <= 22
+    with pytest.raises(InputError, match="up to 24 tokens"):
+        generator.generate([[5, 6]], **options | {"max_new_tokens": 11})
 
 
 def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait():
