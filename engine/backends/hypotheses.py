@@ -6,6 +6,7 @@ Every decoder keeps such a `Forest`, with whatever it stores for a hypothesis as
 from __future__ import annotations
 
 import itertools
+import os
 import weakref
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -94,7 +95,8 @@ class Forest(Generic[Rows]):
         self._numbers, self._next_node = itertools.count(), 0
         self._ended: deque[int | _Owner] = deque()
         self._dropped: deque[int] = deque()
-        self._line: list[weakref.ref[Any]] = []
+        self._line: list[tuple[weakref.ref[Any], int]] = []
+        """Who waits for room, and in which process: the threads of a parent do not exist in a forked child."""
 
     def __len__(self) -> int:
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
@@ -147,16 +149,16 @@ class Forest(Generic[Rows]):
     @property
     def line(self) -> list[Any]:
         """Return the owners that stand in line for room, the first one first; None for one that has died."""
-        return [one() for one in self._line]
+        return [one() for one, process in list(self._line) if process == os.getpid()]
 
     def stand_in_line(self, owner: object) -> None:
         """Let an owner wait for its turn to `open`, until `leave_line` or its death."""
-        self._line.append(weakref.ref(owner))
+        self._line.append((weakref.ref(owner), os.getpid()))
 
     def leave_line(self, owner: object) -> None:
         """Let an owner wait no longer."""
         for one in list(self._line):
-            if one() is None or one() is owner:
+            if one[0]() is None or one[0]() is owner:
                 with suppress(ValueError):      # another thread has removed it
                     self._line.remove(one)
 

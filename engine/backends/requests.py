@@ -39,8 +39,8 @@ class Requests(Generic[Rows]):
         number = self._forest.open(owner, tokens)
         if number is not None or stop is None:
             return number
-        self._forest.stand_in_line(owner)
         try:
+            self._forest.stand_in_line(owner)
             while (number := self._forest.open(owner, tokens)) is None:
                 stop.check()
                 time.sleep(LOOK)

@@ -231,6 +231,28 @@ def test_a_bound_of_the_cache_refuses_what_never_fits_and_lets_the_rest_wait():
     assert is_empty(bounded)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_waits_for_no_thread_that_it_lacks():
+    generator = Generator(language_model(), cache_tokens=40)
+    stream = generator.stream([1, 2], max_new_tokens=30)
+    next(stream)
+    waiting = threading.Thread(target=lambda: generator.generate([[1]], max_new_tokens=20))
+    waiting.start()
+    while not generator.statistics().waiting_calls:
+        time.sleep(0.001)
+    child = os.fork()
+    if not child:
+        try:
+            stream.cancel()
+            generator.generate([[1]], max_new_tokens=30, timeout=2)
+            os._exit(0 if is_empty(generator) else 2)
+        except BaseException:
+            os._exit(1)
+    stream.cancel()
+    waiting.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_statistics_count_tokens():
     generator = Generator(translator())
     assert generator.statistics().tokens_in == 0
