@@ -253,6 +253,34 @@ def test_a_forked_child_waits_for_no_thread_that_it_lacks():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_call_that_waits_for_its_turn_goes_on_in_a_forked_child():
+    generator, children, parent = Generator(language_model()), [], os.getpid()
+    turn, taken, leave = generator._decoder._turn, threading.Event(), threading.Event()
+
+    def hold():
+        with turn.take():
+            taken.set()
+            leave.wait(10)
+
+    def fork_and_leave(*_):
+        children.append(os.fork())
+        leave.set()
+
+    holder, before = threading.Thread(target=hold), signal.signal(signal.SIGALRM, fork_and_leave)
+    holder.start()
+    taken.wait()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        generator.generate([[1]], max_new_tokens=2, timeout=2)
+    finally:
+        if os.getpid() != parent:
+            os._exit(2 if sys.exc_info()[0] else turn.waiting)
+        signal.signal(signal.SIGALRM, before)
+    holder.join()
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0]
+
+
 def test_statistics_count_tokens():
     generator = Generator(translator())
     assert generator.statistics().tokens_in == 0

@@ -59,7 +59,7 @@ cdef class TurnLock:
     cdef int acquire(self, double deadline) except -1:
         cdef PyLockStatus status
         cdef long long microseconds = -1
-        cdef PyThread_type_lock lock = self.lock
+        cdef PyThread_type_lock lock
         if self.holder == PyThread_get_thread_ident():
             raise EngineError("the engine was called from a signal handler that interrupted a call of the same engine; let "
                               "the handler set a flag, and call the engine afterwards")
@@ -68,6 +68,7 @@ cdef class TurnLock:
             while True:
                 if deadline:
                     microseconds = <long long>(max(0.0, min(deadline - monotonic_seconds(), 1e9)) * 1e6)
+                lock = self.lock        # a signal handler may have forked, and the child has another lock
                 with nogil:
                     status = PyThread_acquire_lock_timed(lock, microseconds, True)
                 if status == PY_LOCK_ACQUIRED:
@@ -77,7 +78,7 @@ cdef class TurnLock:
                     raise TimedOut()
                 PyErr_CheckSignals()
         finally:
-            self.waiting -= 1
+            self.waiting = max(0, self.waiting - 1)     # a fork has set it to 0
 
 
 cdef class Taken:
