@@ -53,7 +53,7 @@ def opened(source: Any, deadline: float = 0.0) -> Iterator[IO[bytes]]:
         return
     with tempfile.TemporaryFile() as copy:
         if isinstance(source, (bytes, bytearray, memoryview)):
-            copy.write(source)
+            copy.write(source if memoryview(source).c_contiguous else bytes(source))
         else:
             _copy_stream(source, copy, deadline)
         copy.flush()

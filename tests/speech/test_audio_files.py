@@ -102,8 +102,10 @@ def test_paths_bytes_and_open_files(tmp_path):
     path.write_bytes(data)
     behind = io.BytesIO(b"123" + data)
     behind.seek(3)
+    spread = memoryview(np.repeat(np.frombuffer(data, np.uint8), 2))[::2]
     with path.open("rb") as file, path.open("rb", buffering=0) as raw:
-        for source in (path, str(path), data, bytearray(data), memoryview(data), io.BytesIO(data), behind, file, raw):
+        for source in (path, str(path), data, bytearray(data), memoryview(data), spread, io.BytesIO(data),
+                       behind, file, raw):
             np.testing.assert_array_equal(read_audio(source), SAMPLES.astype(np.float32), strict=True)
     with pytest.raises(InputError, match="the recording is read as str and not as bytes; open it"):
         read_audio(io.StringIO("RIFF"))
