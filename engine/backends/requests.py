@@ -59,8 +59,8 @@ class Requests(Generic[Rows]):
         self._settle_if_free()
 
     def _in_turn(self, stop: Stop | None, compute: Callable[[], Result]) -> Result:
-        """Return the result of a function that runs alone; raises `TimedOut` if the turn does not come in time."""
-        with self._turn.take(stop.deadline if stop is not None else 0.0):
+        """Return the result of a function that runs alone; raises what `stop` raises if the turn does not come."""
+        with self._turn.take(stop):
             self._begin()
             result = compute()
             self._torn = False

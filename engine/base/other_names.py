@@ -271,8 +271,7 @@ LOAD: Mapping[str, OtherName] = {
     "num_workers": _else("any number of Python threads may call one object", 0, 1),
     # Precisions.
     "compute_type": _same("precision", ("default", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
-    **{name: _else('precision="float32", "bfloat16" or "int8" says in what linear maps are computed', "auto")
-       for name in ("dtype", "torch_dtype")},
+    **{name: _same("precision", ("auto", None)) for name in ("dtype", "torch_dtype")},
     "load_in_8bit": _same("precision", (True, "int8"), (False, None)),
     "load_in_4bit": _nothing('precision="int8" has the fewest bits', False),
     "quantization_config": _else('precision="int8" quantizes the weights'),
@@ -321,6 +320,7 @@ CALLS: Mapping[str, Mapping[str, OtherName]] = {
         "tgt_lang": _same("target_language"), "input_ids": _else("call generate for token ids")},
     "score": SCORE,
     "transcribe": TRANSCRIBE,
+    "transcriptions": TRANSCRIBE,
     "detect_language": {"sounds": TRANSCRIBE["sounds"]},
     "encode": ENCODE,
     "predict": {**RANK, "sentences": _same("pairs"), "inputs": _same("pairs")},

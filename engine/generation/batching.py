@@ -218,17 +218,18 @@ class _ActiveRequests:
         """Run one step of all requests in the batch, and return its outcome; new tokens only if asked for."""
         searches, events = [*self.searches.values()], list[Token | Done]()
         for search, answer in self._answers(searches):
-            outcome = Outcome([] if tokens else None)
+            outcome = Outcome()
             search.advance(answer, outcome)
-            for number, sample, token in outcome.tokens or ():
-                events.append(Token(self.places[number], sample, token))
+            if tokens:
+                events += [Token(self.places[number], sample, token) for number, sample, token in outcome.tokens]
             for number, results in outcome.done.items():
                 place = self.places[number]
                 if number in self.weighed:
                     results = self._with_weights(number, results)
                 self._leave(number)
-                self.traffic.add(0, sum(len(result.ids) + result.ended for result in results))
                 events.append(Done(place, results))
+            ends = sum(result.ended for results in outcome.done.values() for result in results)
+            self.traffic.add(0, len(outcome.tokens) + ends)
             if outcome.released:
                 self.stepper.release(outcome.released)
         if not all(len(search.paths) for search in searches):

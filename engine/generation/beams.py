@@ -69,8 +69,7 @@ class BeamSearch(Search):
                 ended = [self.result(row) for row in range(first[b], first[b] + counts[b])]
                 finished = sorted(ended, key=lambda result: -result.score)
             results = outcome.done[owners[b]] = finished[: self.config.num_return_sequences]
-            if outcome.tokens is not None:
-                outcome.tokens += [(owners[b], i, token) for i, result in enumerate(results) for token in result.ids]
+            outcome.tokens += [(owners[b], i, token) for i, result in enumerate(results) for token in result.ids]
             del self.finished[owners[b]]
         return Children(*(np.concatenate(columns) for columns in zip(*live, strict=True)))
 

@@ -62,10 +62,9 @@ class SingleSearch(Search):
         ids, log_p, dead = self._next(answer, rows, samples)
         totals = paths.totals[rows] + log_p
         over = dead | self.ends[ids] | (paths.lengths + 1 >= paths.limits)[rows]
-        if outcome.tokens is not None:
-            said = ~(dead | self.ends[ids])
-            owners = paths.owners[rows[said]].tolist()
-            outcome.tokens += zip(owners, samples[said].tolist(), ids[said].tolist(), strict=True)
+        said = ~(dead | self.ends[ids])
+        owners = paths.owners[rows[said]].tolist()
+        outcome.tokens += zip(owners, samples[said].tolist(), ids[said].tolist(), strict=True)
         for i in np.flatnonzero(over).tolist():
             row = int(rows[i])
             if dead[i]:

@@ -24,8 +24,8 @@ above it, it asks for all logits."""
 class Outcome:
     """The outcome of a step of a search."""
 
-    tokens: list[tuple[int, int, int]] | None
-    """(number of the request, sample, id) of each new token that is certain; None if nobody asks for them."""
+    tokens: list[tuple[int, int, int]] = field(default_factory=list)
+    """(number of the request, sample, id) of each new token that is certain."""
     done: dict[int, list[Generated]] = field(default_factory=dict)
     """The results of the requests that ended, by the number of the request."""
     released: list[int] = field(default_factory=list)

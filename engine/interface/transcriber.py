@@ -13,7 +13,7 @@ import numpy as np
 from ..backends import get_backend
 from ..backends.reference.formulas import softmax
 from ..base.arguments import flag, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.progress import growing_progress
 from ..base.stop import Stop
 from ..encoding.packing import pack
@@ -119,10 +119,28 @@ class Transcriber(Loaded):
         A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
         `engine.read_audio`.
         """
+        return list(self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
+                                        max_seconds=max_seconds, show_progress_bar=show_progress_bar, timeout=timeout,
+                                        **settings))
+
+    @renamed_arguments
+    def transcriptions(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
+                       timestamps: bool | str = False, max_seconds: float = MAX_SECONDS,
+                       show_progress_bar: bool | None = None, timeout: float | None = None,
+                       **settings: Any) -> Iterator[Any]:
+        """Return an iterator over the results that `transcribe` returns, in order: each as soon as it is there.
+
+        The arguments are those of `transcribe`, and all but the files are checked before the first one is computed.
+        """
         order = self._order(language, task, timestamps, Stop.after(timeout), settings)
         items = _checked(audio, check_limit(max_seconds))
         bar = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
+        return self._in_order(items, order, max_seconds, bar)
+
+    def _in_order(self, items: list[Any], order: _Order, max_seconds: float, bar: bool | None) -> Iterator[Any]:
+        """Yield the result of each recording as soon as those before it are there, too."""
         results: dict[int, Any] = {}
+        following = 0
         with growing_progress(bar, "Audio", " s") as (advance, expect):
             heard, hoped = _whole(advance), _whole(expect)
             hoped(sum(len(item) for item in items if isinstance(item, np.ndarray)) / RATE)
@@ -132,7 +150,9 @@ class Transcriber(Loaded):
                 else:
                     results |= self._short(batch, order)
                     heard(sum(map(len, batch.values())) / RATE)
-        return [results[i] for i in range(len(items))]
+                while following in results:
+                    yield results.pop(following)
+                    following += 1
 
     @renamed_arguments
     def detect_language(self, audio: Any) -> list[tuple[str, float]]:
@@ -182,21 +202,27 @@ class Transcriber(Loaded):
         """Read recordings; yield whether a batch of them is read in windows, and their samples by their numbers.
 
         A batch is as large as the budgets of rows and bytes allow, which changes no result. hoped: is called with the
-        seconds of each recording that is read from a file.
+        seconds of each recording that is read from a file. If one cannot be read, the batches before it come first, and
+        then the error.
         """
         c = self.config
         cache_bytes = 8 * c.num_layers * c.kv_heads * c.head_width * len(self._stem.positions)
         rows = self._model.budget.rows // max(order.config.num_beams, order.config.num_return_sequences)
         size = max(1, min(rows, CROSS_CACHE_BYTES // cache_bytes))
         waiting: dict[bool, dict[int, np.ndarray]] = {False: {}, True: {}}
+        wrong = None
         for number, item in enumerate(items):
             order.stop.check()
-            samples = recording_samples(item, max_seconds, order.stop.deadline)
+            try:
+                samples = recording_samples(item, max_seconds, order.stop.deadline)
+                in_windows = order.timestamps or len(samples) > SECONDS * RATE
+                if in_windows:
+                    self._check_windows(order.config)
+            except (InputError, UnsupportedError, WeightsError) as error:
+                wrong = error
+                break
             if is_source(item):
                 hoped(len(samples) / RATE)
-            in_windows = order.timestamps or len(samples) > SECONDS * RATE
-            if in_windows:
-                self._check_windows(order.config)
             batch = waiting[in_windows]
             batch[number] = samples
             del samples
@@ -204,6 +230,8 @@ class Transcriber(Loaded):
                 yield in_windows, batch
                 batch.clear()
         yield from ((in_windows, batch) for in_windows, batch in waiting.items() if batch)
+        if wrong is not None:
+            raise wrong
 
     def _short(self, recordings: dict[int, np.ndarray], order: _Order) -> dict[int, Any]:
         """Return the texts of recordings of up to 30 s, without timestamps, by their numbers.

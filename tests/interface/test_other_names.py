@@ -35,7 +35,7 @@ def language_model(settings=SETTINGS):
 
 
 CLASSES = (Engine, Generator, Reranker, Transcriber)
-ALSO_OURS = {("transcribe", "return_timestamps"), ("stream", "prompt")}
+ALSO_OURS = {("transcribe", "return_timestamps"), ("transcriptions", "return_timestamps"), ("stream", "prompt")}
 """Other names that are our names elsewhere: of a setting that `transcribe` makes itself, and of an argument."""
 
 
@@ -154,9 +154,10 @@ def test_options_of_load():
     for load in (engine.load, Generator.load):
         assert load(**given).threads == 1
     assert Engine.load(model_name=ENCODERS / "bert", cuda=False, providers=["CPUExecutionProvider"],
-                       intra_threads=0, trust_remote_code=False).precision == "float32"
+                       intra_threads=0, trust_remote_code=False, torch_dtype="auto").precision == "float32"
+    assert Engine.load(ENCODERS / "bert", dtype="bfloat16").precision == "bfloat16"
     for name, value, words in [("device", "cuda", "runs on CPUs"), ("cache_dir", "x", "downloads nothing"),
-                               ("n_ctx", 512, "max_batch_tokens"), ("torch_dtype", "float16", "precision="),
+                               ("n_ctx", 512, "max_batch_tokens"),
                                ("trust_remote_code", True, "never runs the code"), ("chat_format", "chatml", "chat")]:
         for load in (engine.load, Engine.load):
             with pytest.raises(InputError, match=f"load has no argument {name}; .*{words}"):

@@ -291,6 +291,7 @@ def test_statistics_count_tokens():
     next(stream)
     during = generator.statistics()
     assert (during.open_requests, during.cache_tokens) == (1, 1)
+    assert during.tokens_out == statistics.tokens_out + 1
     assert during.cache_bytes > statistics.cache_bytes, "the keys and values of the source"
 
 

@@ -251,6 +251,9 @@ def test_the_command_line(tmp_path, capsys):
     assert [stamp(seconds, ",") for seconds in (0, 59.9996, 3661.5)] == ["00:00:00,000", "00:01:00,000", "01:01:01,500"]
     assert main(["transcribe", str(tmp_path / "m.npz"), path, path, *options]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{path}:", *lines] * 2
+    (tmp_path / "b.wav").write_text("no recording")
+    assert main(["transcribe", str(tmp_path / "m.npz"), path, str(tmp_path / "b.wav"), *options]) == 1
+    assert capsys.readouterr().out.splitlines() == [f"{path}:", *lines], "what was done before the error is written"
     heads = [(0, 1), (1, 0)]
     save(replace(model, generation=model.generation.changed(alignment_heads=heads)), tmp_path / "w.npz")
     assert main(["transcribe", str(tmp_path / "w.npz"), path, "--backend", "reference", "--words"]) == 0

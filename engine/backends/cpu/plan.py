@@ -69,11 +69,12 @@ class CpuPlan:
         if observed is not None:
             members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
             offsets = weight_offsets(batch.cu_seqlens)[members]
-        with self._turn.take(deadline):
+        stop = Stop(deadline) if deadline else None
+        with self._turn.take(stop):
             executor = self._executor if observed is None else self._observing_executor(observed)
             executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
                              batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets,
-                             Stop(deadline) if deadline else None)
+                             stop)
         return arrays
 
     def _observing_executor(self, observed: Observed) -> Executor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +48,19 @@ def run(args: argparse.Namespace) -> None:
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIN else name for name in args.audio]
-    found = transcriber.transcribe(audio, language=args.language, task=args.task, timestamps=timestamps,
-                                   show_progress_bar=sys.stderr.isatty(), **settings)
+    found = transcriber.transcriptions(audio, language=args.language, task=args.task, timestamps=timestamps,
+                                       show_progress_bar=sys.stderr.isatty(), **settings)
     lines = _lines(args, bool(timestamps), found)
     if args.output == "-":
         for line in lines:
-            print(line)
+            print(line, flush=True)
         return
     with replacing(Path(args.output)) as file:
         for line in lines:
             file.write(f"{line}\n".encode())
 
 
-def _lines(args: argparse.Namespace, timed: bool, found: list[Any]) -> Iterator[str]:
+def _lines(args: argparse.Namespace, timed: bool, found: Iterable[Any]) -> Iterator[str]:
     """Yield the lines to write. timed: whether the results are transcripts and not texts."""
     for name, result in zip(args.audio, found, strict=True):
         if args.form == "json":
@@ -68,6 +68,6 @@ def _lines(args: argparse.Namespace, timed: bool, found: list[Any]) -> Iterator[
         elif args.form is not None:
             yield from (srt_lines if args.form == "srt" else vtt_lines)(result, args.words)
         elif timed:
-            yield from text_lines(name if len(found) > 1 else None, result, args.words)
+            yield from text_lines(name if len(args.audio) > 1 else None, result, args.words)
         else:
             yield result.strip()

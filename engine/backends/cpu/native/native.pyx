@@ -15,7 +15,7 @@ import os
 
 import numpy as np
 
-from engine.base.errors import EngineError, TimedOut
+from engine.base.errors import EngineError
 
 cdef extern from "pool.h" nogil:
     ctypedef struct pool_barrier:

@@ -1,4 +1,4 @@
-# A lock for `with` statements whose wait ends at a deadline and is interrupted by signals.
+# A lock for `with` statements whose wait a `Stop` can end, and signals interrupt.
 #
 # It is compiled, because in Python an exception of a signal handler may come between taking a lock and the statement
 # that would release it. No Python code runs between the two here.
@@ -39,24 +39,24 @@ cdef class TurnLock:
         """Whether the calling thread has the turn."""
         return self.holder == PyThread_get_thread_ident()
 
-    def take(self, double deadline=0):
+    def take(self, stop=None):
         """Return a context manager that waits for the turn, and has it inside.
 
-        deadline: time.monotonic() at which to stop waiting with `TimedOut`; 0 for none. Entering raises `EngineError` in a
-        signal handler, or a finalizer, that interrupted the call that has the turn.
+        stop: None, or a `Stop`, which is checked while it waits. Entering raises `EngineError` in a signal handler, or a
+        finalizer, that interrupted the call that has the turn.
         """
-        return Taken(self, deadline, True)
+        return Taken(self, stop, True)
 
     def take_if_free(self):
         """Return a context manager that does not wait; entering it returns whether it has the turn inside."""
-        return Taken(self, 0, False)
+        return Taken(self, None, False)
 
     def free(self):
         """Free the turn in a forked child: the thread that held it does not exist there."""
         self.lock = PyThread_allocate_lock()    # nobody may free the old one, which another thread held at the fork
         self.holder = self.waiting = 0
 
-    cdef int acquire(self, double deadline) except -1:
+    cdef int acquire(self, stop) except -1:
         cdef PyLockStatus status
         cdef long long microseconds = -1
         cdef PyThread_type_lock lock
@@ -66,17 +66,19 @@ cdef class TurnLock:
         self.waiting += 1
         try:
             while True:
-                if deadline:
-                    microseconds = <long long>(max(0.0, min(deadline - monotonic_seconds(), 1e9)) * 1e6)
+                if stop is not None:
+                    stop.check()
+                    microseconds = 50_000
+                    if stop.deadline:
+                        microseconds = <long long>(max(0.0, min(0.05, <double>stop.deadline - monotonic_seconds())) * 1e6)
                 lock = self.lock        # a signal handler may have forked, and the child has another lock
                 with nogil:
                     status = PyThread_acquire_lock_timed(lock, microseconds, True)
                 if status == PY_LOCK_ACQUIRED:
                     self.holder = PyThread_get_thread_ident()
                     return 0
-                if status != PY_LOCK_INTR:
-                    raise TimedOut()
-                PyErr_CheckSignals()
+                if status == PY_LOCK_INTR:
+                    PyErr_CheckSignals()
         finally:
             self.waiting = max(0, self.waiting - 1)     # a fork has set it to 0
 
@@ -85,17 +87,17 @@ cdef class Taken:
     """One `with` statement over a turn."""
 
     cdef TurnLock turn
-    cdef double deadline
+    cdef object stop
     cdef bint waits
     cdef bint inside
 
-    def __cinit__(self, TurnLock turn, double deadline, bint waits):
-        self.turn, self.deadline, self.waits = turn, deadline, waits
+    def __cinit__(self, TurnLock turn, stop, bint waits):
+        self.turn, self.stop, self.waits = turn, stop, waits
 
     def __enter__(self):
         cdef TurnLock turn = self.turn
         if self.waits:
-            turn.acquire(self.deadline)
+            turn.acquire(self.stop)
             self.inside = True
         elif turn.holder != PyThread_get_thread_ident():
             self.inside = PyThread_acquire_lock_timed(turn.lock, 0, False) == PY_LOCK_ACQUIRED
