@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import os
 import weakref
+from typing import TYPE_CHECKING
 
-from .cpu.native import native
+from ..base.errors import BackendUnavailable
+from ..base.install import explain_missing_kernels
 
-
-class Turn(native.TurnLock):
-    """The right to use a plan's memory, as turn.pxi describes it. No fork can leave it locked."""
-
-    def __init__(self) -> None:
-        _TURNS.add(self)
+if TYPE_CHECKING:
+    from .cpu.native.native import TurnLock
 
 
-_TURNS: weakref.WeakSet[Turn] = weakref.WeakSet()
+def new_turn() -> TurnLock:
+    """Return the right to use a plan's memory, as turn.pxi describes it. No fork can leave it locked.
+
+    Raises `BackendUnavailable` where the compiled modules are missing.
+    """
+    try:
+        from .cpu.native.native import TurnLock  # here, because `import engine` shall work without compiled modules
+    except ImportError as error:
+        raise BackendUnavailable(explain_missing_kernels(error)) from error
+    turn = TurnLock()
+    _TURNS.add(turn)
+    return turn
+
+
+_TURNS: weakref.WeakSet[TurnLock] = weakref.WeakSet()
 
 
 def _free_turns() -> None:

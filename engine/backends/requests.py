@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ..base.stop import Stop
 from .hypotheses import Forest, Rows
-from .lock import Turn
+from .lock import new_turn
 
 Result = TypeVar("Result")
 
@@ -27,7 +27,7 @@ class Requests(Generic[Rows]):
         self._forest = forest
         self._sources: dict[int, Any] = {}
         """The keys and values of the source of each request that has one."""
-        self._turn = Turn()
+        self._turn = new_turn()
         self._torn = False
 
     def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:

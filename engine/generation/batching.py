@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.lock import Turn
+from ..backends.lock import new_turn
 from ..backends.steps import Row, Scores, Stepper, Top
 from ..base.arguments import positive_int
 from ..base.errors import InputError, shown
@@ -50,7 +50,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self.tokens_in = self.tokens_out = 0
-        self._turn = Turn()
+        self._turn = new_turn()
 
     def add(self, tokens_in: int, tokens_out: int = 0) -> None:
         """Add the tokens that a model has read, and those that it has made."""

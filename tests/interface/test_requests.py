@@ -17,7 +17,7 @@ import pytest
 
 from engine import Generator, InputError, TimedOut, Transformer
 from engine.backends.cpu.cache import Cache
-from engine.backends.lock import Turn
+from engine.backends.lock import new_turn
 from engine.base.errors import EngineError
 
 from ..tools.decoders import make_weights
@@ -324,7 +324,7 @@ def test_many_samples_and_beams_are_refused_before_they_are_made():
 
 
 def test_a_turn_is_not_taken_twice_by_one_thread():
-    turn = Turn()
+    turn = new_turn()
     with turn.take() as taken:
         assert taken
         assert turn.held

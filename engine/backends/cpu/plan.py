@@ -14,7 +14,7 @@ from ...programs import program_of
 from ...programs.observe import Observed, weight_offsets, with_observed
 from ..batch import Batch
 from ..interfaces import refuse_decoder
-from ..lock import Turn
+from ..lock import new_turn
 from .lowering import lower
 from .native.native import Executor, Kernels
 from .packer import Packer
@@ -37,7 +37,7 @@ class CpuPlan:
         self._executor = lower(self._program, self._product, self._packer, run.threads)
         self._packer.release()
         self._observing: tuple[Observed, Executor] | None = None
-        self._turn = Turn()
+        self._turn = new_turn()
 
     def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
