@@ -50,11 +50,14 @@ def get_backend(name: str) -> Backend:
     raise BackendUnavailable("cannot run " + "; ".join(reasons))
 
 
-def check_layout(backend: Backend, layout: PackedFormat | None) -> None:
-    """Raise `UnsupportedError` unless a backend reads packed linear maps of this layout; None is plain weights."""
+def check_layout(backend: Backend, layout: PackedFormat | None, decodes: bool) -> None:
+    """Raise `UnsupportedError` unless a backend reads packed linear maps of this layout; None is plain weights.
+
+    decodes: whether they are those of a decoder.
+    """
     if layout is None:
         return
-    readable = backend.layout(layout.precision)
+    readable = backend.layout(layout.precision, decodes)
     if readable != layout:
         reads = "no packed file" if readable is None else str(readable)
         raise UnsupportedError(f"the file is packed as {layout}; the backend {backend.name} reads {reads} here. Load "

@@ -131,8 +131,8 @@ class Backend(Protocol):
     def describe(self) -> str:
         """Describe the instruction set, the device and the versions that it uses, in lines for `engine info`."""
 
-    def layout(self, precision: str) -> PackedFormat | None:
-        """Return the layout of packed linear maps that it reads in a precision; None if it packs none."""
+    def layout(self, precision: str, decodes: bool = False) -> PackedFormat | None:
+        """Return the layout of packed linear maps, of a decoder or not, that it reads in a precision; None: of none."""
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Lay the weights out and return a plan; raises `UnsupportedError` if the backend cannot run the model."""

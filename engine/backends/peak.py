@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.config import ModelConfig
-from ..model.precision import PRECISIONS
+from ..model.precision import FORMATS
 from ..programs import program_of
 from ..programs.operations import Attend, Linear
 from .cython_cpu import isa
@@ -103,6 +103,7 @@ def visible_pairs(operation: Attend, T: int) -> int:
 def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
     """Return the bytes of the weights that every forward pass reads: those of all layers, without the embeddings."""
     program = program_of(config)
-    size = PRECISIONS[precision].dtype.itemsize
+    row_bytes = FORMATS[precision].row_bytes
     layers = [parameter for name, parameter in program.parameters.items() if not name.startswith("embeddings.")]
-    return sum(math.prod(parameter.shape) * (size if parameter.kind == "linear" else 4) for parameter in layers)
+    return sum(parameter.shape[0] * row_bytes(parameter.shape[1]) if parameter.kind == "linear"
+               else 4 * math.prod(parameter.shape) for parameter in layers)

@@ -64,7 +64,7 @@ class Engine(Loaded):
         encoder, self.max_batch_tokens = model.encoder, positive_int("max_batch_tokens", max_batch_tokens)
         run = RunConfig(choose_threads(threads), encoder.precision_for(precision), self.max_batch_tokens)
         chosen = get_backend(backend)
-        check_layout(chosen, encoder.layout)
+        check_layout(chosen, encoder.layout, decodes=False)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text = encoder.text
         self._dense = encoder.dense

@@ -47,7 +47,7 @@ class PreparedModel:
         if not isinstance(chosen, DecodingBackend):
             raise UnsupportedError(f"the {chosen.name} backend does not run decoders; cython, numba and reference do")
         for part in model.parts.values():
-            check_layout(chosen, part.layout)
+            check_layout(chosen, part.layout, part.config.decodes)
         cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
         runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens)
                 for name, part in model.parts.items()}

@@ -1,7 +1,8 @@
-"""The table of precisions: the name of each, the dtype that stores its numbers, and whether linear maps compute in it.
+"""The table of precisions: the name of each, how weights are stored in it, and whether linear maps compute in it.
 
 NumPy has no bfloat16, so uint16 holds the upper 16 bits of a float32 (`engine.weights.bfloat16`). int8 has a scale for
-each row beside it (`engine.weights.quantize`).
+each row beside it (`engine.weights.quantize`). int4 has blocks of bytes, and two scales for each row
+(`engine.weights.int4`); only the weights of linear maps can be stored in it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Precision:
+class WeightFormat:
     """One row of the table."""
 
     name: str
@@ -21,25 +22,57 @@ class Precision:
     """Whether a plan can compute in it; a precision that is only stored is widened when a plan packs the weights."""
     aliases: tuple[str, ...] = ()
     """Other names that callers may use, in lower case."""
+    scales: int = 0
+    """The float32 numbers beside each row."""
+    block: int = 1
+    """The weights of a row that are stored together. A row ends with a whole block, and so does each head of its
+    inputs."""
+    entries: int = 1
+    """The entries of a block."""
+    only_linear: bool = False
+    """Whether only linear maps are stored in it, not the tables of the embeddings."""
+
+    @property
+    def finer(self) -> str:
+        """Return the format of tables, and of the weight of the logits, in a model of this precision."""
+        return "int8" if self.only_linear else self.name
+
+    def row_entries(self, K: int, heads: int = 1) -> int:
+        """Return the entries of a stored row of K weights, whose inputs come from this number of heads."""
+        return heads * -(-(K // heads) // self.block) * self.entries
+
+    def row_bytes(self, K: int) -> int:
+        """Return the bytes of a stored row of K weights."""
+        return self.row_entries(K) * self.dtype.itemsize
+
+    def shape(self, shape: tuple[int, ...], heads: int = 1) -> tuple[int, ...]:
+        """Return the shape of the array that stores a matrix [N, K]."""
+        return (shape[0], self.row_entries(shape[1], heads))
+
+    def scale_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the scales of a matrix [N, K]: [N], or [N, scales] where there are several."""
+        return shape[:1] if self.scales == 1 else (shape[0], self.scales)
 
 
-PRECISIONS = {
+FORMATS = {
     row.name: row
     for row in (
-        Precision("float32", np.dtype(np.float32), computed=True, aliases=("fp32", "f32")),
-        Precision("bfloat16", np.dtype(np.uint16), computed=True, aliases=("bf16",)),
-        Precision("int8", np.dtype(np.int8), computed=True, aliases=("i8",)),
-        Precision("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
+        WeightFormat("float32", np.dtype(np.float32), computed=True, aliases=("fp32", "f32")),
+        WeightFormat("bfloat16", np.dtype(np.uint16), computed=True, aliases=("bf16",)),
+        WeightFormat("int8", np.dtype(np.int8), computed=True, aliases=("i8",), scales=1),
+        WeightFormat("int4", np.dtype(np.uint8), computed=True, aliases=("i4",), scales=2, block=32, entries=19,
+                     only_linear=True),
+        WeightFormat("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
     )
 }
 
-COMPUTED = tuple(row.name for row in PRECISIONS.values() if row.computed)
+COMPUTED = tuple(row.name for row in FORMATS.values() if row.computed)
 """The precisions that `Engine.load(precision=...)` takes; a backend may refuse some."""
 
-STORED = {row.dtype: row.name for row in PRECISIONS.values()}
+STORED = {row.dtype: row.name for row in FORMATS.values()}
 """The name of the precision that each dtype stores."""
 
-_NAMES = {name: row.name for row in PRECISIONS.values() for name in (row.name, *row.aliases)}
+_NAMES = {name: row.name for row in FORMATS.values() for name in (row.name, *row.aliases)}
 
 
 def canonical_name(name: str) -> str:

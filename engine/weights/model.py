@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
-from ..model.precision import COMPUTED, canonical_name
+from ..model.precision import COMPUTED, FORMATS, canonical_name
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
 from .dense import Dense, check_dense
@@ -72,7 +72,7 @@ class Transformer:
 
     @property
     def precision(self) -> str:
-        """Return "int8" if any linear weight is int8, otherwise "float32" (bfloat16 weights count as float32).
+        """Return "int4" or "int8" if any linear weight is in it, else "float32" (bfloat16 weights count as float32).
 
         Packed weights have the precision that they were packed for.
         """
@@ -91,9 +91,9 @@ class Transformer:
         if self.layout is not None and asked != self.precision:
             raise UnsupportedError(f"the file is packed for precision {self.precision!r}, not {shown(asked)}; load the "
                                    "original model")
-        if self.precision == "int8" and asked != "int8":
-            raise UnsupportedError(f"the weights are in int8 and do not give precision {shown(asked)}; convert or load "
-                                   "the original model")
+        if FORMATS[self.precision].scales and asked != self.precision:
+            raise UnsupportedError(f"the weights are in {self.precision} and do not give precision {shown(asked)}; "
+                                   "convert or load the original model")
         return asked
 
     def with_wide_vectors(self) -> Transformer:

@@ -3,8 +3,10 @@
 In a packed model these arrays stand in place of the weights of an operation `Linear`, under the name of its first one:
 
     packed.<name>          uint8, the panels of all parts of the operation
-    packed.<name>_scale    float32 [N], in int8 only: the quantization scale of each column
+    packed.<name>_scale    float32 [N], in int8 and int4: the quantization scale of each column
     packed.<name>_sums     float32 [N], in int8 only: the sum of the integers of each column
+    packed.<name>_offset_scale    float32 [N], in int4 only: the scale of the offsets of each column; a map whose
+                           panels hold int8 does not use it
 """
 
 from __future__ import annotations
@@ -35,6 +37,11 @@ class PackedFormat:
     bounded: bool
     """Whether int8 weights keep the bound of `engine.weights.int8_bound`."""
     version: int = VERSION
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Return the ends of the names of the arrays beside the panels of a map."""
+        return {"int8": ("_scale", "_sums"), "int4": ("_scale", "_offset_scale")}.get(self.precision, ())
 
     def __str__(self) -> str:
         bounded = ", bounded" if self.bounded else ""

@@ -3,8 +3,9 @@
 The weight of a linear map is stored as PyTorch's `nn.Linear` stores it: [out, in]. Every parameter is float32, except
 the matrices, which are the weights of linear maps and the tables of words and positions. A matrix may be uint16, which
 holds the bits of bfloat16, or int8 with a float32 scale for each row under the same name and `_scale`:
-w ~ weight * scale[:, None]. Either all linear weights are int8 or none is; apart from that, each matrix has a dtype of
-its own.
+w ~ weight * scale[:, None]. The weight of a linear map may also be uint8, the blocks of int4 (`engine.weights.int4`),
+with two scales for each row. Either all linear weights are int8 or int4, or none is; apart from that, each matrix has a
+dtype of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 
 from ..base.errors import WeightsError, listed
 from ..model.config import ModelConfig
-from ..model.precision import STORED
+from ..model.precision import FORMATS, STORED
 from ..programs import programs_of
 from ..programs.operations import Linear, Parameter
+from .int4 import impossible_int4
 from .packed import PREFIX, PackedFormat
 
 SLAB = 2**20
@@ -49,6 +51,13 @@ def matrices(config: ModelConfig) -> list[str]:
     return [name for name, parameter in parameters_of(config).items() if parameter.kind != "small"]
 
 
+@lru_cache(maxsize=16)
+def kept_finer(config: ModelConfig) -> frozenset[str]:
+    """The names of the matrices that are int8 in a model in int4: tables, and the weight of the logits."""
+    head = programs_of(config)[-1].parameters if config.decodes else {}
+    return frozenset(name for name in matrices(config) if parameters_of(config)[name].kind == "table" or name in head)
+
+
 def input_heads(config: ModelConfig, name: str) -> int:
     """How many heads the inputs of a linear map come from, by the name of its weight.
 
@@ -59,29 +68,41 @@ def input_heads(config: ModelConfig, name: str) -> int:
 
 
 def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
-    """Return "int8" if any linear weight is int8, otherwise "float32" (bfloat16 weights count as float32)."""
+    """Return "int4" or "int8" if any linear weight is in it, otherwise "float32" (bfloat16 weights count as float32)."""
     names = (f"{name}.weight" for name in linear_maps(config))
-    return "int8" if any(name in weights and weights[name].dtype == np.int8 for name in names) else "float32"
+    found = {STORED.get(weights[name].dtype) for name in names if name in weights}
+    return next((name for name in ("int4", "int8") if name in found), "float32")
 
 
 def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
-    """Return the name and shape of every parameter that a model of this configuration has.
+    """Return the name and shape of every array that a model of this configuration has.
 
-    stored: weights whose dtypes say which matrices are int8 and therefore have a scale beside them; None for no scale.
+    stored: weights whose dtypes say which matrices are int8 or int4; None for none. These have scales beside them.
     """
     parameters = parameters_of(config)
     shapes = {name: parameter.shape for name, parameter in parameters.items()}
-    if stored is not None:
-        scaled = {"table"} if precision_of(config, stored) == "float32" else {"table", "linear"}
-        shapes |= {
-            f"{name}_scale": parameter.shape[:1] for name, parameter in parameters.items()
-            if parameter.kind in scaled and (parameter.kind == "linear" or _is_int8(stored, name))
-        }
+    formats = {} if stored is None else stored_formats(config, stored)
+    for name, (first, *_) in formats.items():
+        shapes[name] = FORMATS[first].shape(parameters[name].shape, parameters[name].heads)
+        if FORMATS[first].scales:
+            shapes[f"{name}_scale"] = FORMATS[first].scale_shape(parameters[name].shape)
     return shapes
 
 
-def _is_int8(weights: Mapping[str, np.ndarray], name: str) -> bool:
-    return name in weights and weights[name].dtype == np.int8
+def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+    """Return for each matrix the formats that it may be stored in beside the others, the one that it has first.
+
+    In a model with linear weights in int8 all are in int8, and in one with linear weights in int4 all are in one of the
+    two.
+    """
+    any_format = [row for row in FORMATS if not FORMATS[row].only_linear]
+    of_linear = {"float32": any_format, "int8": ["int8"], "int4": ["int8", "int4"]}[precision_of(config, stored)]
+    found = {}
+    for name in matrices(config):
+        allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
+        own = STORED.get(stored[name].dtype) if name in stored else None
+        found[name] = sorted(allowed, key=own.__ne__)
+    return found
 
 
 def row_slabs(matrix: np.ndarray) -> list[slice]:
@@ -97,8 +118,7 @@ def packed_arrays(config: ModelConfig, layout: PackedFormat) -> dict[str, str]:
         if isinstance(operation, Linear):
             name = f"{PREFIX}{operation.parts[0].weight}"
             arrays[name] = "uint8"
-            if layout.precision == "int8":
-                arrays |= {f"{name}_scale": "float32", f"{name}_sums": "float32"}
+            arrays |= dict.fromkeys((name + suffix for suffix in layout.suffixes), "float32")
     return arrays
 
 
@@ -111,7 +131,7 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
     """
     if others := [name for name, array in weights.items() if not isinstance(array, np.ndarray)]:
         raise WeightsError(f"{source}: weights must be NumPy arrays, which {listed(others)} are not")
-    shapes, smaller = expected_shapes(config, weights), matrices(config)
+    shapes, formats = expected_shapes(config, weights), stored_formats(config, weights)
     packed = {} if layout is None else packed_arrays(config, layout)
     if packed:
         linear = {f"{name}.weight" for name in linear_maps(config)}
@@ -124,10 +144,9 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         if name not in weights:
             continue
         array = weights[name]
-        if name in packed:
-            stored = [packed[name]]
-        else:
-            stored = ["int8"] if f"{name}_scale" in shapes else [*map(str, STORED)] if name in smaller else ["float32"]
+        stored = [packed.get(name, "float32")]
+        if name in formats:
+            stored = [str(FORMATS[row].dtype) for row in formats[name]]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in stored:
@@ -143,6 +162,8 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
     """Describe the forbidden numbers that an array of the right dtype holds; None if it holds none."""
     if array.dtype == np.int8:
         return "-128, expected -127 to 127" if array.min() == -128 else None
+    if array.dtype == np.uint8:
+        return impossible_int4(array)
     if not _all_finite(array):
         return "NaN or infinity"
     if name.endswith("_scale") and array.min() <= 0:

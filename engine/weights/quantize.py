@@ -1,4 +1,4 @@
-"""Convert matrices to fewer bits: bfloat16, float16, or symmetric int8 with one quantization scale for each row.
+"""Convert matrices to fewer bits: bfloat16, float16, symmetric int8 with one quantization scale for each row, or int4.
 
 In int8, w is approximately weight * scale[:, None], where weight is w / scale rounded half to even. The affine map is
 equation 1 of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
-from ..model.precision import PRECISIONS, STORED
+from ..model.precision import FORMATS, STORED
 from .bfloat16 import from_bfloat16, to_bfloat16
+from .int4 import quantize_int4, widen_int4
 from .int8_bound import LIMIT, from_groups, group_sums, integer_sums, to_groups
 from .model import Model, Transformer
-from .parameters import matrices, parameters_of, row_slabs
+from .parameters import kept_finer, matrices, parameters_of, row_slabs
 
 if TYPE_CHECKING:
     from ..programs.operations import Parameter
@@ -128,12 +129,21 @@ def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
     return np.where(largest > 1e-30, np.maximum(largest / np.float32(127), least), 1)
 
 
-def widen(weights: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """Return the matrix of this name in float32: the stored array, or a widened copy if it has fewer bits."""
+def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | None = None) -> np.ndarray:
+    """Return the matrix of this name in float32: the stored array, or a widened copy if it has fewer bits.
+
+    parameter: its shape and heads, which blocks of int4 do not tell.
+    """
     array = weights[name]
-    if array.dtype == np.int8:
-        return array * weights[f"{name}_scale"][:, None]
-    return from_bfloat16(array) if array.dtype == np.uint16 else array.astype(np.float32, copy=False)
+    match STORED[array.dtype]:
+        case "int8":
+            return array * weights[f"{name}_scale"][:, None]
+        case "int4":
+            assert parameter is not None
+            return widen_int4(array, weights[f"{name}_scale"], parameter.shape[1], parameter.heads)
+        case "bfloat16":
+            return from_bfloat16(array)
+    return array.astype(np.float32, copy=False)
 
 
 def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
@@ -142,7 +152,7 @@ def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
     precision: a name of `engine.model.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix
     that has the precision already is not copied. bounded: whether int8 weights of linear maps are within the bound of
     `engine.weights.int8_bound`; CPUs without VNNI run such a model as it is, and round any other int8 model a second
-    time. Raises `UnsupportedError` for linear weights in int8 that are to become another precision, for a packed model
+    time. Raises `UnsupportedError` for linear weights in int8 or int4 that are to become another precision, for a packed model
     and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
     """
     if not isinstance(model, Model):
@@ -155,14 +165,16 @@ def _convert(part: Transformer, precision: str, bounded: bool) -> Transformer:
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = part.precision_for(precision)
-    if precision not in PRECISIONS:
-        raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(PRECISIONS)}")
+    if precision not in FORMATS:
+        raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(FORMATS)}")
     weights = dict(part.weights)
     for name in matrices(part.config):
-        if STORED[weights[name].dtype] != precision:
-            wide = widen(weights, name)
+        parameter = parameters_of(part.config)[name]
+        own = FORMATS[precision].finer if name in kept_finer(part.config) else precision
+        if STORED[weights[name].dtype] != own:
+            wide = widen(weights, name, parameter)
             weights.pop(f"{name}_scale", None)
-            weights[name], scale = _narrow(wide, precision, parameters_of(part.config)[name], bounded)
+            weights[name], scale = _narrow(wide, own, parameter, bounded)
             weights |= {} if scale is None else {f"{name}_scale": scale}
     return replace(part, weights=weights)
 
@@ -170,12 +182,14 @@ def _convert(part: Transformer, precision: str, bounded: bool) -> Transformer:
 def _narrow(
     wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a float32 matrix in a precision, and for int8 the scale of each row, otherwise None."""
+    """Return a float32 matrix in a format, and for int8 and int4 the scales of each row, otherwise None."""
     match precision:
         case "int8" if parameter.kind == "linear":
             return quantize_linear(wide, parameter.heads, bounded)
         case "int8":
             return quantize_rows(wide)
+        case "int4":
+            return quantize_int4(wide, parameter.heads)
         case "bfloat16":
             return to_bfloat16(wide), None
         case "float16":

@@ -4,7 +4,7 @@ import pytest
 
 from engine.base.errors import InputError, UnsupportedError
 from engine.interface.cli.main import main
-from engine.model.precision import PRECISIONS, canonical_name
+from engine.model.precision import FORMATS, canonical_name
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
 from ..tools.tiny_models import random_model
@@ -19,7 +19,7 @@ def test_canonical_names(name, canonical):
 
 
 def test_no_name_has_two_meanings():
-    names = [name for row in PRECISIONS.values() for name in (row.name, *row.aliases)]
+    names = [name for row in FORMATS.values() for name in (row.name, *row.aliases)]
     assert len(set(names)) == len(names)
     assert names == [name.lower() for name in names]
 
@@ -44,7 +44,7 @@ def test_the_command_line(tmp_path, capsys):
     model, out = str(tmp_path / "model.npz"), str(tmp_path / "out.npz")
     save_encoder(random_model(), model)
     assert main(["convert", model, out, "--precision", "BF16"]) == 0
-    assert load_encoder(out).weights["embeddings.word"].dtype == PRECISIONS["bfloat16"].dtype
+    assert load_encoder(out).weights["embeddings.word"].dtype == FORMATS["bfloat16"].dtype
     with pytest.raises(SystemExit):
         main(["convert", model, out, "--precision", "int3"])
     assert "int3" in capsys.readouterr().err

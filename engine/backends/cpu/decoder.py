@@ -15,12 +15,13 @@ from ...model.run_config import RunConfig
 from ...programs import cross_program, head_program, step_program
 from ...programs.observe import Head, cross_queries, with_cross_queries
 from ...programs.operations import Attend, Buffer, Linear
+from ...weights.parameters import kept_finer
 from ..hypotheses import Forest, check_heads, check_k, check_sources, check_vectors
 from ..requests import Requests
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import Cache, RowTable
 from .lowering import lower
-from .native.native import Executor, Kernels, PackedLinear, apply_maps, best_logits, padded_stride
+from .native.native import Executor, Kernels, PackedLinear, apply_maps, best_logits
 from .native_ops import NativeOps
 from .packer import Packer
 from .schedule import Schedule, make_schedule
@@ -43,8 +44,8 @@ class CpuDecoder(Requests[RowTable]):
         self.longest = config.longest_sequence
         if config.attention_bias is not None:   # the biases of longer distances are not there
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
-        product = kernels.product(run.precision)
-        packer = self._packer = Packer(product, weights, run.max_tokens)
+        product = kernels.product(run.precision, decodes=True)
+        packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
         self._program, self._product, self._ops = step_program(config), product, NativeOps(kernels, run.threads)
         self._executor = lower(self._program, product, packer, run.threads)
         self._head = _maps(packer, head_program(config).operations, config.hidden_size)[0]
@@ -242,7 +243,7 @@ class CpuDecoder(Requests[RowTable]):
         operands, ranges, product = self._scaled(vectors), None, self._head.product
         if product.converts:
             rows, ranges = operands, np.empty((len(operands), 2), np.float32)
-            width = padded_stride(rows.shape[1] + max(product.kernels.VL, product.depth_step)) * product.operand_bytes
+            width = product.operands_stride(rows.shape[1]) * product.operand_bytes
             operands = np.zeros((-(-len(rows) // product.strip) * product.strip, width), np.uint8)
             product.convert(rows, operands, ranges)
         best_logits(self._head, operands, self.vocab_size, values, ids, total, ranges, self._run.threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ...base.errors import InputError, UnsupportedError, WeightsError
+from ...base.errors import InputError, UnsupportedError, WeightsError, listed
 from ...model.positions import distance_bias, relative_rows, rotary_angles
-from ...model.precision import COMPUTED, STORED
+from ...model.precision import COMPUTED, FORMATS, STORED
 from ...programs import program_of
-from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Part, Relative, Rotary, Table
+from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.packed import PREFIX, PackedFormat
-from ...weights.parameters import parameters_of
+from ...weights.parameters import kept_finer, parameters_of
+from ...weights.int4 import quantize_int4
 from ...weights.quantize import is_bounded, quantize_linear, widen
 from ..relative import relative_vectors
 from .native.native import NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
@@ -52,7 +53,7 @@ def allocate(n: int) -> np.ndarray:
 def layout_of(product: Product) -> PackedFormat:
     """Return the layout of the panels that a product reads."""
     kernels = product.kernels
-    return PackedFormat(product.precision, product.weight_bytes, kernels.NR, product.depth_step, kernels.VL,
+    return PackedFormat(product.precision, FORMATS[product.precision].dtype.itemsize, kernels.NR, product.depth_step, kernels.VL,
                   product.needs_bound)
 
 
@@ -62,9 +63,10 @@ Made = TypeVar("Made")
 class Packer:
     """Makes the data that a model's instructions read, each once: linear maps, norms, tables, angles and biases."""
 
-    def __init__(self, product: Product, weights: Mapping[str, np.ndarray], longest: int = 1):
-        """longest: the tokens of the longest sequence."""
-        self._product = product
+    def __init__(self, product: Product, weights: Mapping[str, np.ndarray], longest: int = 1,
+                 finer: Collection[str] = ()):
+        """longest: the tokens of the longest sequence. finer: the weights that are int8 where others are int4."""
+        self._product, self._finer = product, finer
         self._weights = weights
         self._longest = longest
         self._angles: dict[Rotary, tuple[np.ndarray, np.ndarray]] = {}
@@ -87,9 +89,14 @@ class Packer:
         return self._made[key]
 
     def padded(self, width: int, heads: int | None = None) -> int:
-        """Return the width of a row in memory: each head, or the row, is padded to whole vectors."""
-        each, VL = width // (heads or 1), self._product.kernels.VL
-        return (heads or 1) * -(-each // VL) * VL
+        """Return the width of a row in memory: each head, or the row, is padded to whole vectors.
+
+        Heads are padded to whole blocks of weights, too.
+        """
+        each, step = width // (heads or 1), self._product.kernels.VL
+        if heads:
+            step = max(step, FORMATS[self._product.precision].block)
+        return (heads or 1) * -(-each // step) * step
 
     def depth(self, x: Buffer) -> int:
         """Return K of the products whose input is laid out as the buffer x."""
@@ -182,10 +189,9 @@ class Packer:
         return self._once(key, lambda: self._linear(operation, x))
 
     def _linear(self, operation: Linear, x: Buffer) -> PackedLinear:
-        product, step = self._product, self._product.depth_step
+        product = self._product
         widths = [self.padded(part.width, part.heads) for part in operation.parts]
         N, K = sum(widths), self.depth(x)
-        size = N * -(-K // step) * step * product.weight_bytes
         activation = ACTIVATIONS[operation.activation] if operation.activation else 0
         runs = list(_runs(operation, widths, product.kernels.NR))
         bias = np.zeros(N, np.float32)
@@ -194,52 +200,80 @@ class Packer:
                 bias[column : column + rows.stop - rows.start] = self._weights[part.bias][rows]
         name = f"{PREFIX}{operation.parts[0].weight}"
         if name in self._weights:
-            return self._filled(name, (size, N), K, bias, activation)
-        scale = np.ones(N, np.float32)
+            return self._filled(name, N, K, bias, activation)
+        parts = {part.weight: self._rows(part.weight, x) for part in operation.parts}
+        formats = {STORED[weight.dtype] for weight, _ in parts.values()}
+        if len(formats) > 1:    # one map has one format, and the finer one holds what the other holds
+            parts = {part: self._rows(part, x, "int8") for part in parts}
+            formats = {"int8"}
+        [own_format] = formats
+        size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
-        packed = PackedLinear(product, panels, K, bias, scale if product.precision == "int8" else None, activation)
+        scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
+        packed = PackedLinear(product, panels, K, bias, *scales[:1], activation=activation,
+                              offset_scale=scales[1] if scales[1:] else None)
         for part, of_part in groupby(runs, key=itemgetter(0)):
-            weight, own = self._rows(part.weight, x)
+            weight, own = parts[part.weight]
             for _, column, rows in of_part:
-                scale[column : column + rows.stop - rows.start] = own[rows]
+                for scale, numbers in zip(scales, own, strict=True):
+                    scale[column : column + rows.stop - rows.start] = numbers[rows]
                 packed.fill(np.ascontiguousarray(weight[rows]), column)
         return packed
 
-    def _filled(self, name: str, sizes: tuple[int, int], K: int, bias: np.ndarray, activation: int) -> PackedLinear:
-        """Return a map whose panels are in the weights; `sizes`: the bytes of its panels, and its columns."""
-        panels, scale, sums = self._weights[name], self._weights.get(f"{name}_scale"), self._weights.get(f"{name}_sums")
-        for array, size in zip((panels, scale, sums), (sizes[0], sizes[1], sizes[1]), strict=True):
-            if array is not None and len(array) != size:
-                raise WeightsError(f"{name} or its scale or sums has {len(array):,} entries, expected {size:,}: the "
-                                   "packed file is damaged; convert the original model again")
-        return PackedLinear(self._product, panels, K, bias, scale, activation, sums)
+    def _filled(self, name: str, N: int, K: int, bias: np.ndarray, activation: int) -> PackedLinear:
+        """Return a map of N columns whose panels are in the weights."""
+        panels, product = self._weights[name], self._product
+        others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
+        formats = [product.precision, *(["int8"] if product.precision == "int4" else [])]
+        sizes = {product.packed_bytes(N, K, row): row for row in formats}
+        if len(panels) not in sizes or any(len(array) != N for array in others.values()):
+            raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and "
+                               f"{listed([f'{len(array):,}' for array in others.values()])} entries, expected "
+                               f"{' or '.join(f'{size:,}' for size in sizes)} and {N:,}: the packed file is damaged; "
+                               "convert the original model again")
+        if sizes[len(panels)] == "int8":
+            others.pop("_offset_scale", None)
+        return PackedLinear(product, panels, K, bias, others.get("_scale"), activation, others.get("_sums"),
+                            others.get("_offset_scale"))
 
-    def _rows(self, name: str, x: Buffer) -> tuple[np.ndarray, np.ndarray]:
-        """Return a weight [N,K] in the plan's precision, padded as x is, and the rows' scales, 1 except in int8."""
-        weight, scale = self._rounded(name, x.heads or 1)
-        if x.heads:
-            width = x.width // x.heads
-            padded = np.zeros((len(weight), x.heads, self.padded(width)), weight.dtype)
-            padded[:, :, :width] = weight.reshape(len(weight), x.heads, width)
+    def _rows(self, name: str, x: Buffer, precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return a weight [N,K] in a format of the plan's precision, padded as x is, and the scales of its rows."""
+        heads = x.heads or 1
+        weight, scales = self._rounded(name, Parameter((len(self._weights[name]), x.width), "linear", heads), precision)
+        if x.heads and STORED[weight.dtype] != "int4":      # whose heads end with whole blocks
+            width = x.width // heads
+            padded = np.zeros((len(weight), heads, self.padded(x.width, heads) // heads), weight.dtype)
+            padded[:, :, :width] = weight.reshape(len(weight), heads, width)
             weight = padded.reshape(len(weight), -1)
-        return weight, scale
+        return weight, scales
 
-    def _rounded(self, name: str, heads: int) -> tuple[np.ndarray, np.ndarray]:
-        stored, precision = self._weights[name], self._product.precision
-        if precision == "int8":
-            return self._integers(name, heads)
+    def _rounded(self, name: str, parameter: Parameter, precision: str | None) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
+        stored, precision = self._weights[name], precision or self._product.precision
+        if FORMATS[precision].scales:
+            return self._integers(name, parameter, precision)
         if precision == "float32":
             stored = widen(self._weights, name)
         elif stored.dtype != np.uint16:
             stored = to_bfloat16(widen(self._weights, name))
-        return stored, np.ones(len(stored), np.float32)
+        return stored, []
 
-    def _integers(self, name: str, heads: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a weight [N,K] in int8 and the rows' scales, in coarser steps if the product needs the bound."""
+    def _integers(self, name: str, parameter: Parameter, precision: str) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return a weight in int8 or int4 and the scales of its rows, in coarser steps if the product needs the bound.
+
+        An int8 weight stays one, also in a model in int4.
+        """
         stored, bounded = self._weights[name], self._product.needs_bound
-        if stored.dtype == np.int8 and not (bounded and not is_bounded(stored, heads)):
-            return stored, self._weights[f"{name}_scale"]
-        return quantize_linear(widen(self._weights, name), heads, bounded)
+        if stored.dtype == np.int8 and not (bounded and not is_bounded(stored, parameter.heads)):
+            return stored, [self._weights[f"{name}_scale"]]
+        if STORED[stored.dtype] == precision == "int4":
+            return stored, [*np.ascontiguousarray(self._weights[f"{name}_scale"].T)]
+        wide = widen(self._weights, name, parameter)
+        if precision == "int8" or name in self._finer:
+            weight, scale = quantize_linear(wide, parameter.heads, bounded)
+            return weight, [scale]
+        weight, scales = quantize_int4(wide, parameter.heads)
+        return weight, [*np.ascontiguousarray(scales.T)]
 
 
 def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Part, int, slice]]:
@@ -278,17 +312,18 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
     """
     if model.layout is not None:
         raise UnsupportedError(f"the model is packed already, as {model.layout}; pack the original model")
-    program, packer = program_of(model.config), Packer(product, model.weights)
+    program, packer, layout = program_of(model.config), \
+        Packer(product, model.weights, finer=kept_finer(model.config)), layout_of(product)
     arrays: dict[str, np.ndarray] = {}
     for operation, shapes in program.steps():
         if isinstance(operation, Attend) and operation.relative is not None:
             raise UnsupportedError(f"a model of the family {model.config.family} cannot be packed, because relative "
                                    "positions are computed from linear maps at load; convert it without --packed")
         if isinstance(operation, Linear):
-            found = packer.linear(operation, shapes[operation.x]).arrays
+            panels, scale, sums, offset_scale = packer.linear(operation, shapes[operation.x]).arrays
+            beside = {"_scale": scale, "_sums": sums, "_offset_scale": scale if offset_scale is None else offset_scale}
             name = PREFIX + operation.parts[0].weight
-            arrays |= {name + suffix: array for suffix, array in zip(("", "_scale", "_sums"), found, strict=True)
-                       if array is not None}
+            arrays |= {name: panels} | {name + suffix: beside[suffix] for suffix in layout.suffixes}
     linear = {name for name, parameter in parameters_of(model.config).items() if parameter.kind == "linear"}
     kept = {name: array for name, array in model.weights.items() if name.removesuffix("_scale") not in linear}
-    return replace(model, weights=kept | arrays, layout=layout_of(product))
+    return replace(model, weights=kept | arrays, layout=layout)

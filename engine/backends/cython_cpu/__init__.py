@@ -54,12 +54,12 @@ class CythonBackend:
         first = f"{chosen.isa} kernels (of {', '.join(names)} here; ENGINE_ISA chooses)"
         return "\n".join([first, *isa.explain(chosen)])
 
-    def layout(self, precision: str) -> PackedFormat | None:
+    def layout(self, precision: str, decodes: bool = False) -> PackedFormat | None:
         """Return the layout of the panels of this CPU's kernels."""
         from ..cpu.packer import layout_of
         from . import isa
 
-        return layout_of(isa.chosen().product(precision))
+        return layout_of(isa.chosen().product(precision, decodes))
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Pack the weights for this CPU's kernels."""

@@ -7,7 +7,7 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, PRECISIONS, RELU, SILU, Attention, Best, CachedAttention, Embedding,
+    BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, INT16, PRODUCTS, RELU, SILU, Attention, Best, CachedAttention, Embedding,
     EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
@@ -31,6 +31,7 @@ include "kernels/cached_attention.pxi"
 include "../cpu/native/best.pxi"
 include "kernels/choose.pxi"
 include "kernels/int8.pxi"
+include "kernels/integers.pxi"
 include "kernels/roofline.pxi"
 
 cdef KernelTable TABLE
@@ -54,7 +55,7 @@ TABLE.read = read
 
 cdef Product* product
 cdef int storage
-for storage in range(PRECISIONS):
+for storage in range(PRODUCTS):
     product = &TABLE.products[storage]
     product.strip = 1
     product.block = 64
@@ -99,5 +100,18 @@ product.multiply = linear_int8
 product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
 product.attention = TABLE.products[<int>BFLOAT16].attention
 product.rounds = dot_rounds
+
+product = &TABLE.products[<int>INT16]
+product.name = b"int16"
+product.instruction = INTEGER_INSTRUCTION
+product.depth_step = GROUPED
+product.operand_bytes = sizeof(short)
+product.group = GROUP
+product.pack = pack_integers
+product.convert = to_integers
+product.multiply = linear_integers
+product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
+product.attention = TABLE.products[<int>BFLOAT16].attention
+product.rounds = integer_rounds
 
 table = PyCapsule_New(&TABLE, "engine.KernelTable", NULL)

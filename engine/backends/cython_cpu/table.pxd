@@ -14,10 +14,12 @@ cdef enum Activation:
 cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the Product that packed the panels determines their layout
     const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
-                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own layout
+                                # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own layout,
+                                # and so has integers.pxi
     const float* bias           # [N]
     const float* scale          # [N], quantization scales of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
     const float* sums           # [N], the sum of the integers of each column of int8 weights; NULL otherwise
+    const float* offset_scale   # [N], what the offsets of the groups of 4-bit weights are multiplied by; NULL otherwise
     Py_ssize_t N                # padded to VL
     Py_ssize_t K
     int activation
@@ -176,11 +178,12 @@ cdef struct Norm:
     float eps
 
 cdef struct Product:
-    # The functions and sizes of one precision. A function that these kernels lack is NULL.
+    # The functions and sizes of one kind of product. A function that these kernels lack is NULL.
     const char* name            # the precision, or the kind of product where a precision has several kinds
     const char* instruction     # the instruction that multiplies, for people
     int depth_step              # K of a panel is padded to a multiple of it
     int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads
+    int group                   # numbers of a row of operands for which there is one sum behind the row; 0: no sums
     int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
                                 # a line being 64 bytes; 1 for rows one after another
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
@@ -219,14 +222,15 @@ cdef struct Product:
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum:
-    PRECISIONS = 3
+    INT16 = 3           # after those of enum Storage: rows in 16-bit integers, weights of 8 or 4 bits
+    PRODUCTS = 4
 
 cdef struct KernelTable:
     const char* isa
     int VL
     int NR
     int MR
-    Product products[PRECISIONS]    # by enum Storage
+    Product products[PRODUCTS]
     void (*layer_norm)(const Norm* norm, const float* x, Py_ssize_t x_stride, float* out, Py_ssize_t out_stride,
                        Py_ssize_t M) noexcept nogil
     # out = x / sqrt(mean(x^2) + eps) * weight; the norm's bias is not read.

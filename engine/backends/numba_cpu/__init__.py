@@ -57,12 +57,12 @@ class NumbaBackend:
             lines.append(target.WHY_NO_TILES)
         return "\n".join(lines)
 
-    def layout(self, precision: str) -> PackedFormat | None:
+    def layout(self, precision: str, decodes: bool = False) -> PackedFormat | None:
         """Return the layout of the panels of these kernels."""
         from ..cpu.packer import layout_of
         from . import table
 
-        return layout_of(table.load(precision).product(precision))
+        return layout_of(table.load(precision, decoding=decodes).product(precision, decodes))
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:
         """Compile the kernels, or load them from the cache, and pack the weights for them."""

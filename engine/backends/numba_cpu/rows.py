@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .target import DOT, FUSED, INTEGERS, LINE_BYTES, OPERAND_BYTES, PAIR_STEPS, TILE_ROWS, TILES
+from .target import DOT, FUSED, INTEGERS, LINE_BYTES, OPERAND_BYTES, PAIR_STEPS, TILE_ROWS, TILES, VL
 
 _FLOATS = b"fused multiply-add" if FUSED else b"multiply and add"
 _VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}
@@ -17,8 +17,10 @@ ROWS: dict[str, dict[str, Any]] = {
                  **_VECTORS},
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
              "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
+    "int16": {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32,
+              "operand_bytes": 2, "group": 16, **_VECTORS},
 }
-"""The fields of each precision's row that are no functions, in the order of enum Storage. The table points to the
+"""The fields of each product's row that are no functions, in the order of the kernel table. The table points to the
 texts, which must not be released."""
 
 if TILES:

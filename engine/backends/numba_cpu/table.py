@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ..cpu.native.native import Kernels
+from ..cpu.native.native import Kernels, product_name
 from .compiler.cache import KernelCache
 from .compiler.compiling import compile_kernel
 from .compiler.structs import LAYOUTS
@@ -21,6 +21,7 @@ from .kernels import (
     elementwise,
     embed,
     int8,
+    integers,
     linear,
     norm,
     roofline,
@@ -75,9 +76,16 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
         "rounds": int8.dot_rounds,
         **_ATTENTION,
     },
+    "int16": {
+        "pack": integers.pack_integers,
+        "convert": integers.to_integers,
+        "multiply": integers.linear_integers,
+        "rounds": integers.integer_rounds,
+        **_ATTENTION,
+    },
 }
-"""The functions of each precision, in the order of enum Storage. A row is filled when a plan first asks for its
-precision, because compiling takes seconds; float32's is always filled."""
+"""The functions of each product, in the order of the kernel table. A row is filled when a plan first asks for the
+product, because compiling takes seconds; float32's is always filled."""
 
 if TILES:
     PRODUCTS["bfloat16"] |= {
@@ -116,7 +124,7 @@ class _Table:
 
     def fill(self, precision: str, decoding: bool) -> None:
         """Compile the functions of a precision, and also of float32, because single operations use them."""
-        groups = ["float32", precision, *(["decoding"] if decoding else [])]
+        groups = ["float32", product_name(precision, decoding, TILES), *(["decoding"] if decoding else [])]
         wanted = [name for name in groups if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return

@@ -74,7 +74,7 @@ class CudaBackend:
         return (f"{name}, compute capability {_dotted(device.compute_capability)}, kernels compiled by numba-cuda "
                 f"{version('numba-cuda')}; say precision='bfloat16' for its tensor cores")
 
-    def layout(self, precision: str) -> None:
+    def layout(self, precision: str, decodes: bool = False) -> None:
         """Return None, because the packed maps of a file are for kernels of CPUs."""
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Plan:

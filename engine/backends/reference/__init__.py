@@ -44,7 +44,7 @@ class ReferenceBackend:
         """Describe the precision and the version of NumPy."""
         return f"{np.dtype(self.dtype).name} in NumPy {np.__version__}, slow; for comparison"
 
-    def layout(self, precision: str) -> None:
+    def layout(self, precision: str, decodes: bool = False) -> None:
         """Return None, because this backend packs nothing."""
 
     def prepare(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> ReferencePlan:

@@ -51,7 +51,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self._program, self._cross, self._head = step_program(config), cross_program(config), head_program(config)
         self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
         self._config, self._width = config, config.memory_size
-        self._weights = {name: np.asarray(widen(weights, name), dtype) for name in parameters_of(config)}
+        self._weights = {name: np.asarray(widen(weights, name, parameter), dtype)
+                         for name, parameter in parameters_of(config).items()}
         super().__init__(Forest(config.vocab_size, self.longest, most_tokens))
 
     def statistics(self) -> CacheStatistics:

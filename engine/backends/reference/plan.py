@@ -29,7 +29,8 @@ class ReferencePlan:
         self.program = program_of(config)
         self.width = config.hidden_size
         self.dtype = dtype
-        self.weights = {name: np.asarray(widen(weights, name), dtype) for name in self.program.parameters}
+        self.weights = {name: np.asarray(widen(weights, name, parameter), dtype)
+                        for name, parameter in self.program.parameters.items()}
         self.ops = ops
 
     def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...base.errors import InputError, shown
-from ...model.precision import PRECISIONS, canonical_name
+from ...model.precision import FORMATS, canonical_name
 
 
 def warn_generates(args: argparse.Namespace) -> None:
@@ -69,7 +69,7 @@ def precision_among(names: Sequence[str]) -> Callable[[str], str]:
     def precision(typed: str) -> str:
         name = canonical_name(typed)
         if name not in names:
-            stored = " is only stored, and nothing computes in it" if name in PRECISIONS else " is no precision here"
+            stored = " is only stored, and nothing computes in it" if name in FORMATS else " is no precision here"
             raise argparse.ArgumentTypeError(f"{shown(typed)}{stored}; choose {', '.join(names)}")
         return name
 

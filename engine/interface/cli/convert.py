@@ -55,4 +55,4 @@ def _pack(part: Transformer, precision: str | None) -> Transformer:
     from ...backends.cpu.packer import pack_transformer
     from ...backends.cython_cpu import isa
 
-    return pack_transformer(part, isa.chosen().product(part.precision_for(precision)))
+    return pack_transformer(part, isa.chosen().product(part.precision_for(precision), part.config.decodes))

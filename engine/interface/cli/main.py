@@ -12,7 +12,7 @@ from ...backends import BACKENDS
 from ...base.errors import EngineError
 from ...base.version import __version__
 from ...loading.source import CLASSES
-from ...model.precision import COMPUTED, PRECISIONS
+from ...model.precision import COMPUTED, FORMATS
 from .bench import bench
 from .compare import compare
 from .console import precision_among, warnings_in_a_line, write_utf8
@@ -61,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("out", help="file to write, ending in .npz")
     command.add_argument(
         "--precision",
-        type=precision_among(list(PRECISIONS)),
-        metavar=_choices(PRECISIONS),
+        type=precision_among(list(FORMATS)),
+        metavar=_choices(FORMATS),
         help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
         "by default the weights keep theirs",
     )

@@ -10,6 +10,7 @@ import numpy as np
 from engine.backends import numba_cpu
 from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
 from engine.backends.cython_cpu import isa
+from engine.model.precision import COMPUTED
 from engine.weights.bfloat16 import to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
@@ -26,9 +27,9 @@ def load(name: str) -> Kernels:
     if name == "numba":
         from engine.backends.numba_cpu import table
 
-        for precision in table.PRODUCTS:
-            kernels = table.load(precision, decoding=True)
-        return kernels
+        for precision in COMPUTED:
+            table.load(precision)
+        return table.load("int8", decoding=True)
     return isa.load(name)
 
 
@@ -138,7 +139,7 @@ def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0,
     """The map w [N,K], bias [N], packed for a product, its columns padded with zeros; scale [N] of int8 weights."""
     product = kernels.product(precision)
     N, K = round_up(len(w), kernels.VL), w.shape[1]
-    panels = np.zeros(N * round_up(K, product.depth_step) * product.weight_bytes, np.uint8)
+    panels = np.zeros(product.packed_bytes(N, K), np.uint8)
     bias, scale = (None if x is None else np.pad(x, (0, N - len(x))) for x in (bias, scale))
     packed = PackedLinear(product, panels, K, bias, scale, activation)
     packed.fill(to_bfloat16(w) if precision == "bfloat16" else w)

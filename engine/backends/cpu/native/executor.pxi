@@ -15,8 +15,12 @@ def padded_stride(Py_ssize_t width):
 
 
 cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
-    # Return the numbers from one row of operands to the next: whole lines in strips, otherwise an odd number of lines.
-    cdef Py_ssize_t line = 64 // product.operand_bytes
+    # Return the numbers from one row of operands to the next, with the sums behind a row: whole lines in strips, otherwise
+    # an odd number of lines.
+    cdef Py_ssize_t line = 64 // product.operand_bytes, step = product.depth_step
+    if product.group:
+        width = (width + step - 1) // step * step
+        width += width // product.group
     if product.strip > 1:
         return (width + line - 1) // line * line
     return row_stride(width * product.operand_bytes // 4 + 16) * 4 // product.operand_bytes

@@ -1,7 +1,20 @@
 # The kernel table for Python: it serves to pack weights, in tests and in benchmarks. Arguments are not checked: the
 # caller ensures that their sizes fit.
 
-from engine.model.precision import COMPUTED, PRECISIONS       # the names, in the order of enum Storage
+from engine.model.precision import COMPUTED, FORMATS
+
+PRODUCTS = ("float32", "bfloat16", "int8", "int16")
+"""The names of the products of a kernel table, in their order."""
+
+
+def product_name(str precision, bint decodes, bint tiles):
+    """Return the name of the product for linear maps of a precision, of a decoder or not, on tiles or on vectors.
+
+    Rows are rounded to 16-bit integers where weights have 4 bits, and in decoders where weights have 8 bits: a decoder's
+    rows have a few large numbers, and with one range of 256 codes a row the error of codes would exceed that of weights.
+    Tiles have no such product; there a decoder's rows become codes, too.
+    """
+    return "int16" if precision == "int4" or precision == "int8" and decodes and not tiles else precision
 
 
 cdef class Kernels:
@@ -33,9 +46,9 @@ cdef class Kernels:
         """Rows of a tile."""
         return self.table.MR
 
-    def product(self, str precision):
-        """The row of the table for "float32", "bfloat16" or "int8"."""
-        return Product(self, precision)
+    def product(self, str precision, bint decodes=False):
+        """The product for linear maps of a precision; decodes: for those of a decoder, see `Product`."""
+        return Product(self, precision, decodes)
 
     def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
         """out [M,D] = LayerNorm(x [M,D]); out may be x."""
@@ -133,20 +146,29 @@ cdef inline void end_work(const ProductRow* row) noexcept nogil:
 
 
 cdef class Product:
-    """What the kernels of one instruction set have for one precision; see Product in table.pxd."""
+    """What the kernels of one instruction set have for linear maps of one precision; see Product in table.pxd."""
 
     cdef readonly Kernels kernels
     cdef readonly str precision
-    cdef readonly int weight_bytes
     cdef const ProductRow* row
 
-    def __init__(self, Kernels kernels, str precision):
-        self.kernels, self.precision, self.weight_bytes = kernels, precision, PRECISIONS[precision].dtype.itemsize
-        self.row = &kernels.table.products[<int>COMPUTED.index(precision)]
+    def __init__(self, Kernels kernels, str precision, bint decodes=False):
+        cdef bint tiles = kernels.table.products[<int>INT8].strip > 1
+        self.kernels, self.precision = kernels, precision
+        self.row = &kernels.table.products[<int>PRODUCTS.index(product_name(precision, decodes, tiles))]
+
+    def packed_bytes(self, Py_ssize_t columns, Py_ssize_t K, str format=None):
+        """The bytes of the panels of this many columns, in a format of weights that it multiplies, by default its own."""
+        cdef Py_ssize_t step = self.row.depth_step
+        return columns * self.row_bytes((K + step - 1) // step * step, format)
+
+    def row_bytes(self, Py_ssize_t K, str format=None):
+        """The bytes of a row of K weights in the form that `PackedLinear.fill` takes."""
+        return FORMATS[format or self.precision].row_bytes(K)
 
     @property
     def name(self):
-        """The precision, or the product where a precision has several."""
+        """The name of the product: the precision, or what its rows are, where these are not in the precision."""
         return self.row.name.decode()
 
     @property

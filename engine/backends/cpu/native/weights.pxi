@@ -7,54 +7,65 @@ cdef class Product
 cdef class PackedLinear:
     """A linear map y = activation(a w^T + bias) with its weights in the packed panels of a product.
 
-    panels: zeros, N*K' numbers in the product's own type, K' being K padded to its depth step; `fill` fills them. Panels
-    that are filled already may be read-only.
-    bias: float32 [N], N a multiple of VL. scale: float32 [N] for int8 weights, otherwise None; the scale of a column that
-    is never filled may be any finite number. sums: float32 [N], with filled int8 panels: the sum of each column.
+    format: that of the weights, which is the product's precision, or "int8" beside "int4". panels: zeros, as many as
+    `Product.packed_bytes` says; `fill` fills them. Panels that are filled already may be read-only.
+    bias: float32 [N], N a multiple of VL. scale: float32 [N] for int8 and int4 weights, otherwise None; the scale of a column
+    that is never filled may be any finite number. offset_scale: the same for the offsets of int4. sums: float32 [N], with
+    filled int8 panels: the sum of each column.
     """
 
     cdef Linear y
     cdef readonly Product product
+    cdef readonly str format
     cdef const unsigned char[::1] panels
     cdef object filled              # the array of the panels, to be filled
     cdef const float[::1] bias
     cdef const float[::1] scale
+    cdef const float[::1] offset_scale
     cdef const float[::1] sums
 
     def __init__(self, Product product, panels, Py_ssize_t K, const float[::1] bias, const float[::1] scale=None,
-                 int activation=IDENTITY, const float[::1] sums=None):
-        cdef Py_ssize_t N = bias.shape[0], step = product.row.depth_step
+                 int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None):
+        cdef Py_ssize_t N = bias.shape[0]
         cdef const unsigned char[::1] memory = panels.view("u1")
-        if (N % product.kernels.VL or memory.shape[0] != N * ((K + step - 1) // step * step) * product.weight_bytes
-                or (scale is None) == (product.precision == "int8") or (scale is not None and scale.shape[0] != N)
-                or (sums is not None and (scale is None or sums.shape[0] != N))):
-            raise ValueError(f"{memory.shape[0]} bytes of {product.precision} weights and {N} biases do not fit [{N}, {K}], "
+        form = product.precision
+        if form == "int4" and offset_scale is None:
+            form = "int8"
+        scales = (scale is not None) + (offset_scale is not None)
+        if (N % product.kernels.VL or memory.shape[0] != product.packed_bytes(N, K, form) or scales != FORMATS[form].scales
+                or scale is not None and scale.shape[0] != N or offset_scale is not None and offset_scale.shape[0] != N
+                or sums is not None and (scale is None or sums.shape[0] != N)):
+            raise ValueError(f"{memory.shape[0]} bytes of {form} weights and {N} biases do not fit [{N}, {K}], "
                              f"or scales are missing or too many")
-        self.product, self.panels, self.filled, self.bias, self.scale = product, memory, panels, bias, scale
+        self.product, self.format, self.panels, self.filled = product, form, memory, panels
+        self.bias, self.scale = bias, scale
+        self.offset_scale = offset_scale
         self.y.panels, self.y.bias = &memory[0], &bias[0]
         self.y.N, self.y.K, self.y.activation = N, K, activation
         if scale is not None:
             self.sums = np.zeros(N, np.float32) if sums is None else sums
             self.y.scale, self.y.sums = &scale[0], &self.sums[0]
+        if offset_scale is not None:
+            self.y.offset_scale = &offset_scale[0]
 
     def fill(self, w, Py_ssize_t column=0):
-        """Put the rows of w [n,K], in the product's own type, at columns [column, column+n)."""
+        """Put the rows of w [n,K], in the map's own format, at columns [column, column+n)."""
         cdef const unsigned char[:, ::1] rows = w.view("u1")
         cdef unsigned char[::1] start = self.filled.view("u1")
         cdef Py_ssize_t n = w.shape[0]
         cdef float* sums = <float*>&self.sums[0] if self.sums is not None else NULL
-        if w.itemsize != self.product.weight_bytes or w.shape[1] != self.y.K or column < 0 or column + n > self.y.N:
+        if rows.shape[1] != self.product.row_bytes(self.y.K, self.format) or column < 0 or column + n > self.y.N:
             raise ValueError(f"[{n}, {w.shape[1]}] of {w.dtype} at column {column} is outside [{self.y.N}, {self.y.K}] of "
-                             f"{self.product.precision}")
+                             f"{self.format}")
         with nogil:
             self.product.row.pack(&self.y, &start[0], sums, column, &rows[0, 0], n)
 
     @property
     def arrays(self):
-        """Return the panels as uint8, and scale and sums [N] or None."""
-        if self.scale is None:
-            return np.asarray(self.panels), None, None
-        return np.asarray(self.panels), np.asarray(self.scale), np.asarray(self.sums)
+        """Return the panels as uint8, and scale, sums and offset scale [N] or None."""
+        return (np.asarray(self.panels), None if self.scale is None else np.asarray(self.scale),
+                None if self.sums is None else np.asarray(self.sums),
+                None if self.offset_scale is None else np.asarray(self.offset_scale))
 
 
 cdef class TableWeights:

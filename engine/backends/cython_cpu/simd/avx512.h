@@ -65,6 +65,26 @@ INLINE vf v_scale(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 INLINE float v_sum(vf x) { V_REDUCE(x, add) }
 INLINE float v_largest(vf x) { V_REDUCE(x, max) }
 
+/* Products of 16-bit integers */
+
+#define ENGINE_INTEGERS
+typedef __m512i vx;
+INLINE vx x_set1(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vx x_load(const void *p) { return _mm512_loadu_si512(p); }
+INLINE void x_store(int32_t *p, vx x) { _mm512_storeu_si512(p, x); }
+INLINE vx x_load_int8(const int8_t *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vx x_load_uint8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vx x_nibble(vx x, int i) {
+    return _mm512_and_si512(_mm512_srli_epi16(x, 4 * i), _mm512_set1_epi16(15));
+}
+INLINE vx x_add(vx a, vx b) { return _mm512_add_epi32(a, b); }
+INLINE vx x_mul(vx a, vx b) { return _mm512_mullo_epi32(a, b); }
+INLINE vx x_mul16(vx a, vx b) { return _mm512_mullo_epi16(a, b); }
+INLINE vf x_float(vx x) { return _mm512_cvtepi32_ps(x); }
+INLINE void x_store_int16(int16_t *p, vf x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
+}
+
 /* Dot products of codes */
 
 typedef __m512i vd; /* VL int32 sums */
@@ -85,6 +105,7 @@ INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
 }
 #ifdef __AVX512VNNI__
 #define ENGINE_VPDPBUSD "vpdpbusd"
+#define ENGINE_VPDPWSSD "vpdpwssd"
 #endif
 enum { DOT_MR = MR };
 #include "x86.h"

@@ -84,6 +84,39 @@ INLINE void d_store_line(uint8_t *p, vf a, vf b, vf c, vf d) {
 }
 #endif
 
+/* Products of 16-bit integers: vectors of the compiler, with two int16 in each lane of 32 bits */
+#ifndef ENGINE_INTEGERS
+#define INTEGER_INSTRUCTION "portable code"
+typedef int32_t vx __attribute__((vector_size(VL * 4)));
+typedef int16_t x_halves __attribute__((vector_size(VL * 4)));
+INLINE vx x_set1(int32_t x) { return x - (vx){0}; }
+INLINE vx x_load(const void *p) { vx x; memcpy(&x, p, sizeof x); return x; }
+INLINE void x_store(int32_t *p, vx x) { memcpy(p, &x, sizeof x); }
+INLINE vx x_load_int8(const int8_t *p) {
+    typedef int8_t narrow __attribute__((vector_size(VL * 2)));
+    narrow x;
+    memcpy(&x, p, sizeof x);
+    return (vx)__builtin_convertvector(x, x_halves);
+}
+INLINE vx x_load_uint8(const uint8_t *p) {
+    typedef uint8_t narrow __attribute__((vector_size(VL)));
+    narrow x;
+    memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, vx);
+}
+INLINE vx x_nibble(vx x, int i) { return x >> 4 * i & 0x000f000f; }
+INLINE vx x_add(vx a, vx b) { return a + b; }
+INLINE vx x_mul(vx a, vx b) { return a * b; }
+INLINE vx x_mul16(vx a, vx b) { return (vx)((x_halves)a * (x_halves)b); }
+INLINE vx x_dot(vx sum, vx a, vx b) {
+    return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+}
+INLINE vf x_float(vx x) { return __builtin_convertvector(x, vf); }
+INLINE void x_store_int16(int16_t *p, vf x) {
+    for (int lane = 0; lane < VL; lane++) p[lane] = (int16_t)rintf(x[lane]);
+}
+#endif
+
 /* Without an instruction for products of bfloat16, two FMAs multiply a pair, with weights widened by a shift and a
  * mask. */
 #ifndef PAIR_INSTRUCTION

@@ -55,6 +55,20 @@
  *                       because with intrinsics gcc computes all products of a step before adding them and runs out of
  *                       registers.
  *
+ * Vectors of integers, `vx`, have VL lanes of int32, or two int16 in each lane, a pair. Sums are int32 and wrap.
+ *
+ *   INTEGER_INSTRUCTION a macro: the instruction of x_dot
+ *   x_load, x_store     Load a whole vector; store VL int32.
+ *   x_load_int8         Load 2*VL int8 and widen them to int16.
+ *   x_load_uint8        Load VL bytes and widen them to int32.
+ *   x_set1              Set every lane to x.
+ *   x_nibble            Return the i-th four bits, 0 to 15, of each int16.
+ *   x_add, x_mul        Add, multiply int32.
+ *   x_mul16             Multiply int16; the lower half of the products.
+ *   x_dot               Return sum + a b, the products of both numbers of each pair added.
+ *   x_float             Convert int32 to float.
+ *   x_store_int16       Round VL floats within the range of int16 to the nearest integers, and store them.
+ *
  * bfloat16 numbers are the upper halves of floats. Their products are added in float32. Two successive steps of depth,
  * a pair, lie in each 32-bit lane of the weights, the first in the lower half. A set without an instruction for such
  * products defines only p_weights. Its operands stay float32, because rounding them would save no time, and common.h
@@ -105,7 +119,7 @@
 #define ALTERNATE_8(i) ALTERNATE_4(i), ALTERNATE_4((i) + 8)
 #define ALTERNATE_16(i) ALTERNATE_8(i), ALTERNATE_8((i) + 16)
 
-/* Load four codes, or a pair of operands. */
+/* Load four codes, or a pair of operands or of integers. */
 INLINE int32_t load_32(const void *p) {
     int32_t bits;
     memcpy(&bits, p, sizeof bits);

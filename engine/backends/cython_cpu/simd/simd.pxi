@@ -90,6 +90,24 @@ cdef extern from "simd/simd.h" nogil:
     vq q_dot(vq sum, vquad x, vquads weights)
     vf q_row(vq sum, int row)
 
+    # 16-bit integers
+    ctypedef struct vx:
+        pass
+    const char* INTEGER_INSTRUCTION
+    int load_32(const void* p)
+    vx x_set1(int x)
+    vx x_load(const void* p)
+    void x_store(int* p, vx x)
+    vx x_load_int8(const signed char* p)
+    vx x_load_uint8(const unsigned char* p)
+    vx x_nibble(vx x, int i)
+    vx x_add(vx a, vx b)
+    vx x_mul(vx a, vx b)
+    vx x_mul16(vx a, vx b)
+    vx x_dot(vx sum, vx a, vx b)
+    vf x_float(vx x)
+    void x_store_int16(short* p, vf x)
+
     # 8-bit integers
     ctypedef struct vd:
         pass

@@ -1,7 +1,8 @@
-/* What AVX2 and AVX-512 have in common: products in float32, and dot products of codes by vpdpbusd or vpmaddubsw.
+/* What AVX2 and AVX-512 have in common: products in float32, of 16-bit integers by vpdpwssd or vpmaddwd, and of
+ * codes by vpdpbusd or vpmaddubsw.
  *
- * The header that includes this one has defined vf, vd, d_set1 and DOT_MR, and, if the CPU has vpdpbusd,
- * ENGINE_VPDPBUSD: how the assembler spells it. */
+ * The header that includes this one has defined vf, vx, vd, d_set1 and DOT_MR, and, if the CPU has VNNI, ENGINE_VPDPBUSD
+ * and ENGINE_VPDPWSSD: how the assembler spells these instructions. */
 #pragma once
 
 #define FLOAT_INSTRUCTION "vfmadd231ps"
@@ -12,6 +13,22 @@ INLINE vf v_add_product(vf sum, vfactor a, vf b) {
     __asm__(FLOAT_INSTRUCTION " %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
+
+/* Assembly for the reason that d_dot has: with intrinsics gcc computes the products of a step before it adds them. */
+#ifdef ENGINE_VPDPWSSD
+#define INTEGER_INSTRUCTION "vpdpwssd"
+INLINE vx x_dot(vx sum, vx a, vx b) {
+    __asm__(ENGINE_VPDPWSSD " %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+#else
+#define INTEGER_INSTRUCTION "vpmaddwd"
+INLINE vx x_dot(vx sum, vx a, vx b) {
+    vx product;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(a), "v"(b));
+    return sum;
+}
+#endif
 
 #ifdef ENGINE_VPDPBUSD
 

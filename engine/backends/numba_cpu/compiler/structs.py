@@ -15,6 +15,7 @@ Floats: TypeAlias = Any
 Bytes: TypeAlias = Any
 Ints: TypeAlias = Any
 Integers8: TypeAlias = Any
+Shorts: TypeAlias = Any
 Bits: TypeAlias = Any
 Sizes: TypeAlias = Any
 Rows: TypeAlias = Any
@@ -28,7 +29,7 @@ Double: TypeAlias = float
 
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
-    "Integers8": Pointer(types.int8), "Bits": Pointer(types.uint16), "Sizes": Pointer(types.intp),
+    "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16), "Sizes": Pointer(types.intp),
     "Rows": Pointer(Pointer(types.float32)),
     "Operands": Pointer(types.uint16 if PAIR_STEPS == 1 else types.float32),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
@@ -71,6 +72,7 @@ class Linear:
     bias: Floats
     scale: Floats
     sums: Floats
+    offset_scale: Floats
     N: Size
     K: Size
     activation: Int
@@ -297,6 +299,7 @@ class Product:
     instruction: Code
     depth_step: Int
     operand_bytes: Int
+    group: Int
     strip: Int
     block: Int
     hidden_columns: Int
@@ -324,7 +327,7 @@ class KernelTable(ctypes.Structure):
     _fields_ = (
         ("isa", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("VL", "NR", "MR")),
-        ("products", LAYOUTS["Product"] * 3),
+        ("products", LAYOUTS["Product"] * 4),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
             "choose", "log_sum_exp", "embed", "activate", "gate", "read")),

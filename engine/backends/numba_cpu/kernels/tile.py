@@ -174,8 +174,8 @@ def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, ki
     return function
 
 
-def _tile(body: Callable[..., None], highest: int = MR) -> Any:
-    """Return an intrinsic that calls the tile for sizes (mr, nv) known at run time; mr is at most `highest`.
+def tile_of(body: Callable[..., None], highest: int = MR, vectors: int = NV) -> Any:
+    """Return an intrinsic that calls the tile for sizes (mr, nv) known at run time, at most `highest` and `vectors`.
 
     Its other arguments are those of `body`.
     """
@@ -184,12 +184,12 @@ def _tile(body: Callable[..., None], highest: int = MR) -> Any:
         kinds = [arg if isinstance(arg, Pointer) else types.intp for arg in args]
 
         def build(context: Any, b: ir.IRBuilder, sig: Any, values: Any) -> ir.Value:
-            rows, vectors, *rest = values
-            number = b.add(b.mul(rows, SIZE(NV)), vectors)
+            rows, width, *rest = values
+            number = b.add(b.mul(rows, SIZE(NV)), width)
             after, nowhere = b.append_basic_block(), b.append_basic_block()
             switch = b.switch(number, nowhere)
             for i in range(1, highest + 1):
-                for j in range(1, NV + 1):
+                for j in range(1, vectors + 1):
                     block = b.append_basic_block()
                     switch.add_case(SIZE(i * NV + j), block)
                     b.position_at_end(block)
@@ -208,10 +208,10 @@ def _tile(body: Callable[..., None], highest: int = MR) -> Any:
 columns = on_stack(types.intp, NV)
 """Allocate space for the offsets of a panel's NV vectors."""
 
-linear_tile = _tile(_linear)
-pairs_tile = _tile(_pairs)
-dot_tile = _tile(_dot, DOT_MR)
-scores_tile = _tile(_scores)
-context_tile = _tile(_context)
+linear_tile = tile_of(_linear)
+pairs_tile = tile_of(_pairs)
+dot_tile = tile_of(_dot, DOT_MR)
+scores_tile = tile_of(_scores)
+context_tile = tile_of(_context)
 VALUES_MR = 4
-values_tile = _tile(_values, VALUES_MR)
+values_tile = tile_of(_values, VALUES_MR)
