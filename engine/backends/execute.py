@@ -20,7 +20,7 @@ Attention = Callable[[np.ndarray, np.ndarray, np.ndarray, Attend], np.ndarray]
 
 
 class Execution:
-    """Runs operations of every kind except Embed and Store, because the caller holds their data."""
+    """Runs operations of every kind except Embed, Pick and Store, because the caller holds their data."""
 
     def __init__(self, ops: Ops, weights: Mapping[str, np.ndarray], positions: np.ndarray | None = None,
                  attend: Attention | None = None):

@@ -8,6 +8,7 @@ from ..model.config import ModelConfig
 from .decoder import cross_program as cross_program
 from .decoder import head_program as head_program
 from .decoder import step_program as step_program
+from .decoder import vectors_program
 from .encoder import encoder
 from .program import Program
 
@@ -15,12 +16,12 @@ from .program import Program
 @lru_cache(maxsize=16)
 def program_of(config: ModelConfig) -> Program:
     """Return the program that computes the token vectors of a model; a decoder's also reads cached keys and values."""
-    return step_program(config) if config.decodes else Program(tuple(encoder(config)))
+    return vectors_program(config) if config.decodes else Program(tuple(encoder(config)))
 
 
 @lru_cache(maxsize=16)
 def programs_of(config: ModelConfig) -> tuple[Program, ...]:
-    """Return all programs of a model: one for an encoder; step, cross (if any) and head for a decoder."""
+    """Return all programs of a model: one for an encoder; for a decoder vectors, cross (if any) and head."""
     if not config.decodes:
         return (program_of(config),)
     return tuple(program for program in (program_of(config), cross_program(config), head_program(config)) if program)

@@ -1,13 +1,15 @@
 """Transformer decoders: the order of the operations in a layer, and the programs around the layers.
 
-A decoder is up to three programs, whose inputs and results are arrays of the caller:
+A decoder is up to two programs, whose inputs and results are arrays of the caller:
 
-    step     the vectors of new tokens, from their ids; each layer keeps its keys and values for later steps
+    step     the logits of the tokens that the caller picks, from the ids of all new tokens; each layer keeps its keys
+             and values for later steps
     cross    the keys and values of each layer's cross-attention, from the vectors of the encoder, once for each source
-    head     the logits, from the vectors of the tokens that the caller picks
+
+A step has two parts: `vectors_program`, the vectors of all new tokens, and `head_program`, from picked ones to logits.
 
 A decoder without cross-attention has the layers of an encoder (`encoder.py`), and reads keys from its cache. Buffers:
-x y z residual sums, h a normed one of them, q the heads of queries, c their context.
+x y z residual sums, h a normed one of them, q the heads of queries, c their context, p the rows of x that are picked.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 
 from ..model.config import ModelConfig
 from .encoder import attention, embeddings, encoder, feed_forward, norm, part
-from .operations import Attend, Buffer, Linear, Operation, Part, Store
+from .operations import Attend, Buffer, Linear, Operation, Part, Pick, Store
 from .program import Program
 
 LOGITS = "logits"
@@ -25,6 +27,15 @@ LOGITS = "logits"
 
 
 def step_program(config: ModelConfig) -> Program:
+    """Return the program from new tokens to the logits of those that the caller picks."""
+    vectors, head = vectors_program(config), head_program(config)
+    *operations, result = vectors.operations
+    [(x, _)] = head.inputs
+    assert isinstance(result, Store)
+    return Program((*operations, Pick(result.x, x), *head.operations), vectors.inputs)
+
+
+def vectors_program(config: ModelConfig) -> Program:
     """Return the program that computes the vectors of new tokens; it reads the arrays that the cross program writes."""
     if not config.memory_size:
         return Program(tuple(encoder(config)))
@@ -49,11 +60,11 @@ def cross_program(config: ModelConfig) -> Program | None:
 
 
 def head_program(config: ModelConfig) -> Program:
-    """Return the program from the vectors x of picked tokens to their logits [tokens, V]."""
+    """Return the program from the vectors p of picked tokens to their logits [tokens, V]."""
     weight = "embeddings.word" if config.logits == "tied" else f"{LOGITS}.weight"
     bias = f"{LOGITS}.bias" if config.logits_bias else None
-    product = Linear("x", (Part(weight, bias, LOGITS, config.vocab_size),), scale=config.logits_scale)
-    return Program((product, Store(LOGITS)), (("x", Buffer(config.hidden_size)),))
+    product = Linear("p", (Part(weight, bias, LOGITS, config.vocab_size),), scale=config.logits_scale)
+    return Program((product, Store(LOGITS, top=True)), (("p", Buffer(config.hidden_size)),))
 
 
 def cross_buffers(config: ModelConfig) -> Iterator[tuple[str, Buffer]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .operations import Attend, Linear, ObservedHead, Operation, Store, writes
+from .operations import Attend, ObservedHead, Operation, Store, writes
 from .program import Program
 
 Head = tuple[int, int]
@@ -44,32 +44,24 @@ def with_observed(program: Program, observed: Observed) -> Program:
     return Program(tuple(_with_observed(program, observed)))
 
 
-def with_cross_queries(program: Program, layers: tuple[int, ...]) -> Program:
-    """Return a decoder's program that also stores the vectors from which cross-attention makes its queries.
+def cross_queries_program(program: Program, layers: tuple[int, ...]) -> Program:
+    """Return the part of a decoder's program that computes the queries of cross-attention of these layers.
 
-    Array 1 + i gets the vectors [N,D] of layer layers[i]; array 0 is the result, as before.
+    Array i gets the queries of layer layers[i], head by head in a row.
     """
-    queries = cross_queries(program)
-    arrays = {queries[layer]: i for i, layer in enumerate(layers, 1)}
+    maps: dict[str, int] = {}
+    places: dict[int, int] = {}
+    for place, operation in enumerate(program.operations):
+        maps |= dict.fromkeys(writes(operation), place)
+        if isinstance(operation, Attend) and operation.keys == "cross" and operation.layer in layers:
+            places[maps[operation.q]] = layers.index(operation.layer)
     operations: list[Operation] = []
-    for operation in program.operations:
-        if isinstance(operation, Linear) and operation in arrays:
-            operations.append(Store(operation.x, operation.layer, arrays[operation]))
+    end = max(places) + 2       # with the Attend that reads the last queries
+    for place, operation in enumerate(program.operations[:end]):
         operations.append(operation)
+        if place in places:
+            operations.append(Store(writes(operation)[0], operation.layer, places[place]))
     return Program(tuple(operations), program.inputs)
-
-
-def cross_queries(program: Program) -> dict[int, Linear]:
-    """Return, by layer, the map that makes the queries of a decoder's cross-attention."""
-    found: dict[int, Linear] = {}
-    maps: dict[str, Linear] = {}
-    for operation in program.operations:
-        if isinstance(operation, Linear):
-            maps |= dict.fromkeys(writes(operation), operation)
-        if isinstance(operation, Attend) and operation.keys == "cross":
-            assert operation.layer is not None
-            found[operation.layer] = maps[operation.q]
-    return found
 
 
 def _with_observed(program: Program, observed: Observed) -> Iterator[Operation]:

@@ -1,13 +1,14 @@
 """A model's computation as data: a straight list of operations over named buffers.
 
-A buffer is a matrix with one row for each token. There are six kinds of operations, and no control flow:
+A buffer is a matrix with one row for each token. There are seven kinds of operations, and no control flow:
 
     Embed    out = word rows + position rows + token type rows, or the caller's embeddings in place of word rows
     Norm     out = layer_norm(x) or rms_norm(x); then a residual
     Linear   several linear maps of one input, which may be scaled; then an activation, a gate, or a residual
     Heads    norms each head of queries and keys, and rotates it by its position
     Attend   out = softmax(q k^T * scale + bias) v, for each head of each sequence, inside a band of keys
-    Store    writes x to an array of the caller
+    Pick     out = the rows of x that the caller picks; all later operations work on these rows alone
+    Store    writes x to an array of the caller, or the largest numbers of each row
 
 Every backend runs the same list, and the rest of the engine derives names, shapes, FLOPs and memory from it.
 `engine.programs` turns a `ModelConfig` into a program.
@@ -230,15 +231,32 @@ class Attend:
 
 
 @dataclass(frozen=True)
+class Pick:
+    """out = the rows of x that the caller picks, in an order that the caller gives.
+
+    Later operations read and write buffers of picked rows alone, and no row of theirs depends on another one.
+    """
+
+    x: str
+    out: str
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
 class Store:
-    """Writes the rows of x to one of the caller's arrays; array 0 is the result of the program."""
+    """Writes the rows of x to one of the caller's arrays; array 0 is the result of the program.
+
+    top: whether the caller may ask for the k largest numbers of each row, their columns and ln(sum of e^x) of the row,
+        in place of the row.
+    """
 
     x: str
     layer: int | None = None
     array: int = 0
+    top: bool = False
 
 
-Operation = Embed | Norm | Linear | Heads | Attend | Store
+Operation = Embed | Norm | Linear | Heads | Attend | Pick | Store
 
 
 def reads(operation: Operation) -> tuple[str, ...]:

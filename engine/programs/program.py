@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base.lazy import lazy
-from .operations import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Parameter, Relative, reads, writes
+from .operations import (
+    KEYS,
+    Attend,
+    Buffer,
+    Embed,
+    Heads,
+    Linear,
+    Norm,
+    Operation,
+    Parameter,
+    Pick,
+    Relative,
+    Store,
+    reads,
+    writes,
+)
 
 
 @dataclass(frozen=True)
@@ -23,19 +38,27 @@ class Program:
     def steps(self) -> Iterator[tuple[Operation, dict[str, Buffer]]]:
         """Yield each operation, with the shapes of the buffers after it; do not change the dictionary."""
         shapes = dict(self.inputs)
+        of_tokens: set[str] = set()
         for operation in self.operations:
             if missing := [name for name in reads(operation) if name not in shapes]:
                 raise ValueError(f"{operation} reads {missing[0]!r}, which nothing has written")
-            shapes.update(_results(operation, shapes))
+            results = _results(operation, shapes)
+            if isinstance(operation, Pick):
+                of_tokens, shapes = {*of_tokens, *shapes}, {}
+            if wrong := of_tokens & set(results):
+                raise ValueError(f"{operation} writes {min(wrong)!r}, a buffer of all tokens, for picked ones")
+            if of_tokens and not isinstance(operation, Norm | Linear | Pick | Store):
+                raise ValueError(f"{operation} needs all tokens, and comes after some were picked")
+            shapes.update(results)
             yield operation, shapes
 
     @lazy
     def parameters(self) -> dict[str, Parameter]:
-        """Return every parameter by its name, in the order of use."""
+        """Return every parameter by its name, in the order of use. A table that a Linear also reads is a table."""
         found: dict[str, Parameter] = {}
         for operation, shapes in self.steps():
             for name, parameter in _parameters(operation, shapes):
-                if found.setdefault(name, parameter) != parameter:
+                if found.setdefault(name, parameter) not in (parameter, replace(parameter, kind="table")):
                     raise ValueError(f"{name} is used as {found[name]} and as {parameter}")
         return found
 
@@ -96,6 +119,9 @@ def _results(operation: Operation, shapes: dict[str, Buffer]) -> dict[str, Buffe
             require(operation.relative is None or operation.relative.key is not None
                     or operation.relative.query is not None, "relative positions need a map of keys or of queries")
             return {operation.out: Buffer(q.heads * (v.width // v.heads), q.heads)}
+        case Pick():
+            require(shapes[operation.x].heads is None, "heads cannot be picked")
+            return {operation.out: shapes[operation.x]}
     return {}
 
 

@@ -12,7 +12,7 @@ from engine.interface.cli.describe import outline
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import LINEAR_MAPS, ModelConfig
 from engine.programs import operations as p
-from engine.programs import program_of
+from engine.programs import program_of, step_program
 from engine.programs.program import Program
 
 BERT = ModelConfig("test", hidden_size=24, num_layers=2, num_heads=3, head_width=8, ffn_size=40, vocab_size=50,
@@ -33,7 +33,8 @@ def test_the_set_of_operations_is_closed():
         "Heads": ["buffers", "rotary", "layer", "norms", "eps"],
         "Attend": ["q", "k", "v", "out", "scale", "window", "layer", "bias", "observed", "relative",
                    "keys"],
-        "Store": ["x", "layer", "array"],
+        "Pick": ["x", "out", "layer"],
+        "Store": ["x", "layer", "array", "top"],
     }
 
 
@@ -59,16 +60,27 @@ def test_the_set_of_operations_is_closed():
     ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)),
       p.Attend("y", "y", "y", "c", 1.0, relative=p.Relative(p.Table("r", 8), 8, None, None, None, 0.0, 4))],
      "need a map of keys or of queries"),
+    ([p.Pick("x", "p"), PLAIN], "reads 'x'"),
+    ([p.Pick("x", "p"), p.Norm("p", "x", "w", "b", 1e-5)], "writes 'x', a buffer of all tokens, for picked ones"),
+    ([p.Pick("x", "p"), p.Heads(("p",))], "cannot be rotated"),
+    ([p.Pick("x", "p"), p.Embed("y", 8)], "needs all tokens, and comes after some were picked"),
+    ([replace(PLAIN, parts=(p.Part("w", None, "y", 8, 2),)), p.Pick("y", "p")], "heads cannot be picked"),
 ], ids=str)  # fmt: skip
 def test_a_program_that_cannot_run_is_refused(operations, problem):
     with pytest.raises(ValueError, match=problem):
-        Program((p.Embed("x", 8), *operations)) if problem[:5] != "reads" else Program(tuple(operations))
+        Program((p.Embed("x", 8), *operations)) if operations != [p.Store("x")] else Program(tuple(operations))
 
 
 def test_one_name_for_two_shapes_is_refused():
     both = Program((p.Embed("x", 8), PLAIN, p.Linear("y", (p.Part("w", None, "x", 4),))))
     with pytest.raises(ValueError, match="w is used as"):
         _ = both.parameters
+
+
+def test_a_table_that_makes_logits_is_a_table():
+    tied = replace(BERT, attention_kinds=(AttentionKind(causal=True),), logits="tied", logits_scale=0.5)
+    assert step_program(tied).parameters["embeddings.word"] == p.Parameter((50, 24), "table")
+    assert outline(step_program(tied))[-1][1] == "p = picked rows of x; logits = word (0.5 p); store logits"
 
 
 def test_parameters_of_a_modernbert():

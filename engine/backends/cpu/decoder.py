@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -12,16 +13,16 @@ from ...base.errors import EngineError, InputError
 from ...base.stop import Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
-from ...programs import cross_program, head_program, step_program
-from ...programs.observe import Head, cross_queries, with_cross_queries
-from ...programs.operations import Attend, Buffer, Linear
+from ...programs import cross_program, program_of, step_program
+from ...programs.observe import Head, cross_queries_program
+from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
-from ..hypotheses import Forest, check_heads, check_k, check_sources, check_vectors
+from ..hypotheses import Forest, Node, check_heads, check_k, check_sources, check_vectors
 from ..requests import Requests
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import Cache, RowTable
 from .lowering import lower
-from .native.native import Executor, Kernels, PackedLinear, apply_maps, best_logits
+from .native.native import Executor, Kernels
 from .native_ops import NativeOps
 from .packer import Packer
 from .schedule import Schedule, make_schedule
@@ -30,6 +31,18 @@ TOGETHER = 64
 """Up to this many rows of one token each run as one group, whose weights are read once."""
 _CHUNK = 512
 """The most tokens of a pass for attention weights. It is fixed, so that the bits are, too."""
+
+
+@dataclass(frozen=True)
+class _NewRows:
+    """The rows of a pass, before they are hypotheses."""
+
+    rows: Sequence[Row]
+    parents: list[Node[RowTable] | None]
+    tables: list[RowTable]
+    """The rows of the cache of each hypothesis, with those of the new tokens."""
+    cu_seqlens: NDArray[np.int32]
+    """[R+1]: where the tokens of each row begin in the batch."""
 
 
 class CpuDecoder(Requests[RowTable]):
@@ -46,15 +59,17 @@ class CpuDecoder(Requests[RowTable]):
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
         product = kernels.product(run.precision, decodes=True)
         packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
-        self._program, self._product, self._ops = step_program(config), product, NativeOps(kernels, run.threads)
-        self._executor = lower(self._program, product, packer, run.threads)
-        self._head = _maps(packer, head_program(config).operations, config.hidden_size)[0]
-        memory = cross_program(config)
-        self._cross = _maps(packer, memory.operations, config.memory_size) if memory else []
+        self._product, self._ops = product, NativeOps(kernels, run.threads)
+        self._executor = lower(step_program(config), product, packer, run.threads)
+        cross = cross_program(config)
+        self._cross = lower(cross, product, packer, run.threads) if cross else None
         self._head_width = packer.padded(config.head_width)
         self._vocab_width = packer.padded(config.vocab_size)
         self._cache = Cache(config.num_layers * 2 * config.kv_heads * self._head_width, run.cache_tokens)
         super().__init__(Forest(config.vocab_size, self.longest, run.cache_tokens))
+        self._program = program_of(config)
+        self._scales = {operation.layer: operation.scale for operation in self._program.operations
+                        if isinstance(operation, Attend) and operation.keys == "cross"}
         self._querying: tuple[tuple[int, ...], Executor] | None = None
         self._schedules: dict[int, Schedule] = {}
         packer.release()
@@ -71,38 +86,53 @@ class CpuDecoder(Requests[RowTable]):
         """Compute the keys and values of each request's source, as `engine.backends.interfaces.DecoderPlan`
         describes."""
         check_vectors(vectors, self._config.memory_size)
-        self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens))
+        self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
-    def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
-        width, heads = self._head_width, 2 * self._config.kv_heads
-        maps, found = [], []
+    def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
+                       stop: Stop | None) -> None:
+        """Let the program write keys and values of each source [layers, 2, heads, S, width] to memory of its own."""
+        assert self._cross is not None
+        found, groups, sequences = [], [], []
+        token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._head_width
         for request, (first, last) in zip(requests, pairwise(cu_seqlens.tolist()), strict=True):
             self._forest.check(request)
-            size = heads * (last - first) * width
-            memory = np.empty(len(self._cross) * size, np.float32)
-            maps += [(map_, first, last - first, memory[i * size : (i + 1) * size], width, (last - first) * width)
-                     for i, map_ in enumerate(self._cross)]
-            found.append((request, (memory, last - first)))
-        apply_maps(np.ascontiguousarray(vectors, np.float32), maps, self._run.threads)
+            if first == last:
+                raise InputError(f"the source of request {request} has no vectors; a source needs one at least")
+            found.append((request, (np.empty(token_floats * (last - first), np.float32), last - first)))
+            groups.append((1, last - first))
+            sequences.append((first, last - first, 0))
+        addresses = np.array([memory.ctypes.data for _, (memory, _) in found], np.uintp)
+        vectors = np.ascontiguousarray(vectors, np.float32)
+        self._cross.forward(np.array(sequences), np.array(groups), False, None, vectors, None, None, [], stop=stop,
+                            results=addresses)
         self._sources |= found
 
     def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
         """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
-        logits: list[np.ndarray] = []
-        hypotheses = self._in_turn(stop, lambda: self._step(
-            rows, lambda vectors: logits.append(self._logits(vectors)), stop))
-        return Scores(hypotheses, logits[0])
+        return self._in_turn(stop, lambda: self._step(rows, stop))
+
+    def _step(self, rows: Sequence[Row], stop: Stop | None) -> Scores:
+        new = self._new_rows(rows)
+        counts = [len(row.tokens) if row.every else 1 for row in rows]
+        logits = np.empty((sum(counts), self._vocab_width), np.float32)
+        self._pass(self._executor, new, [logits], stop, counts)
+        return Scores(self._add(new), logits[:, : self.vocab_size])
 
     def step_top(self, rows: Sequence[Row], k: int, stop: Stop | None = None) -> Top:
         """Return the k best logits of each row, as `engine.backends.steps.Stepper` describes."""
         if any(row.every for row in rows):
             raise InputError("step_top gives the logits after each row, not after every token")
         check_k(k, self.vocab_size)
-        values, ids, total = (np.empty((len(rows), k), np.float32), np.empty((len(rows), k), np.int32),
-                              np.empty(len(rows), np.float32))
-        hypotheses = self._in_turn(stop, lambda: self._step(
-            rows, lambda vectors: self._choose(vectors, values, ids, total), stop))
-        return Top(hypotheses, values, ids.astype(np.int64), total)
+        return self._in_turn(stop, lambda: self._step_top(rows, k, stop))
+
+    def _step_top(self, rows: Sequence[Row], k: int, stop: Stop | None) -> Top:
+        new, R = self._new_rows(rows), len(rows)
+        values, ids, total = np.empty((R, k), np.float32), np.empty((R, k), np.int32), np.empty(R, np.float32)
+        self._pass(self._executor, new, [], stop, [1] * R, (values, ids, total))
+        if np.isnan(total).any():
+            raise EngineError("the model gives logits that are NaN or infinite; its weights hold numbers that are too "
+                              "large")
+        return Top(self._add(new), values, ids.astype(np.int64), total)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
                           stop: Stop | None = None) -> np.ndarray:
@@ -110,7 +140,7 @@ class CpuDecoder(Requests[RowTable]):
 
         The plan keeps the instructions and the workspace of the last layers that were asked for.
         """
-        check_heads(heads, self._config if self._cross else None)
+        check_heads(heads, None if self._cross is None else self._config)
         row = Row(request, None, tokens)
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
@@ -118,45 +148,33 @@ class CpuDecoder(Requests[RowTable]):
         self._forest.parents([row])
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))
-        inputs = self._query_inputs(row, layers, stop)
-        weights = np.empty((len(heads), len(row.tokens), self._sources[row.request][1]), np.float32)
-        for layer, vectors in zip(layers, inputs, strict=True):
-            queries, keys, scale = self._operands(row.request, layer, vectors)
+        memory, length = self._sources[row.request]
+        keys_of = memory.reshape(self._config.num_layers, 2, self._config.kv_heads, length, self._head_width)[:, 0]
+        weights = np.empty((len(heads), len(row.tokens), length), np.float32)
+        shared = self._config.num_heads // self._config.kv_heads
+        for layer, queries in zip(layers, self._queries(row, layers, stop), strict=True):
             for out, (_, head) in ((weights[i], own) for i, own in enumerate(heads) if own[0] == layer):
-                shared = keys[head // (len(queries) // len(keys))]
-                out[:] = self._ops.softmax(self._ops.linear(queries[head] * scale, shared, None, None, None))
+                scaled = queries[:, head] * np.float32(self._scales[layer])
+                out[:] = self._ops.softmax(self._ops.linear(scaled, keys_of[layer, head // shared], None, None, None))
         return weights
 
-    def _query_inputs(self, row: Row, layers: tuple[int, ...], stop: Stop | None) -> list[np.ndarray]:
-        """Return the vectors [n,D] from which each of the layers makes the queries of the tokens of a row."""
+    def _queries(self, row: Row, layers: tuple[int, ...], stop: Stop | None) -> list[np.ndarray]:
+        """Return the queries [n,H,width] of cross-attention of each of the layers, for the tokens of a row."""
         if self._querying is None or self._querying[0] != layers:
             self._querying = None       # frees the workspace of the other layers first
-            self._querying = layers, lower(with_cross_queries(self._program, layers), self._product, self._packer,
+            self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
                                          self._run.threads)
         table, found, kept = RowTable(), [], self._cache.take(len(row.tokens))
-        size = min(_CHUNK, self._run.max_tokens)
+        size, H, width = min(_CHUNK, self._run.max_tokens), self._config.num_heads, self._head_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
             table = table.extended(kept[first : first + size])
-            arrays = [np.empty((len(tokens), self._config.hidden_size), np.float32) for _ in range(1 + len(layers))]
-            self._pass([Row(row.request, None, tokens)], [table], np.array([0, len(tokens)], np.int32),
-                       self._querying[1], arrays, stop)
-            found.append(arrays[1:])
+            arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
+            new = _NewRows([Row(row.request, None, tokens)], [None], [table], np.array([0, len(tokens)], np.int32))
+            self._pass(self._querying[1], new, arrays, stop)
+            found.append(arrays)
         self._cache.give(kept)
         return [np.concatenate(parts) for parts in zip(*found, strict=True)]
-
-    def _operands(self, request: int, layer: int, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.float32]:
-        """Return queries [H,n,d], keys [G,S,d] and the scale of the scores; d is padded with zeros to whole vectors."""
-        config, width = self._config, self._head_width
-        memory, length = self._sources[request]
-        keys = memory.reshape(2 * config.num_layers, -1, length, width)[2 * layer]
-        queries = np.empty((config.num_heads, len(vectors), width), np.float32)
-        map_ = self._packer.linear(cross_queries(self._program)[layer], Buffer(config.hidden_size))
-        apply_maps(vectors, [(map_, 0, len(vectors), queries.reshape(-1), width, len(vectors) * width)],
-                   self._run.threads)
-        [scale] = [operation.scale for operation in self._program.operations
-                   if isinstance(operation, Attend) and operation.layer == layer and operation.keys == "cross"]
-        return queries, keys, np.float32(scale)
 
     def _free_rows(self, rows: list[RowTable]) -> None:
         for table in rows:
@@ -167,11 +185,10 @@ class CpuDecoder(Requests[RowTable]):
     def _repair_rows(self) -> None:
         self._cache.keep([node.rows.own for node in self._forest.nodes()])
 
-    def _step(self, rows: Sequence[Row], finish: Callable[[np.ndarray], None],
-              stop: Stop | None) -> NDArray[np.int64]:
-        """Return the new hypotheses; `finish` gets the vectors whose logits the rows ask for, before they are added."""
+    def _new_rows(self, rows: Sequence[Row]) -> _NewRows:
+        """Check the rows of a step, and take rows of the cache for their tokens."""
         parents = self._forest.parents(rows)
-        if self._cross:
+        if self._cross is not None:
             check_sources(rows, self._sources)
         counts = [len(row.tokens) for row in rows]
         if max(counts) > self._run.max_tokens:
@@ -181,19 +198,20 @@ class CpuDecoder(Requests[RowTable]):
         new = self._cache.take(int(cu_seqlens[-1]))
         tables = [(parent.rows if parent else RowTable()).extended(new[first:last])
                   for parent, (first, last) in zip(parents, pairwise(cu_seqlens.tolist()), strict=True)]
-        hidden = np.empty((int(cu_seqlens[-1]), self._config.hidden_size), np.float32)
-        self._pass(rows, tables, cu_seqlens, self._executor, [hidden], stop)
-        wanted = cu_seqlens[1:] - 1
-        if any(row.every for row in rows):
-            wanted = np.concatenate([np.arange(first if row.every else last - 1, last) for row, (first, last)
-                                     in zip(rows, pairwise(cu_seqlens.tolist()), strict=True)])
-        finish(hidden[wanted])
-        added = [self._forest.add(row, parent, table) for row, parent, table in zip(rows, parents, tables, strict=True)]
-        return np.array(added)
+        return _NewRows(rows, parents, tables, cu_seqlens)
 
-    def _pass(self, rows: Sequence[Row], tables: list[RowTable], cu_seqlens: NDArray[np.int32], executor: Executor,
-              arrays: list[np.ndarray], stop: Stop | None) -> None:
-        """Fill the arrays that the executor's program writes, the first with the vectors of the new tokens [N, D]."""
+    def _add(self, new: _NewRows) -> NDArray[np.int64]:
+        """Let the rows of a step be hypotheses, and return their numbers."""
+        return np.array([self._forest.add(row, parent, table)
+                         for row, parent, table in zip(new.rows, new.parents, new.tables, strict=True)])
+
+    def _pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop | None,
+              picked: Sequence[int] = (), best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None) -> None:
+        """Run a program for new tokens, which fills `arrays`, or `best` in their place.
+
+        picked: of how many of the last tokens of each row the program computes the logits; empty if it computes none.
+        """
+        rows, tables, cu_seqlens = new.rows, new.tables, new.cu_seqlens
         past = [len(table) - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
         starts = [0, *accumulate(map(len, tables))]
         first = self._config.position_offset
@@ -208,15 +226,17 @@ class CpuDecoder(Requests[RowTable]):
         kept = np.array([(starts[i], past[i], *addresses[i]) for i in members], np.int64)
         state = self._cache.addresses, np.concatenate([table.rows for table in tables]), kept
         ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)
+        firsts = [0, *accumulate(picked)]
+        places = np.array([(picked[i], firsts[i]) for i in members], np.int64) if picked else None
         executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions,
-                         np.zeros(len(ids), np.int32), arrays, stop=stop, state=state)
+                         np.zeros(len(ids), np.int32), arrays, stop=stop, state=state, picked=places, best=best)
 
     def _schedule(self, cu_seqlens: NDArray[np.int32]) -> tuple[Schedule, Sequence[int]]:
         """Return the schedule of a step, and the row of each of its sequences."""
         count = len(cu_seqlens) - 1
         if cu_seqlens[-1] == count <= TOGETHER:
             return self._together(count), range(count)
-        schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._head.product.bundle)
+        schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
         return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
 
     def _together(self, count: int) -> Schedule:
@@ -226,36 +246,3 @@ class CpuDecoder(Requests[RowTable]):
             sequences = np.column_stack([places, np.ones_like(places), places])
             self._schedules[count] = Schedule(self._run.threads == 1, sequences, np.array([[count, count]]))
         return self._schedules[count]
-
-    def _logits(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the logits of rows of vectors [R, D]: a view [R, V]."""
-        vectors = self._scaled(vectors)
-        logits = np.empty((len(vectors), self._vocab_width), np.float32)
-        apply_maps(vectors, [(self._head, 0, len(vectors), logits.reshape(-1), self._vocab_width, 0)],
-                   self._run.threads)
-        return logits[:, : self.vocab_size]
-
-    def _choose(self, vectors: np.ndarray, values: np.ndarray, ids: np.ndarray, total: np.ndarray) -> None:
-        """Find the best logits [R, k] of rows of vectors [R, D], their ids, and the log-sum-exp [R] of all logits.
-
-        Raises `EngineError` for logits that are NaN.
-        """
-        operands, ranges, product = self._scaled(vectors), None, self._head.product
-        if product.converts:
-            rows, ranges = operands, np.empty((len(operands), 2), np.float32)
-            width = product.operands_stride(rows.shape[1]) * product.operand_bytes
-            operands = np.zeros((-(-len(rows) // product.strip) * product.strip, width), np.uint8)
-            product.convert(rows, operands, ranges)
-        best_logits(self._head, operands, self.vocab_size, values, ids, total, ranges, self._run.threads)
-        if np.isnan(total).any():
-            raise EngineError("the model gives logits that are NaN or infinite; its weights hold numbers that are too "
-                              "large")
-
-    def _scaled(self, vectors: np.ndarray) -> np.ndarray:
-        scale = self._config.logits_scale
-        return vectors if scale == 1.0 else vectors * np.float32(scale)
-
-
-def _maps(packer: Packer, operations: Iterable[object], width: int) -> list[PackedLinear]:
-    """Return the packed map of each Linear of a program whose only input has this width."""
-    return [packer.linear(operation, Buffer(width)) for operation in operations if isinstance(operation, Linear)]

@@ -9,46 +9,68 @@ from typing import Any
 
 import numpy as np
 
-from ...programs.operations import KEYS, Attend, Buffer, Embed, Heads, Linear, Norm, Operation, Store, reads, writes
+from ...programs.operations import (
+    KEYS,
+    Attend,
+    Buffer,
+    Embed,
+    Heads,
+    Linear,
+    Norm,
+    Operation,
+    Pick,
+    Store,
+    reads,
+    writes,
+)
 from ...programs.program import Program
 from ..execute import band
 from .native.native import Executor, Product
 from .packer import Packer, allocate
-from .placing import Placed, operands_of, place
+from .placing import PLACES, Placed, array_of, given_rows, input_of, operands_of, place, stored_products
 
 
 def lower(program: Program, product: Product, packer: Packer, threads: int) -> Executor:
     """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads."""
     steps = fuse(program)
     placed = place(program, product, packer)
-    in_pass, in_block = ([p for p in placed.values() if p.in_pass is kept] for kept in (True, False))
+    floats = {where: sum(p.floats for p in placed.values() if p.where == where) for where in PLACES}
     executor = Executor(
         product, [(p.in_pass, p.offset, p.stride, p.heads, p.bfloat16, p.operands) for p in placed.values()],
-        2 * len(steps) * most_parts(steps, product),
-        token_floats=sum(p.floats for p in in_pass), block_floats=sum(p.floats for p in in_block), threads=threads,
+        3 * len(steps) * most_parts(steps, product),
+        token_floats=floats["pass"], block_floats=floats["block"], picked_floats=floats["picked"], threads=threads,
         allocate=allocate)
-    _Emitter(executor, packer, product, placed).emit(steps)
+    emitter = _Emitter(executor, packer, product, placed)
+    for name, buffer in given_rows(program):
+        emitter.give(name, buffer)
+    emitter.emit(steps)
     executor.start()
     return executor
 
 
-Step = tuple[Operation, dict[str, Buffer], bool]
-"""An operation, the shapes of buffers after it, and whether its result goes to the caller."""
+Step = tuple[Operation, dict[str, Buffer], tuple[Store, ...]]
+"""An operation, the shapes of buffers after it, and the Stores of its results if it writes memory of the caller."""
 
 
 def fuse(program: Program) -> list[Step]:
-    """Return the steps of a program, with a Norm that is followed by the last Store of its result as one step."""
-    steps: list[Step] = [(operation, dict(shapes), False) for operation, shapes in program.steps()]
+    """Return the steps of a program, with a product that writes the caller's memory and its Stores as one step.
+
+    So are a Norm and the last Store of its result.
+    """
+    stored = stored_products(program)
+    done = {i + j for i, stores in stored.items() for j in range(1, 1 + len(stores))}
+    steps: list[Step] = [(operation, dict(shapes), stored.get(i, ()))
+                         for i, (operation, shapes) in enumerate(program.steps()) if i not in done]
     if len(steps) > 1:
         (norm, shapes, _), (store, _, _) = steps[-2:]
         if isinstance(norm, Norm) and isinstance(store, Store) and norm.out == store.x and norm.residual is None:
-            steps[-2:] = [(norm, shapes, True)]
+            steps[-2:] = [(norm, shapes, (store,))]
     return steps
 
 
 def most_parts(steps: list[Step], product: Product) -> int:
     """Return the largest number of parts in which any columns go from one product to the next."""
-    widest = max((buffer.width for _, shapes, _ in steps for buffer in shapes.values()), default=1)
+    widest = max((buffer.width for _, shapes, stores in steps if not stores for buffer in shapes.values()), default=1)
     return -(-widest // product.hidden_columns) if product.hidden_columns else 1
 
 
@@ -103,12 +125,17 @@ class _Emitter:
         self._converted: set[str] = set()
         """The buffers whose operands the instructions so far have written, since the last Attend."""
 
+    def give(self, name: str, buffer: Buffer) -> None:
+        """Append the instruction that takes rows of the caller."""
+        self._executor.embed(self._placed[name].index, buffer.width, None, None, None,
+                             needs_barrier=self._meetings.before({}, {name: "rows"}))
+
     def emit(self, steps: list[Step]) -> None:
         """Append the instructions of all steps."""
         at = {name: placed.index for name, placed in self._placed.items()}
         operations = [step[0] for step in steps]
         done = 0
-        for i, (operation, shapes, stored) in enumerate(steps):
+        for i, (operation, shapes, stores) in enumerate(steps):
             if i < done:
                 continue
             following = operations[i + 1 :]
@@ -116,7 +143,10 @@ class _Emitter:
                 self._pair_in_parts(steps[i : i + 2], at, parts)
                 done = i + 2
             else:
-                self._emit(operation, shapes, stored, following, at)
+                self._emit(operation, shapes, stores, following, at)
+            if isinstance(operation, Pick):
+                self._emit_head(steps[i + 1 :], at)
+                return
             if isinstance(operation, Attend):
                 self._converted.clear()     # operands are those of a block of rows
 
@@ -148,9 +178,22 @@ class _Emitter:
                 self._executor.multiply(**arguments, first_hidden=first, last_hidden=last)
                 arguments["needs_barrier"] = False      # by columns, only the first part computes
 
-    def _emit(self, operation: Operation, shapes: dict[str, Buffer], stored: bool, following: list[Operation],
-              at: dict[str, int]) -> None:
-        needs_barrier = self._meetings.before
+    def _emit_head(self, steps: list[Step], at: dict[str, int]) -> None:
+        """Append the instructions for picked rows, before which all threads meet."""
+        self._meetings = _Meetings()
+        fits = [(operation, shapes) for operation, shapes, stores in steps
+                if isinstance(operation, Linear) and not operation.activation and stores and stores[0].top]
+        if not len(fits) == len(steps) == 1:
+            raise ValueError(f"{[step[0] for step in steps]}: picked rows have one product without an activation, of "
+                             "which the best numbers are stored")
+        operation, shapes = fits[0]
+        source = self._operands(operation, shapes[operation.x], at)
+        self._executor.logits(at[source], self._packer.linear(operation, shapes[operation.x]), operation.parts[0].width,
+                              needs_barrier=self._meetings.before({source: "all"}, {}))
+
+    def _emit(self, operation: Operation, shapes: dict[str, Buffer], stores: tuple[Store, ...],
+              following: list[Operation], at: dict[str, int]) -> None:
+        needs_barrier, stored = self._meetings.before, bool(stores)
         if not isinstance(operation, Linear):
             self._converted -= set(writes(operation))
         match operation:
@@ -173,7 +216,7 @@ class _Emitter:
                     rms=operation.kind == "rms", stored=stored,
                     needs_barrier=needs_barrier(dict.fromkeys(reads(operation), "rows"), written))
             case Linear():
-                self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at))
+                self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at, stores))
             case Heads():
                 rotary = operation.rotary
                 cos, sin = (None, None) if rotary is None else self._packer.angles(rotary)
@@ -193,8 +236,13 @@ class _Emitter:
                     _observed_rows(operation), self._packer.longest,
                     needs_barrier=needs_barrier(dict.fromkeys(heads, "all"), {operation.out: "pieces"}))
             case Store():
-                self._executor.store(at[operation.x], shapes[operation.x].width, operation.array,
+                x = shapes[operation.x]
+                width = self._packer.padded(x.width, x.heads) if self._placed[operation.x].heads else x.width
+                self._executor.store(at[operation.x], width, operation.array,
                                      needs_barrier=needs_barrier({operation.x: "rows"}, {}))
+            case Pick():
+                self._executor.pick(at[operation.x], at[operation.out], shapes[operation.out].width,
+                                    needs_barrier=needs_barrier({operation.x: "rows"}, {}))
 
     def _attend_state(self, operation: Attend, shapes: dict[str, Buffer], at: dict[str, int]) -> None:
         q, k = shapes[operation.q], shapes[operation.k]
@@ -208,23 +256,34 @@ class _Emitter:
             *band(operation), bias,
             needs_barrier=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
-    def _multiplication(self, operation: Linear, x: Buffer, at: dict[str, int]) -> dict[str, Any]:
-        """Return the arguments of a product's instruction; append the one that converts its input, if it needs one."""
-        if operation.scale != 1.0:
-            raise ValueError(f"{operation}: a product inside of a program does not scale its input")
-        packed, source, first = self._packer.linear(operation, x), operation.x, writes(operation)[0]
-        if self._product.converts:
-            source = operands_of(source)
-            if operation.x not in self._converted:
-                needs_barrier = self._meetings.before({operation.x: "rows"}, {source: "rows"})
-                self._executor.convert(at[operation.x], at[source], self._packer.depth(x), needs_barrier=needs_barrier)
-                self._converted.add(operation.x)
+    def _operands(self, operation: Linear, x: Buffer, at: dict[str, int]) -> str:
+        """Return the buffer that a product reads; append the instructions that scale and convert its input to it."""
+        source, width = input_of(operation), self._packer.depth(x)
+        if source != operation.x:
+            self._converted.discard(source)
+            needs_barrier = self._meetings.before({operation.x: "rows"}, {source: "rows"})
+            self._executor.scale(at[operation.x], at[source], width, operation.scale, needs_barrier=needs_barrier)
+        if not self._product.converts:
+            return source
+        operands = operands_of(source)
+        if source not in self._converted:
+            needs_barrier = self._meetings.before({source: "rows"}, {operands: "rows"})
+            self._executor.convert(at[source], at[operands], width, needs_barrier=needs_barrier)
+            self._converted.add(source)
+        return operands
+
+    def _multiplication(self, operation: Linear, x: Buffer, at: dict[str, int],
+                        stores: tuple[Store, ...] = ()) -> dict[str, Any]:
+        """Return the arguments of a product's instruction; append those that prepare its input."""
+        packed, source = self._packer.linear(operation, x), self._operands(operation, x, at)
+        results = tuple(map(array_of, stores)) or writes(operation)
+        first = results[0]
         read = {source: "all"} | ({operation.residual: "panels"} if operation.residual is not None else {})
         self._converted -= set(writes(operation))
         approximate = False
         if first in self._placed:
-            self._check_adjacent(operation)
-            out, operands, written = at[first], -1, dict.fromkeys(writes(operation), "panels")
+            self._check_adjacent(operation, results)
+            out, operands, written = at[first], -1, dict.fromkeys(results, "panels")
             approximate = self._product.approximates and self._placed[first].only_converted
         else:
             out, operands, written = -1, at[operands_of(first)], {operands_of(first): "panels"}
@@ -236,10 +295,9 @@ class _Emitter:
             "needs_barrier": self._meetings.before(read, written),
         }
 
-    def _check_adjacent(self, operation: Linear) -> None:
+    def _check_adjacent(self, operation: Linear, results: tuple[str, ...]) -> None:
         """Raise unless the results of all parts are one run of heads of equal width, or one buffer."""
-        results = [self._placed[name] for name in writes(operation)]
-        for before, after in pairwise(results):
+        for before, after in pairwise(self._placed[name] for name in results):
             if not (before.heads and after.heads and before.stride == after.stride and before.in_pass and after.in_pass
                     and after.offset == before.offset + before.floats):
                 raise ValueError(f"{operation}: parts must be heads of one width whose buffers are first written here")

@@ -1,17 +1,21 @@
 """Where the buffers of a program lie, and in which form: floats, operands of products, or heads in bfloat16.
 
-A buffer whose rows are needed after an Attend is kept for all tokens of a pass. Any other buffer holds one block of
-rows for each thread. Heads that an Attend reads lie head by head; everything else lies in rows.
+A buffer whose rows are needed after an Attend is kept for all tokens of a pass, and a buffer behind a Pick for all
+picked rows. Any other buffer holds one block of rows for each thread. Heads that an Attend reads lie head by head;
+everything else lies in rows. Heads that a product stores for the caller are kept as arrays of the caller.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...programs.operations import Attend, Buffer, Linear, reads, writes
+from ...programs.operations import Attend, Buffer, Linear, Operation, Pick, Store, reads, writes
 from ...programs.program import Program
 from .native.native import Product, padded_stride
 from .packer import Packer
+
+PLACES = ("pass", "picked", "block")
+"""Whether a buffer holds the rows of all tokens of a pass, of all picked rows, or of a block of rows."""
 
 
 @dataclass
@@ -19,7 +23,8 @@ class Placed:
     """Where a buffer lies, in floats; see `Buffer` in machine.pxi."""
 
     index: int
-    in_pass: bool
+    where: str
+    """One of `PLACES`."""
     stride: int
     heads: int
     """0 if it lies in rows."""
@@ -30,6 +35,11 @@ class Placed:
     """The numbers from one row to the next if it holds operands; otherwise 0."""
     only_converted: bool = False
     """Whether its floats are only read to be converted to operands."""
+
+    @property
+    def in_pass(self) -> bool:
+        """Return whether all rows are kept, of all tokens or of all picked ones."""
+        return self.where != "block"
 
     @property
     def floats(self) -> int:
@@ -43,13 +53,11 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
     A buffer that only products write and read exists as operands alone, if the product can write these.
     """
     by_head = {name for op in program.operations if isinstance(op, Attend) for name in (op.q, op.k, op.v)}
-    kept = kept_buffers(program)
+    shapes, stored = shapes_of(program, packer), arrays_of(program)
+    by_head |= stored
+    where = dict.fromkeys(kept_buffers(program) | stored, "pass") | dict.fromkeys(picked_buffers(program), "picked")
     placed: dict[str, Placed] = {}
-    ends = {True: 0, False: 0}
-    shapes: dict[str, list[Buffer]] = {}
-    for operation, after in program.steps():
-        for name in writes(operation):
-            shapes.setdefault(name, []).append(after[name])
+    ends = dict.fromkeys(PLACES, 0)
     inputs = widths_of_inputs(program, packer) if product.converts else {}
     only = operands_only(program) if product.converts else set()
     without_floats = only - results_deeper_than(product.operands_depth, program, packer)
@@ -61,16 +69,96 @@ def place(program: Program, product: Product, packer: Packer) -> dict[str, Place
         heads = (uses[0].heads or 0) if name in by_head else 0
         if name in by_head and len({(use.width, use.heads) for use in uses}) > 1:
             raise ValueError(f"the heads of {name!r} change their shape in the course of the program")
-        stride = width // heads if heads else padded_stride(width)
-        placed[name] = Placed(len(placed), name in kept, stride, heads, ends[name in kept], name in bfloat16,
+        stride, place = width // heads if heads else padded_stride(width), where.get(name, "block")
+        placed[name] = Placed(len(placed), place, stride, heads, ends[place], name in bfloat16,
                               only_converted=name in only)
-        ends[name in kept] += placed[name].floats
+        ends[place] += placed[name].floats
     for name, width in inputs.items():
         operands = product.operands_stride(width)
         floats = operands * product.operand_bytes // 4 + 2      # and a RowRange
-        placed[operands_of(name)] = Placed(len(placed), False, floats, 0, ends[False], operands=operands)
-        ends[False] += floats
+        place = "picked" if where.get(name) == "picked" else "block"
+        if place == "picked":
+            floats = -(-floats // 16) * 16      # the next buffer begins at a line, whatever the number of rows
+        placed[operands_of(name)] = Placed(len(placed), place, floats, 0, ends[place], operands=operands)
+        ends[place] += floats
     return placed
+
+
+def shapes_of(program: Program, packer: Packer) -> dict[str, list[Buffer]]:
+    """Return the shapes of each buffer at each place where it is written, in the order of the first of them."""
+    found = {name: [buffer] for name, buffer in given_rows(program)}
+    stored = stored_products(program)
+    for i, (operation, shapes) in enumerate(program.steps()):
+        if isinstance(operation, Linear) and operation.scale != 1.0:
+            found[input_of(operation)] = [Buffer(packer.depth(shapes[operation.x]))]
+        if i in stored:
+            found |= {array_of(store): [shapes[store.x]] for store in stored[i] if shapes[store.x].heads}
+        else:
+            for name in writes(operation):
+                found.setdefault(name, []).append(shapes[name])
+    return found
+
+
+def given_rows(program: Program) -> list[tuple[str, Buffer]]:
+    """Return the inputs of a program that are rows of the caller."""
+    return [(name, buffer) for name, buffer in program.inputs if buffer.heads is None]
+
+
+def stored_products(program: Program) -> dict[int, tuple[Store, ...]]:
+    """Return, by the place of a product in the program, the Stores of its results, which nothing else reads.
+
+    Such a product writes the memory of the caller itself: heads, or the best of each picked row.
+    """
+    found = {}
+    operations = program.operations
+    for i, operation in enumerate(operations):
+        if isinstance(operation, Linear):
+            end = i + 1 + len(writes(operation))
+            stores = tuple(each for each in operations[i + 1 : end] if isinstance(each, Store))
+            if (tuple(store.x for store in stores) == writes(operation)
+                    and all(store.top or part.heads for store, part in zip(stores, operation.parts, strict=True))
+                    and not any(is_read(name, operations[end:]) for name in writes(operation))):
+                found[i] = stores
+    return found
+
+
+def is_read(name: str, following: tuple[Operation, ...]) -> bool:
+    """Return whether a buffer is read before it is written again."""
+    for operation in following:
+        if name in reads(operation):
+            return True
+        if name in writes(operation):
+            return False
+    return False
+
+
+def array_of(store: Store) -> str:
+    """Return the name of the buffer that stands for an array of the caller; no buffer of a program has such a name."""
+    return f"array {store.array}"
+
+
+def arrays_of(program: Program) -> set[str]:
+    """Return the arrays of the caller that products write head by head; raises `ValueError` unless these are all."""
+    found = {i: stores for i, stores in stored_products(program).items() if not stores[0].top}
+    stores = [store for group in found.values() for store in group]
+    every = [operation.array for operation in program.operations if isinstance(operation, Store)]
+    if stores and ([store.array for store in stores] != every or every != [*range(len(every))]):
+        raise ValueError(f"heads in the arrays {[store.array for store in stores]} of {every} are not all results")
+    return set(map(array_of, stores))
+
+
+def picked_buffers(program: Program) -> set[str]:
+    """Return the buffers of picked rows."""
+    places = [i for i, operation in enumerate(program.operations) if isinstance(operation, Pick)]
+    found: set[str] = set()
+    for operation in program.operations[places[0] :] if places else ():
+        found |= {*writes(operation), *({input_of(operation)} if isinstance(operation, Linear) else ())}
+    return found
+
+
+def input_of(operation: Linear) -> str:
+    """Return the name of the buffer that a product reads: its input, or the scaled one."""
+    return operation.x if operation.scale == 1.0 else f"{operation.scale!r} * {operation.x}"
 
 
 def operands_of(name: str) -> str:
@@ -83,7 +171,8 @@ def widths_of_inputs(program: Program, packer: Packer) -> dict[str, int]:
     found: dict[str, int] = {}
     for operation, shapes in program.steps():
         if isinstance(operation, Linear):
-            found[operation.x] = max(found.get(operation.x, 0), packer.depth(shapes[operation.x]))
+            name = input_of(operation)
+            found[name] = max(found.get(name, 0), packer.depth(shapes[operation.x]))
     return found
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ...base.errors import InputError
 from ...base.stop import Stop
 from ...model.config import ModelConfig
-from ...programs import cross_program, head_program, step_program
+from ...programs import cross_program, program_of, step_program
 from ...programs.observe import Head
-from ...programs.operations import Attend, Embed, Operation, Store
+from ...programs.operations import Attend, Embed, Operation, Pick, Store
+from ...programs.program import Program
 from ...weights.parameters import parameters_of
 from ...weights.quantize import widen
 from ..execute import Execution
@@ -48,7 +49,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
                  most_tokens: int | None = None):
         self.vocab_size = config.vocab_size
         self.longest = config.longest_sequence
-        self._program, self._cross, self._head = step_program(config), cross_program(config), head_program(config)
+        self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
         self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
         self._config, self._width = config, config.memory_size
         self._weights = {name: np.asarray(widen(weights, name, parameter), dtype)
@@ -124,23 +125,21 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self._forest.parents([row])
         check_sources([row], self._sources)
         state = _Pass([], [], tuple(heads))
-        self._vectors(row, 0, state)
+        self._tokens(self._vectors, row, 0, state)
         return np.stack([state.weights[head] for head in heads])
 
     def _row(self, row: Row, parent: Node[list[Heads]] | None) -> tuple[list[Heads], np.ndarray]:
         """Return the row's keys and values of each layer, and its logits."""
         state = _Pass([node.rows for node in path(parent)], [])
-        x = self._vectors(row, parent.length if parent else 0, state)
-        x = x if row.every else x[:, -1:]
-        return state.own, self._run(self._head.operations, Execution(self._ops, self._weights), {"x": x})[0][0]
+        return state.own, self._tokens(self._program, row, parent.length if parent else 0, state)[0]
 
-    def _vectors(self, row: Row, past: int, state: _Pass) -> np.ndarray:
-        """Return the vectors [1,n,D] of the row's tokens, and fill the state."""
+    def _tokens(self, program: Program, row: Row, past: int, state: _Pass) -> np.ndarray:
+        """Return the result of a program for the row's tokens, and fill the state."""
         positions = np.arange(past, past + len(row.tokens)) + self._offset
         execution = Execution(self._ops, self._weights, positions[None])
         execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
-        buffers = dict(self._sources[row.request]) if self._program.inputs else {}
-        return self._run(self._program.operations, execution, buffers, row.tokens, positions)[0]
+        buffers = dict(self._sources[row.request]) if program.inputs else {}
+        return self._run(program.operations, execution, buffers, row, positions)[0]
 
     def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
                 operation: Attend) -> np.ndarray:
@@ -157,17 +156,21 @@ class ReferenceDecoder(Requests[list[Heads]]):
         return self._ops.attention(call)
 
     def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray],
-             ids: np.ndarray | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
+             row: Row | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
         """Return the arrays that operations store, [1,T,width] or [1,T,heads,width of a head]."""
         arrays = {}
         for operation in operations:
             match operation:
                 case Embed():
                     assert operation.word is not None
+                    assert row is not None
                     assert positions is not None
-                    x = self._weights[operation.word.name][ids] * self._dtype(operation.scale)
+                    x = self._weights[operation.word.name][row.tokens] * self._dtype(operation.scale)
                     x = add_positions(operation, self._weights, x, positions, np.zeros_like(positions))
                     buffers[operation.out] = x[None]
+                case Pick():
+                    assert row is not None
+                    buffers[operation.out] = buffers[operation.x] if row.every else buffers[operation.x][:, -1:]
                 case Store():
                     arrays[operation.array] = buffers[operation.x]
                 case _:

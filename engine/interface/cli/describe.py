@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ...programs.operations import Attend, DistanceBias, Embed, Heads, Linear, Norm, Operation, Rotary, Table
+from ...programs.operations import Attend, DistanceBias, Embed, Heads, Linear, Norm, Operation, Pick, Rotary, Table
 from ...programs.program import Program
 
 
@@ -77,6 +77,8 @@ def formula(operation: Operation) -> str:
             keys = {"pass": f"{operation.k}, {operation.v}", "cache": f"cached {operation.k}, {operation.v}",
                     "cross": "source"}[operation.keys]
             return f"{operation.out} = attend({operation.q}, {keys}{bias}{distances}{window})"
+        case Pick():
+            return f"{operation.out} = picked rows of {operation.x}"
     return f"store {operation.x}"
 
 

@@ -285,7 +285,7 @@ def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
         raise KeyboardInterrupt
 
     taken, size = decoder.statistics().cache_tokens, len(decoder._forest)
-    monkeypatch.setattr(decoder, "_logits", fail)
+    monkeypatch.setattr(decoder, "_add", fail)
     with pytest.raises(KeyboardInterrupt):
         decoder.step([row(request, a, [3])])
     monkeypatch.undo()

@@ -1,15 +1,10 @@
-"""Test the choice of the best logits, and the logarithm of the sum of the exponentials of all logits."""
+"""Test the choice of the best logits, and the logarithm of the sum of the exponentials of all logits: the kernels."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cpu.native.native import best_logits
-
-from .tools import assert_as_good, assert_guards, available, guarded, load, pack, random_int8, round_up
-
-PRECISIONS = ("float32", "bfloat16", "int8")
+from .tools import assert_as_good, assert_guards, available, guarded, load
 
 
 def empty_best(M, k):
@@ -156,103 +151,6 @@ def test_without_sums(kernels):
     right = sort(logits, 5)
     assert np.array_equal(values, right[0])
     assert np.array_equal(ids, right[1])
-
-
-class Vocabulary:
-    """A vocabulary product of random weights, and logits of random rows as `multiply` computes them."""
-
-    def __init__(self, kernels, precision, M, V, D, seed=0):
-        rng = np.random.default_rng(seed)
-        product, scale, w = kernels.product(precision), None, rng.standard_normal((V, D), np.float32)
-        if precision == "int8":
-            w, scale = random_int8(rng, V, D), rng.uniform(0.01, 0.02, V).astype(np.float32)
-        bias = rng.standard_normal(V, np.float32) - np.float32(30)      # padding, with the bias 0, would be the best
-        self.kernels, self.V, self.map = kernels, V, pack(kernels, w, bias, 0, precision, scale)
-        self.product, self.x = product, rng.standard_normal((M, D), np.float32)
-        operands, ranges = self.converted(self.x)
-        out = np.empty((M, round_up(V, kernels.VL)), np.float32)
-        product.multiply(self.map, operands, out, ranges=ranges)
-        self.logits = out[:, :V]
-
-    def converted(self, x):
-        """Return the operands of rows, in whole strips, and their ranges."""
-        product = self.product
-        if not product.converts:
-            return x, None
-        kinds = {1: np.uint8, 2: np.uint16, 4: np.float32}
-        operands = np.zeros((round_up(len(x), product.strip), round_up(x.shape[1], 64)), kinds[product.operand_bytes])
-        ranges = np.zeros((len(x), 2), np.float32) if product.precision == "int8" else None
-        product.convert(x, operands, ranges)
-        return operands, ranges
-
-    def best(self, k, threads=1, rows=slice(None), sums=True):
-        operands, ranges = self.converted(self.x[rows])
-        M = len(self.x[rows])
-        values, total = guarded(M, k, k), guarded(1, M)
-        ids = np.full(M * k + 32, 77, np.int32)
-        best_logits(self.map, operands, self.V, values, ids[16:-16].reshape(M, k), total[0] if sums else None, ranges,
-                    threads)
-        assert_guards(values)
-        assert_guards(total)
-        assert (ids[:16] == 77).all()
-        assert (ids[-16:] == 77).all()
-        return np.array(values), ids[16:-16].reshape(M, k).copy(), np.array(total[0])
-
-
-def check_product(kernels, precision, M, V, D, k, threads=1):
-    vocabulary = Vocabulary(kernels, precision, M, V, D)
-    values, ids, total = vocabulary.best(k, threads)
-    right = sort(vocabulary.logits, k)
-    assert np.array_equal(values, right[0])
-    assert np.array_equal(ids, right[1])
-    exact, naive = (log_sum_exp(vocabulary.logits, dtype) for dtype in (np.float64, np.float32))
-    assert_as_good(total[None], exact[None], naive[None], factor=6.0, operand=vocabulary.logits)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_product_with_every_number_of_columns(kernels, precision):
-    edges = {edge + step for edge in (kernels.VL, kernels.NR, 128, 384) for step in (-1, 0, 1)}
-    for V in sorted(edges | {1, 2, 700}):
-        check_product(kernels, precision, 3, V, 20, 5)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_product_with_every_number_of_rows(kernels, precision):
-    for M in [1, 2, 6, 7, 63, 64, 65, 130]:
-            check_product(kernels, precision, M, 200, 33, 4, threads=2)
-
-
-def test_product_of_several_k_blocks(kernels):
-    check_product(kernels, "float32", 5, 150, 2100, 4)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_bits_depend_neither_on_threads_nor_on_other_rows(kernels, precision):
-    vocabulary = Vocabulary(kernels, precision, 70, 1500, 48)
-    right = vocabulary.best(10)
-    for threads in (2, 3, 7, 100):
-        for found, expected in zip(vocabulary.best(10, threads), right, strict=True):
-            assert np.array_equal(found, expected)
-    for row in (0, 5, 63, 64, 69):
-        for found, expected in zip(vocabulary.best(10, 2, slice(row, row + 1)), right, strict=True):
-            assert np.array_equal(found[0], expected[row])
-
-
-def test_product_without_sums(kernels):
-    vocabulary = Vocabulary(kernels, "float32", 4, 300, 16)
-    found, right = vocabulary.best(6, 2, sums=False), vocabulary.best(6)
-    assert np.array_equal(found[0], right[0])
-    assert np.array_equal(found[1], right[1])
-    assert np.isnan(found[2]).all(), "nobody asked for it"
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), name=st.sampled_from(available()))
-def test_any_product(data, name):
-    kernels = load(name)
-    precision = data.draw(st.sampled_from(PRECISIONS))
-    M, V, D = (data.draw(st.integers(1, most)) for most in (80, 900, 70))
-    check_product(kernels, precision, M, V, D, data.draw(st.integers(1, 64)), data.draw(st.integers(1, 4)))
 
 
 @settings(max_examples=60, deadline=None)

@@ -20,6 +20,7 @@ from engine.model.positions import relative_rows
 
 from ...tools.paths import TESTS
 from ..kernels.tools import Cache, convert, load, pack, random_int8, round_up
+from ..kernels.vocabulary import Vocabulary
 from .peers import BFLOAT16_PEER, INT8_PEER, PEER, WITHOUT
 
 table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
@@ -207,17 +208,12 @@ def test_cached_attention(both, kind, T, heads, d, e):
     assert np.array_equal(*results)
 
 
-def test_best_logits(both):
-    rng = np.random.default_rng(0)
+def test_logits(both):
     for M, V, D in ((1, 5, 3), (70, 1000, 40)):
-        a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, D), (V, D), V))
-        results = []
-        for kernels in both:
-            values, ids, total = np.empty((M, 9), np.float32), np.empty((M, 9), np.int32), np.empty(M, np.float32)
-            native.best_logits(pack(kernels, w, bias), a, V, values, ids, total)
-            results.append((values, ids, total))
-        for ours, theirs in zip(*results, strict=True):
-            assert np.array_equal(ours, theirs)
+        ours, theirs = (Vocabulary(kernels, "float32", M, V, D) for kernels in both)
+        assert np.array_equal(ours.all(), theirs.all())
+        for found, expected in zip(ours.best(min(9, V)), theirs.best(min(9, V)), strict=True):
+            assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("terms", [("c2p",), ("p2c",), ("c2p", "p2c")])

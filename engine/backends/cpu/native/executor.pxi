@@ -37,8 +37,8 @@ cdef inline const int* first_id(const int[::1] ids) noexcept:
 cdef class Executor:
     """Instructions over buffers, and the memory to run them on `threads` threads.
 
-    buffers: for each, (in_pass, offset, stride, heads, bfloat16, operands) as in `Buffer` of machine.pxi. token_floats and
-    block_floats are those of all buffers together. count: how many instructions there will be. Each method named after a kind of
+    buffers: for each, (in_pass, offset, stride, heads, bfloat16, operands) as in `Buffer` of machine.pxi. token_floats,
+    block_floats and picked_floats are those of all buffers together. count: how many instructions there will be. Each method named after a kind of
     instruction appends one; `start` ends this and allocates. allocate(n) returns n zeroed floats. A forward pass writes
     to this object, so the caller lets in one at a time.
     """
@@ -48,17 +48,18 @@ cdef class Executor:
     cdef Py_ssize_t capacity
     cdef object allocate
     cdef list keep
-    cdef float[::1] workspace       # the buffers of tokens, then the keys and values that each thread gathers
+    cdef float[::1] workspace       # the buffers of tokens, what each thread gathers of keys and values, the picked rows
+    cdef bint picks                 # whether there is a PICK
     cdef object stop                # None, or when the pass has to stop
     cdef object error               # why the last pass was stopped
     cdef readonly int threads
 
     def __cinit__(self, Product product, list buffers, Py_ssize_t count, *, Py_ssize_t token_floats,
-                  Py_ssize_t block_floats, int threads, allocate):
+                  Py_ssize_t block_floats, Py_ssize_t picked_floats, int threads, allocate):
         cdef Machine* m = &self.machine
         cdef Py_ssize_t i
         m.kernels, m.product = product.kernels.table, product.row
-        m.token_floats, m.block_floats = token_floats, block_floats
+        m.token_floats, m.block_floats, m.picked_floats = token_floats, block_floats, picked_floats
         m.code = <Instruction*>calloc(count, sizeof(Instruction))
         m.buffers = <Buffer*>calloc(len(buffers), sizeof(Buffer))
         self.privates = <Private*>calloc(threads, sizeof(Private))
@@ -82,6 +83,8 @@ cdef class Executor:
         cdef Instruction* op = &self.machine.code[self.machine.count]
         op.kind, op.needs_barrier, op.x, op.out, op.residual, op.operands = kind, needs_barrier, x, out, -1, -1
         self.machine.count += 1
+        if not self.picks:
+            self.machine.body = self.machine.count
         self.keep.append(keep)
         return op
 
@@ -188,6 +191,23 @@ cdef class Executor:
         cdef Instruction* op = self.append(STORE, needs_barrier, x, -1, None)
         op.width, op.array = width, array
 
+    def pick(self, int x, int out, Py_ssize_t width, *, bint needs_barrier):
+        """out = the rows of x that the caller picks; later instructions run for these rows, and `out` is one of theirs."""
+        self.append(PICK, needs_barrier, x, out, None).width = width
+        self.picks = True
+
+    def scale(self, int x, int out, Py_ssize_t width, float factor, *, bint needs_barrier):
+        """out = factor * x."""
+        cdef Instruction* op = self.append(SCALE, needs_barrier, x, out, None)
+        op.width, op.scale = width, factor
+
+    def logits(self, int x, PackedLinear map, Py_ssize_t width, *, bint needs_barrier):
+        """Give the caller the map of the picked rows x, of which the first `width` columns are tokens; see logits.pxi."""
+        cdef Machine* m = &self.machine
+        cdef Instruction* op = self.append(LOGITS, needs_barrier, x, -1, map)
+        op.linear, op.width = map.y, width
+        m.scratch_floats = max(m.scratch_floats, <Py_ssize_t>PART_ROWS * PART)
+
     def start(self):
         """Allocate each thread's own memory; instructions are complete."""
         cdef Machine* m = &self.machine
@@ -210,13 +230,21 @@ cdef class Executor:
         cdef Machine* m = &self.machine
         return row_stride(m.product.block * m.block_floats + m.scratch_floats + self.panel_floats())
 
-    def workspace_bytes(self, Py_ssize_t tokens):
-        """Return the bytes of workspace with `tokens` tokens in flight."""
-        return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats)
+    def workspace_bytes(self, Py_ssize_t tokens, Py_ssize_t picked=0):
+        """Return the bytes of workspace with `tokens` tokens in flight, and with this many picked rows."""
+        return 4 * (self.threads * self.private_floats() + tokens * self.machine.token_floats + self.head_floats(picked))
+
+    cdef Py_ssize_t whole_strips(self, Py_ssize_t rows) noexcept:
+        return (rows + self.machine.product.strip - 1) // self.machine.product.strip * self.machine.product.strip
+
+    cdef Py_ssize_t head_floats(self, Py_ssize_t picked) noexcept:
+        # They begin at a line of the cache.
+        return self.whole_strips(picked) * self.machine.picked_floats + 16 if picked else 0
 
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
-                list arrays, const long long[::1] weight_offsets=None, stop=None, state=None):
+                list arrays, const long long[::1] weight_offsets=None, stop=None, state=None,
+                const long long[:, ::1] picked=None, best=None, const size_t[::1] results=None):
         """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
 
         arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width].
@@ -227,14 +255,20 @@ cdef class Executor:
         state: what a decoder keeps: (addresses of the cache's blocks, rows of the cache, and for each sequence, in the
         order of `sequences`, (the place of its first row in these rows, past, address of the keys and values
         of its source, S)), or None.
+        picked: for a program that picks rows: for each sequence, (how many of its last tokens are picked, where the first
+        of them lies among the picked rows). The result is then [picked rows, columns of the packed map].
+        best: None, or (values [picked rows,k], ids [picked rows,k], log_sum_exp [picked rows]), which are filled in place
+        of `arrays`: the k largest logits of each row, the largest first, and among equals the one with the lowest id; and
+        the logarithm of the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has
+        the log_sum_exp NaN. Where fewer than k can be chosen, values are -inf and ids -1.
+        results: for each group, the address of the memory of the buffers that are kept for all its tokens, in place of
+        the workspace: a program leaves results there.
         """
-        cdef const size_t[::1] blocks
-        cdef const int[::1] rows
-        cdef const long long[:, ::1] kept
         cdef Job job
         cdef EmbeddingTable given
-        cdef Py_ssize_t i, tokens, needed, first = 0, most = 0, gathered = 0
-        cdef float[::1] flat, smaller
+        cdef Py_ssize_t i, most = 0, rows = 0
+        cdef float[::1] flat
+        cdef object memory = None
         memset(&job, 0, sizeof(job))
         job.machine, job.privates, job.bundles, job.count = &self.machine, self.privates, bundles, len(groups)
         job.ids, job.position_ids, job.type_ids = first_id(ids), first_id(position_ids), first_id(type_ids)
@@ -246,7 +280,7 @@ cdef class Executor:
         job.looked, job.executor, self.stop = monotonic_seconds(), <void*>self, stop
         cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
         job.groups = <Group*>calloc(job.count, sizeof(Group))
-        job.arrays = <float**>calloc(len(arrays), sizeof(float*))
+        job.arrays = <float**>calloc(max(1, len(arrays)), sizeof(float*))
         try:
             if all_sequences == NULL or job.groups == NULL or job.arrays == NULL:
                 raise MemoryError(f"no memory to list {len(sequences)} sequences in {job.count} groups")
@@ -256,31 +290,15 @@ cdef class Executor:
             for i in range(len(sequences)):
                 all_sequences[i].source, all_sequences[i].T, all_sequences[i].row = sequences[i, 0], sequences[i, 1], sequences[i, 2]
                 all_sequences[i].weight_offset = weight_offsets[i] if weight_offsets is not None else 0
-            if state is not None:
-                blocks, rows, kept = state
-                job.cache = <const float* const*>&blocks[0]
-                for i in range(len(sequences)):
-                    all_sequences[i].rows, all_sequences[i].past = &rows[kept[i, 0]], kept[i, 1]
-                    all_sequences[i].cross, all_sequences[i].S = <const float*><size_t>kept[i, 2], kept[i, 3]
-                    if all_sequences[i].past and all_sequences[i].T > FEW_ROWS:
-                        gathered = max(gathered, (all_sequences[i].past + all_sequences[i].T) * self.machine.gathered_floats)
             for i in range(job.count):
-                job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + first, groups[i, 0], groups[i, 1]
-                first += groups[i, 0]
+                job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + rows, groups[i, 0], groups[i, 1]
+                job.groups[i].rows = <float*>results[i] if results is not None else NULL
+                rows += groups[i, 0]
                 most = max(most, groups[i, 1])
-            job.share = most * self.machine.token_floats
-            tokens = job.share * (self.threads if bundles else 1)
-            gathered = row_stride(gathered) if gathered else 0
-            needed = tokens + gathered * self.threads
-            # None if an earlier allocation failed, or in a child that was forked while memory was freed or allocated.
-            if self.workspace is None or self.workspace.shape[0] < needed:
-                smaller, self.workspace = self.workspace, None
-                smaller = None      # freed before the larger one is allocated, and only when self.workspace is None
-                self.workspace = self.allocate(needed)
-            job.tokens = &self.workspace[0]
-            for i in range(self.threads):
-                self.privates[i].gathered.sequence = NULL
-                self.privates[i].gathered.rows = job.tokens + tokens + i * gathered
+            job.share = most * self.machine.token_floats if results is None else 0
+            if self.picks:
+                memory = self.pick_for(&job, all_sequences, len(sequences), picked, arrays, best)
+            self.give_memory(&job, self.take_state(&job, all_sequences, len(sequences), state))
             run_team(self.threads, work, &job)
             if job.stop:
                 error, self.error = self.error, None
@@ -289,6 +307,79 @@ cdef class Executor:
             free(all_sequences)
             free(job.groups)
             free(job.arrays)
+
+    cdef Py_ssize_t take_state(self, Job* job, Sequence* sequences, Py_ssize_t count, state) except -1:
+        # Note the state of each sequence; return the most floats that a thread gathers of a cache.
+        cdef const size_t[::1] blocks
+        cdef const int[::1] rows
+        cdef const long long[:, ::1] kept
+        cdef Py_ssize_t i, gathered = 0
+        if state is None:
+            return 0
+        blocks, rows, kept = state
+        job.cache = <const float* const*>&blocks[0]
+        for i in range(count):
+            sequences[i].rows, sequences[i].past = &rows[kept[i, 0]], kept[i, 1]
+            sequences[i].cross, sequences[i].S = <const float*><size_t>kept[i, 2], kept[i, 3]
+            if sequences[i].past and sequences[i].T > FEW_ROWS:
+                gathered = max(gathered, (sequences[i].past + sequences[i].T) * self.machine.gathered_floats)
+        return row_stride(gathered) if gathered else 0
+
+    cdef object pick_for(self, Job* job, Sequence* sequences, Py_ssize_t count, const long long[:, ::1] picked, list arrays,
+                         best):
+        # Note which rows are picked and where the results go; return what has to live as long as the pass.
+        cdef const Instruction* op = &self.machine.code[self.machine.count - 1]
+        cdef Py_ssize_t i, k, parts = parts_of(op.width)
+        cdef float[:, ::1] values
+        cdef int[:, ::1] ids
+        cdef float[::1] total
+        cdef float[:, :, ::1] other_values, sums
+        cdef int[:, :, ::1] other_ids
+        cdef unsigned char[::1] lists
+        if picked is None or len(picked) != count:
+            raise ValueError(f"the picked rows of {count} sequences are missing")
+        for i in range(count):
+            sequences[i].picked, sequences[i].first_picked = picked[i, 0], picked[i, 1]
+            if not 0 <= picked[i, 0] <= sequences[i].T or picked[i, 1] < 0:
+                raise ValueError(f"{picked[i, 0]} of the {sequences[i].T} tokens of a sequence cannot be picked")
+            job.picked = max(job.picked, picked[i, 0] + picked[i, 1])
+        job.head.N = self.whole_strips(job.picked)
+        if best is None:
+            if not arrays or arrays[0].size != job.picked * op.linear.N:
+                raise ValueError(f"the logits of {job.picked} rows of {op.linear.N} need an array of that size")
+            return None
+        values, ids, total = best
+        k = values.shape[1]
+        if k < 1 or not values.shape[0] == ids.shape[0] == total.shape[0] == job.picked or ids.shape[1] != k:
+            raise ValueError(f"the {k} best of {job.picked} rows need arrays of that size")
+        other_values = np.empty((self.threads, job.picked, k), np.float32)
+        other_ids = np.empty((self.threads, job.picked, k), np.int32)
+        sums = np.empty((2, job.picked, parts), np.float32)
+        lists = np.empty(self.threads * sizeof(Best), np.uint8)
+        job.choice.k, job.choice.best = <int>k, <Best*>&lists[0]
+        job.choice.maximum, job.choice.sum, job.choice.log_sum_exp = &sums[0, 0, 0], &sums[1, 0, 0], &total[0]
+        for i in range(self.threads):
+            job.choice.best[i].k = <int>k
+            job.choice.best[i].values = &other_values[i, 0, 0] if i else &values[0, 0]
+            job.choice.best[i].ids = &other_ids[i, 0, 0] if i else &ids[0, 0]
+        return other_values, other_ids, sums, lists
+
+    cdef int give_memory(self, Job* job, Py_ssize_t gathered) except -1:
+        # Give the buffers of tokens, what each thread gathers and the picked rows their places in the workspace.
+        cdef Py_ssize_t tokens = job.share * (self.threads if job.bundles else 1), i
+        cdef Py_ssize_t needed = tokens + gathered * self.threads + self.head_floats(job.picked)
+        cdef float[::1] smaller
+        # None if an earlier allocation failed, or in a child that was forked while memory was freed or allocated.
+        if self.workspace is None or self.workspace.shape[0] < needed:
+            smaller, self.workspace = self.workspace, None
+            smaller = None      # freed before the larger one is allocated, and only when self.workspace is None
+            self.workspace = self.allocate(needed)
+        job.tokens = &self.workspace[0]
+        job.head.rows = <float*>((<size_t>(job.tokens + tokens + gathered * self.threads) + 63) // 64 * 64)
+        for i in range(self.threads):
+            self.privates[i].gathered.sequence = NULL
+            self.privates[i].gathered.rows = job.tokens + tokens + i * gathered
+        return 0
 
 
 cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:

@@ -15,9 +15,13 @@ cdef enum Kind:
     HEADS
     ATTEND
     STORE
+    PICK                        # copies rows of x that the caller picks to a buffer of picked rows
+    SCALE                       # multiplies rows of x by a number
+    LOGITS                      # multiplies picked rows; see logits.pxi
 
 cdef struct Buffer:
-    # Rows of numbers, one for each token of a group, or for each row of a thread's block. Operands are those of a block.
+    # Rows of numbers, one for each token of a group, or for each row of a thread's block. The picked rows of a pass are a
+    # group of their own, all of whose buffers are kept. Any other operands are those of a block.
     bint in_pass                # whether its rows are kept for all tokens of the group
     Py_ssize_t offset           # floats of the buffers in front of it, for each token or each row of a block
     Py_ssize_t stride           # numbers from one row to the next
@@ -40,12 +44,12 @@ cdef struct Instruction:
     int residual
     int operands                # NORM, CONVERT, MULTIPLY: the buffer of operands that it writes; -1 for none
     Embedding embedding         # EMBED: the tables; each forward pass supplies the ids
-    Py_ssize_t width            # EMBED, STORE, NORM, CONVERT: columns
+    Py_ssize_t width            # EMBED, STORE, NORM, CONVERT, PICK, SCALE: columns; LOGITS: those that are tokens
     Norm norm                   # NORM; HEADS: of each head, with the weight NULL for none
     bint rms
     bint stored                 # NORM: out is the caller's array 0
     int array                   # STORE: the number of the caller's array
-    Linear linear               # MULTIPLY
+    Linear linear               # MULTIPLY, LOGITS
     # MULTIPLY: two GEMMs in a row can run in slices of the hidden columns, which are a buffer of operands between them.
     # This instruction handles the columns [first_hidden, last_hidden); a last_hidden of 0 means all of them. The schedule
     # that splits columns between threads runs the first slice as the whole GEMM and skips the others.
@@ -61,7 +65,7 @@ cdef struct Instruction:
     int k                       # ATTEND: q is x
     int v
     Py_ssize_t d
-    float scale
+    float scale                 # ATTEND, SCALE
     Py_ssize_t low              # query t sees the keys t + low <= s < t + high of its sequence
     Py_ssize_t high
     const float* bias           # head h adds bias[h * bias_stride + t - s] to the score of query t and key s; NULL: none
@@ -81,6 +85,8 @@ cdef struct Sequence:
     const int* rows             # FROM_CACHE: the row of the cache of each token, [past + T]
     const float* cross          # FROM_CROSS: [layers][keys, values][heads][S][stride]
     Py_ssize_t S                # tokens of the source
+    Py_ssize_t picked           # how many of its last tokens are picked
+    Py_ssize_t first_picked     # where the first of them lies among all picked rows
 
 cdef struct Operands:
     char* rows                  # operands.pxi says where each row lies
@@ -91,7 +97,7 @@ cdef struct Group:
     Sequence* sequences
     Py_ssize_t count
     Py_ssize_t N                # tokens
-    float* rows                 # rows of the buffers that are kept for all tokens
+    float* rows                 # rows of the buffers that are kept for all tokens; NULL: a share of the workspace
 
 cdef struct Gathered:
     # The keys and values of one key head that a thread has gathered from the cache (state.pxi).
@@ -115,9 +121,11 @@ cdef struct Machine:
     const ProductRow* product
     Instruction* code
     Py_ssize_t count
+    Py_ssize_t body             # instructions that run for each group; those behind them run once, for all picked rows
     Buffer* buffers
     Py_ssize_t token_floats     # of all buffers that are kept for all tokens, for each token
     Py_ssize_t block_floats     # of all buffers of a block, for each row
+    Py_ssize_t picked_floats    # of all buffers of picked rows, for each row
     Py_ssize_t scratch_floats
     bint gated                  # whether any product is gated
     Py_ssize_t sums_columns     # of the widest product that is computed in parts of its depth; 0 for none
@@ -134,13 +142,21 @@ cdef struct Place:
     const Private* block        # the thread's memory that holds the rows of the block
     Py_ssize_t origin           # the row of the group that is the first in the block
 
+cdef struct Choice:
+    # The k largest logits of each picked row, and the logarithm of the sum of the exponentials of all its logits.
+    int k
+    Best* best                  # of each thread; those of the first one are the caller's
+    float* maximum              # [picked][parts], like sum
+    float* sum
+    float* log_sum_exp          # [picked]
+
 cdef struct Job:
     const Machine* machine
     const EmbeddingTable* given # the caller's embeddings in place of word rows; NULL for none
     const int* ids
     const int* position_ids
     const int* type_ids
-    float** arrays              # the caller's; the first is the result, [N][width]
+    float** arrays              # the caller's; the first is the result, [N][width], or [picked][N of LOGITS]
     Group* groups
     Py_ssize_t count
     Private* privates
@@ -151,5 +167,8 @@ cdef struct Job:
     pool_barrier barrier
     int stop                    # atomic: whether the pass is to be abandoned
     double looked               # when the caller's thread last looked for a reason to stop, in seconds
+    Group head                  # the picked rows, N being their number in whole strips
+    Py_ssize_t picked
+    Choice choice               # what LOGITS gives in place of whole rows, if its k is not 0
     const float* const* cache   # blocks, each [layers][keys, values][heads][CACHE_ROWS][stride]
     void* executor              # the Executor, which keeps the exception of a signal handler

@@ -156,6 +156,7 @@ class Executor:
         *,
         token_floats: int,
         block_floats: int,
+        picked_floats: int,
         threads: int,
         allocate: Callable[[int], Array],
     ) -> None: ...
@@ -242,8 +243,11 @@ class Executor:
         needs_barrier: bool,
     ) -> None: ...
     def store(self, x: int, width: int, array: int, *, needs_barrier: bool) -> None: ...
+    def pick(self, x: int, out: int, width: int, *, needs_barrier: bool) -> None: ...
+    def scale(self, x: int, out: int, width: int, factor: float, *, needs_barrier: bool) -> None: ...
+    def logits(self, x: int, map: PackedLinear, width: int, *, needs_barrier: bool) -> None: ...
     def start(self) -> None: ...
-    def workspace_bytes(self, tokens: int) -> int: ...
+    def workspace_bytes(self, tokens: int, picked: int = 0) -> int: ...
     def forward(
         self,
         sequences: Array,
@@ -251,15 +255,17 @@ class Executor:
         bundles: bool,
         ids: Array | None,
         embeds: Array | None,
-        position_ids: Array,
-        type_ids: Array,
+        position_ids: Array | None,
+        type_ids: Array | None,
         arrays: list[Array],
         weight_offsets: Array | None = None,
         stop: Stop | None = None,
         state: tuple[Array, Array, Array] | None = None,
+        picked: Array | None = None,
+        best: tuple[Array, Array, Array] | None = None,
+        results: Array | None = None,
     ) -> None: ...
 
-def apply_maps(x: Array, maps: list[tuple[PackedLinear, int, int, Array, int, int]], threads: int = 1) -> None: ...
 def layer_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
 def rms_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
 def softmax(kernels: Kernels, x: Array, out: Array, threads: int = 1) -> None: ...
@@ -278,16 +284,6 @@ def linear(
     residual: Array | None,
     out: Array,
     panels: Array,
-    threads: int = 1,
-) -> None: ...
-def best_logits(
-    map: PackedLinear,
-    operands: Array,
-    V: int,
-    values: Array,
-    ids: Array,
-    log_sum_exp: Array | None = None,
-    ranges: Array | None = None,
     threads: int = 1,
 ) -> None: ...
 def attention(

@@ -60,12 +60,13 @@ cdef inline float* row_at(const Machine* m, const Place* at, int buffer, Py_ssiz
 
 
 cdef inline Operands operands_at(const Machine* m, const Place* at, int buffer) noexcept nogil:
-    # Return the operands of a block of rows.
+    # Return the operands of a block of rows, or of all picked rows.
     cdef const Buffer* b = &m.buffers[buffer]
     cdef Operands found
-    found.rows = <char*>(at.block.rows + b.offset * m.product.block)
+    cdef Py_ssize_t rows = at.group.N if b.in_pass else m.product.block
+    found.rows = <char*>((at.group.rows if b.in_pass else at.block.rows) + b.offset * rows)
     found.stride = b.operands
-    found.ranges = <RowRange*>(found.rows + m.product.block * b.operands * m.product.operand_bytes)
+    found.ranges = <RowRange*>(found.rows + rows * b.operands * m.product.operand_bytes)
     return found
 
 
@@ -138,14 +139,43 @@ cdef void norm_rows(const Job* job, const Instruction* op, const Place* at, Py_s
 
 
 cdef void store_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Heads become the columns of a row.
+    cdef const Buffer* b = &job.machine.buffers[op.x]
+    cdef Py_ssize_t heads = max(1, b.heads), width = op.width // heads
     cdef const Sequence* sequence
-    cdef Py_ssize_t s, row, begin = 0, end = 0
+    cdef Py_ssize_t s, row, h, begin = 0, end = 0
     for s in range(at.group.count):
         sequence = &at.group.sequences[s]
         if rows_of(sequence, first, last, &begin, &end):
             for row in range(begin, end):
-                memcpy(job.arrays[op.array] + (sequence.source + row - sequence.row) * op.width, row_at(job.machine, at, op.x, row),
-                       op.width * sizeof(float))
+                for h in range(heads):
+                    memcpy(job.arrays[op.array] + (sequence.source + row - sequence.row) * op.width + h * width,
+                           row_at(job.machine, at, op.x, row) + h * at.group.N * b.stride, width * sizeof(float))
+
+
+cdef void pick_rows(const Job* job, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Copy the picked ones of these rows to their places.
+    cdef const Buffer* to = &job.machine.buffers[op.out]
+    cdef const Sequence* sequence
+    cdef Py_ssize_t s, row, unpicked, begin = 0, end = 0
+    for s in range(at.group.count):
+        sequence = &at.group.sequences[s]
+        if not rows_of(sequence, first, last, &begin, &end):
+            continue
+        unpicked = sequence.row + sequence.T - sequence.picked      # the first picked row of the group
+        for row in range(max(begin, unpicked), end):
+            memcpy(head_row(&job.head, to, 0, sequence.first_picked + row - unpicked), row_at(job.machine, at, op.x, row),
+                   op.width * sizeof(float))
+
+
+cdef void scale_rows(const Machine* m, const Instruction* op, const Place* at, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    cdef const float* x
+    cdef float* out
+    cdef Py_ssize_t row, i
+    for row in range(first, last):
+        x, out = row_at(m, at, op.x, row), row_at(m, at, op.out, row)
+        for i in range(op.width):
+            out[i] = x[i] * op.scale
 
 
 cdef void convert_rows(const Machine* m, const Instruction* op, int buffer, const Place* at, Py_ssize_t first,

@@ -8,6 +8,8 @@
 #   by columns   Few tokens (`shared` of the kernel table). All threads form one team and split the panels of every
 #                product, so that one core alone reads each weight. Instructions state where the team has to meet.
 #
+# After all groups, one team runs the instructions behind PICK by columns, for the picked rows of all groups.
+#
 # No schedule divides a sum, so the bits of a result depend neither on the schedule nor on the number of threads.
 
 cdef void run(const Job* job, const Instruction* op, const Place* at, const Private* own, Py_ssize_t first, Py_ssize_t last,
@@ -28,6 +30,10 @@ cdef void run(const Job* job, const Instruction* op, const Place* at, const Priv
             rotate_heads(job, op, at, first, last, rank, size)
     elif op.kind == STORE:
         store_rows(job, op, at, first, last)
+    elif op.kind == PICK:
+        pick_rows(job, op, at, first, last)
+    elif op.kind == SCALE:
+        scale_rows(job.machine, op, at, first, last)
 
 
 cdef inline bint block_of(const Group* g, const Team* team, Py_ssize_t block, Py_ssize_t rank, Py_ssize_t i,
@@ -63,12 +69,12 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
     cdef const Machine* m = job.machine
     cdef Py_ssize_t begin = 0, end = 0, pieces = PIECES * team.size if team.size > 1 else 1, i
     while True:
-        while end < m.count and m.code[end].kind != ATTEND:
+        while end < m.body and m.code[end].kind != ATTEND:
             end += 1
         run_segment(job, g, own, team, begin, end)
         meet(team)
         own.begun = 0               # nobody steals before the team meets again
-        if end == m.count:
+        if end == m.body:
             return
         if team.size == 1:
             attend(job, &m.code[end], g, own, 0, 1)
@@ -89,7 +95,7 @@ cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* tea
     cdef Place at
     cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, i
     at.group, at.block, at.origin = g, &job.privates[0], 0
-    for i in range(m.count):
+    for i in range(m.body):
         op = &m.code[i]
         if op.needs_barrier:
             meet(team)
@@ -113,14 +119,16 @@ cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
         i = take_next(&job.next)
         while i < job.count and not stopped(job, &job.privates[rank]):
             group = job.groups[i]
-            group.rows = job.tokens + rank * job.share
+            if group.rows == NULL:
+                group.rows = job.tokens + rank * job.share
             run_by_rows(job, &group, &job.privates[rank], &team)
             i = take_next(&job.next)
         return
     team.rank, team.size, team.barrier = rank, size, &job.barrier
     for i in range(job.count):
         group = job.groups[i]
-        group.rows = job.tokens
+        if group.rows == NULL:
+            group.rows = job.tokens
         if group.N <= job.machine.product.shared:
             run_by_columns(job, &group, &job.privates[rank], &team)
         else:
@@ -128,9 +136,32 @@ cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
         meet(&team)
 
 
+cdef void run_head(Job* job, Private* own, const Team* team) noexcept nogil:
+    # Run the instructions behind PICK, once for all picked rows of the pass.
+    cdef const Machine* m = job.machine
+    cdef const Instruction* op
+    cdef Place at
+    cdef Py_ssize_t first = job.picked * team.rank // team.size, last = job.picked * (team.rank + 1) // team.size, i
+    at.group, at.block, at.origin = &job.head, own, 0
+    for i in range(m.body, m.count):
+        op = &m.code[i]
+        if op.needs_barrier:
+            meet(team)
+        if op.kind == LOGITS:       # threads meet inside of it, also after a stop
+            logits(job, op, &at, own, team)
+        elif first < last and not is_set(&job.stop):
+            run(job, op, &at, own, first, last, 0, 1)
+
+
 cdef void work(void* arg, int rank, int size) noexcept nogil:
     # Run one thread's part of a forward pass.
     cdef Job* job = <Job*>arg
+    cdef Team team
     begin_work(job.machine.product)
     run_groups(job, rank, size)
+    if job.picked:
+        team.rank, team.size, team.barrier = rank, size, &job.barrier
+        if job.bundles:
+            meet(&team)
+        run_head(job, &job.privates[rank], &team)
     end_work(job.machine.product)

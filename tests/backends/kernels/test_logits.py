@@ -1,0 +1,133 @@
+"""Test the instructions for picked rows: which rows they are, their scale, their logits, and the best of these."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.cpu.lowering import lower
+from engine.base.errors import Cancelled
+from engine.base.stop import Stop
+from engine.programs.operations import Buffer, Linear, Norm, Part, Pick, Store
+from engine.programs.program import Program
+
+from .test_choose import log_sum_exp, sort
+from .tools import assert_as_good, available, load
+from .vocabulary import Vocabulary
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def check(vocabulary, k, expected=slice(None), **options):
+    """Check all logits and the k best of the picked rows; expected: which rows of x these are."""
+    logits = vocabulary.logits[expected]
+    assert np.array_equal(vocabulary.all(**options), logits)
+    values, ids, total = vocabulary.best(k, **options)
+    right = sort(logits, k)
+    assert np.array_equal(values, right[0])
+    assert np.array_equal(ids, right[1])
+    exact, naive = (log_sum_exp(logits, dtype) for dtype in (np.float64, np.float32))
+    assert_as_good(total[None], exact[None], naive[None], factor=6.0, operand=logits)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_number_of_columns(kernels, precision):
+    edges = {edge + step for edge in (kernels.VL, kernels.NR, 128, 384) for step in (-1, 0, 1)}
+    for V in sorted(edges | {1, 2, 700}):
+        check(Vocabulary(kernels, precision, 3, V, 20), 5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_number_of_rows(kernels, precision):
+    for M in [1, 2, 6, 7, 63, 64, 65, 130]:
+        check(Vocabulary(kernels, precision, M, 200, 33), 4, threads=2)
+
+
+def test_several_k_blocks(kernels):
+    check(Vocabulary(kernels, "float32", 5, 150, 2100), 4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_scale_multiplies_the_rows(kernels, precision):
+    for threads in (1, 3):
+        check(Vocabulary(kernels, precision, 5, 150, 33, scale=33**-0.5), 4, threads=threads)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("bundles", [False, True])
+def test_the_last_tokens_of_each_sequence_are_picked(kernels, precision, bundles):
+    """Also none of them, or all; by rows and by columns, or each sequence by one thread."""
+    vocabulary = Vocabulary(kernels, precision, 100, 300, 40)
+    for picks in ([(5, 1), (1, 1), (30, 30), (7, 0), (16, 15)], [(1, 1)] * 20, [(90, 2), (3, 0), (7, 7)]):
+        ends = np.cumsum([length for length, _ in picks])
+        rows = np.concatenate([np.arange(end - count, end) for end, (_, count) in zip(ends, picks, strict=True)])
+        for threads in (1, 2, 4):
+            check(vocabulary, 3, rows, rows=slice(ends[-1]), picks=picks, threads=threads, bundles=bundles)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_bits_depend_neither_on_threads_nor_on_other_rows(kernels, precision):
+    vocabulary = Vocabulary(kernels, precision, 70, 1500, 48)
+    right = vocabulary.best(10)
+    for threads in (2, 3, 7, 100):
+        for found, expected in zip(vocabulary.best(10, threads=threads), right, strict=True):
+            assert np.array_equal(found, expected)
+    for row in (0, 5, 63, 64, 69):
+        for found, expected in zip(vocabulary.best(10, threads=2, rows=slice(row, row + 1)), right, strict=True):
+            assert np.array_equal(found[0], expected[row])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), name=st.sampled_from(available()))
+def test_any_product(data, name):
+    precision = data.draw(st.sampled_from(PRECISIONS))
+    M, V, D = (data.draw(st.integers(1, most)) for most in (80, 900, 70))
+    vocabulary = Vocabulary(load(name), precision, M, V, D, data.draw(st.sampled_from([1.0, 0.3])))
+    check(vocabulary, data.draw(st.integers(1, 64)), threads=data.draw(st.integers(1, 4)))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_stop_leaves_the_product(threads):
+    """All threads meet after a stop, too: the next pass is right."""
+    class Soon(Stop):
+        def check(self):
+            raise Cancelled
+
+    vocabulary = Vocabulary(load("portable"), "float32", 700, 8000, 300)
+    empty = np.empty((700, 2), np.float32), np.empty((700, 2), np.int32), np.empty(700, np.float32)
+    for best in (None, empty):
+        with pytest.raises(Cancelled):
+            vocabulary.run([np.empty((700, vocabulary.width), np.float32)], threads, best=best, stop=Soon())
+    check(vocabulary, 2, slice(3), rows=slice(3), threads=threads)
+
+
+def test_results_of_other_sizes_are_refused():
+    vocabulary = Vocabulary(load("portable"), "float32", 4, 30, 16)
+    vocabulary.all()
+    wrong = np.empty((3, vocabulary.width), np.float32)
+    for arrays in ([wrong], []):
+        with pytest.raises(ValueError, match="the logits of 4 rows of 32 need an array"):
+            vocabulary.run(arrays)
+    for shapes in (((4, 2), (4, 2), 3), ((3, 2), (4, 2), 4), ((4, 2), (4, 3), 4), ((4, 0), (4, 0), 4)):
+        with pytest.raises(ValueError, match="best of 4 rows need arrays"):
+            vocabulary.run([], best=tuple(np.empty(shape, kind) for shape, kind in zip(shapes, ("f4", "i4", "f4"),
+                                                                                      strict=True)))
+    for picks in ([(4, 5)], [(4, -1)]):
+        with pytest.raises(ValueError, match="of the 4 tokens of a sequence cannot be picked"):
+            vocabulary.run([wrong], picks=picks)
+    executor, one = vocabulary.executors[1], np.array([[0, 4, 0]])
+    for picked in (None, np.empty((0, 2), np.int64)):
+        with pytest.raises(ValueError, match="picked rows of 1 sequences are missing"):
+            executor.forward(one, np.array([[1, 4]]), False, None, vocabulary.x, None, None, [wrong], picked=picked)
+
+
+@pytest.mark.parametrize("operations", [
+    (Store("p"),),
+    (Linear("p", (Part("w", None, "y", 8),)), Store("y")),
+    (Linear("p", (Part("w", None, "y", 8),), activation="relu"), Store("y", top=True)),
+    (Norm("p", "z", "n", None, 1e-5), Linear("z", (Part("w", None, "y", 8),)), Store("y", top=True)),
+])  # fmt: skip
+def test_other_operations_on_picked_rows_are_refused(operations):
+    vocabulary = Vocabulary(load("portable"), "float32", 4, 30, 16)
+    with pytest.raises(ValueError, match="picked rows have one product"):
+        lower(Program((Pick("x", "p"), *operations), (("x", Buffer(16)),)), vocabulary.product, vocabulary.packer, 1)
