@@ -215,6 +215,8 @@ class _Emitter:
                     residual=-1 if operation.residual is None else at[operation.residual], operands=operands,
                     rms=operation.kind == "rms", stored=stored,
                     needs_barrier=needs_barrier(dict.fromkeys(reads(operation), "rows"), written))
+            case Linear() | Store() if (stores and stores[0].top) or (isinstance(operation, Store) and operation.top):
+                raise ValueError(f"{operation}: only the best numbers of a product of picked rows are stored")
             case Linear():
                 self._executor.multiply(**self._multiplication(operation, shapes[operation.x], at, stores))
             case Heads():

@@ -5,27 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .tools import assert_as_good, assert_guards, available, guarded, load
-
-
-def empty_best(M, k):
-    return np.full((M, k), -np.inf, np.float32), np.full((M, k), -1, np.int32)
-
-
-def sort(logits, k):
-    """Return values and ids of the k largest numbers of each row, lowest id first among equals, by sorting."""
-    values, ids = empty_best(len(logits), k)
-    for row, x in enumerate(logits):
-        numbers = np.flatnonzero(~np.isnan(x))
-        numbers = numbers[np.lexsort((numbers, -x[numbers]))][:k]
-        values[row, : len(numbers)], ids[row, : len(numbers)] = x[numbers], numbers
-    return values, ids
-
-
-def log_sum_exp(logits, dtype):
-    """Return the formula's [M], in the given precision."""
-    x = logits.astype(dtype)
-    highest = x.max(axis=1, keepdims=True)
-    return (highest[:, 0] + np.log(np.exp(x - highest).sum(axis=1))).astype(dtype)
+from .vocabulary import empty_best, log_sum_exp, sort
 
 
 def choose(kernels, logits, k, parts):

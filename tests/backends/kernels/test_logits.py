@@ -11,9 +11,8 @@ from engine.base.stop import Stop
 from engine.programs.operations import Buffer, Linear, Norm, Part, Pick, Store
 from engine.programs.program import Program
 
-from .test_choose import log_sum_exp, sort
 from .tools import assert_as_good, available, load
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, log_sum_exp, sort
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -129,5 +128,9 @@ def test_results_of_other_sizes_are_refused():
 ])  # fmt: skip
 def test_other_operations_on_picked_rows_are_refused(operations):
     vocabulary = Vocabulary(load("portable"), "float32", 4, 30, 16)
+    x = (("x", Buffer(16)),)
     with pytest.raises(ValueError, match="picked rows have one product"):
-        lower(Program((Pick("x", "p"), *operations), (("x", Buffer(16)),)), vocabulary.product, vocabulary.packer, 1)
+        lower(Program((Pick("x", "p"), *operations), x), vocabulary.product, vocabulary.packer, 1)
+    for whole in ((Linear("x", (Part("w", None, "y", 8),)), Store("y", top=True)), (Store("x", top=True),)):
+        with pytest.raises(ValueError, match="only the best numbers of a product of picked rows"):
+            lower(Program(whole, x), vocabulary.product, vocabulary.packer, 1)

@@ -1,4 +1,4 @@
-"""A program of nothing but picked rows, their product with a vocabulary, and a Store of all logits or the best."""
+"""The best of given logits, and a program of nothing but picked rows and their product with a vocabulary."""
 
 from __future__ import annotations
 
@@ -10,6 +10,27 @@ from engine.programs.operations import Buffer, Linear, Part, Pick, Store
 from engine.programs.program import Program
 
 from .tools import assert_guards, guarded, random_int8, round_up
+
+
+def empty_best(M, k):
+    return np.full((M, k), -np.inf, np.float32), np.full((M, k), -1, np.int32)
+
+
+def sort(logits, k):
+    """Return values and ids of the k largest numbers of each row, lowest id first among equals, by sorting."""
+    values, ids = empty_best(len(logits), k)
+    for row, x in enumerate(logits):
+        numbers = np.flatnonzero(~np.isnan(x))
+        numbers = numbers[np.lexsort((numbers, -x[numbers]))][:k]
+        values[row, : len(numbers)], ids[row, : len(numbers)] = x[numbers], numbers
+    return values, ids
+
+
+def log_sum_exp(logits, dtype):
+    """Return the formula's [M], in the given precision."""
+    x = logits.astype(dtype)
+    highest = x.max(axis=1, keepdims=True)
+    return (highest[:, 0] + np.log(np.exp(x - highest).sum(axis=1))).astype(dtype)
 
 
 class Vocabulary:

@@ -3,8 +3,7 @@
     machine.pxi      the instructions of the interpreter    program.pxi      runs them; executor.pxi owns them
     schedule.pxi     how threads share the instructions     pool.c           the threads
     kernel_table.pxi the kernel table for Python            weights.pxi      packed weights for Python
-    state.pxi        attention over a decoder's cache       maps.pxi         logits and memories
+    state.pxi        attention over a decoder's cache       logits.pxi       logits of picked rows, or the best of them
     operations.pxi, attention_operation.pxi                 single operations
-    vocabulary.pxi, best.pxi                                the best logits of a product
     features.pxi     the features of this CPU               sizes.pxi        sizes of panels
 """
