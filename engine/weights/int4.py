@@ -23,7 +23,7 @@ from ..model.precision import FORMATS
 
 GROUP = 16
 BLOCK, BYTES = FORMATS["int4"].block, FORMATS["int4"].entries
-LARGEST_Q, LARGEST_M, LARGEST_OFFSET = np.float32(15), np.float32(15), np.float32(127)
+TOP_Q, TOP_M, TOP_OFFSET = np.float32(15), np.float32(15), np.float32(127)
 WIDTHS = tuple(map(np.float32, (0.80, 0.88, 0.96, 1.04)))
 """What part of the range of a group's weights its 16 steps cover, to choose from: those at the ends may be cut."""
 ROUNDS = 2
@@ -92,16 +92,16 @@ def _search(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     weight += weight.mean(axis=2, keepdims=True)
     total = weight.sum(axis=2)
     np.maximum(total, np.float32(1e-30), out=total)
-    scale = _not_zero(span.max(axis=1) / (LARGEST_Q * LARGEST_M))
-    offset_scale = _not_zero(np.abs(np.stack([lowest, highest])).max(axis=(0, 2)) / LARGEST_OFFSET)
+    scale = _not_zero(span.max(axis=1) / (TOP_Q * TOP_M))
+    offset_scale = _not_zero(np.abs(np.stack([lowest, highest])).max(axis=(0, 2)) / TOP_OFFSET)
     best: tuple[np.ndarray, ...] = ()
     for _ in range(ROUNDS):
         error = np.full(span.shape, np.inf, np.float32)
         best = np.zeros_like(x), np.ones_like(span), np.zeros_like(span)
         for width in WIDTHS:
-            m = np.clip(np.rint(span * (width / LARGEST_Q) / scale[:, None]), 1, LARGEST_M)
+            m = np.clip(np.rint(span * (width / TOP_Q) / scale[:, None]), 1, TOP_M)
             step = scale[:, None] * m
-            o = _offsets(middle - LARGEST_Q / 2 * step, offset_scale)
+            o = _offsets(middle - TOP_Q / 2 * step, offset_scale)
             q = _codes(x, step, o * offset_scale[:, None])
             o = _offsets((weight * (x - step[..., None] * q)).sum(axis=2) / total, offset_scale)
             q = _codes(x, step, o * offset_scale[:, None])
@@ -131,11 +131,11 @@ def _codes(x: np.ndarray, step: np.ndarray, offset: np.ndarray) -> np.ndarray:
     q = x - offset[..., None]
     q *= (1 / step)[..., None]
     np.rint(q, out=q)
-    return np.clip(q, 0, LARGEST_Q, out=q)
+    return np.clip(q, 0, TOP_Q, out=q)
 
 
 def _offsets(wanted: np.ndarray, offset_scale: np.ndarray) -> np.ndarray:
-    return np.clip(np.rint(wanted / offset_scale[:, None]), -LARGEST_OFFSET, LARGEST_OFFSET)
+    return np.clip(np.rint(wanted / offset_scale[:, None]), -TOP_OFFSET, TOP_OFFSET)
 
 
 def _not_zero(scale: np.ndarray) -> np.ndarray:

@@ -100,7 +100,7 @@ def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dic
     found = {}
     for name in matrices(config):
         allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
-        own = STORED.get(stored[name].dtype) if name in stored else None
+        own = STORED.get(stored[name].dtype, "") if name in stored else ""
         found[name] = sorted(allowed, key=own.__ne__)
     return found
 

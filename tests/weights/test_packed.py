@@ -104,7 +104,7 @@ def test_damaged_files(tmp_path):
             engine_of(replace(model, weights=model.weights | change))
     with pytest.raises(WeightsError, match=f"missing {name}"):
         engine_of(replace(model, weights={key: array for key, array in model.weights.items() if key != name}))
-    for values in (None, {}, model.layout.to_json() | {"precision": "int4"}, model.layout.to_json() | {"lanes": "8"}):
+    for values in (None, {}, model.layout.to_json() | {"precision": "int3"}, model.layout.to_json() | {"lanes": "8"}):
         with pytest.raises(WeightsError, match="must describe a layout"):
             PackedFormat.from_json(values)
 
@@ -133,7 +133,7 @@ def test_numbers_beside_the_panels_are_checked(precision, tmp_path):
     arrays = read_npz(tmp_path / "packed.npz")
     small = {name: array for name, array in arrays.items() if array.dtype == np.float32}
     assert any(name.endswith("norm.weight") for name in small)
-    assert any(name.startswith(PREFIX) for name in small) == (precision == "int8")
+    assert any(name.startswith(PREFIX) for name in small) == (precision in ("int8", "int4"))
     for name, array in small.items():
         wrong = array.copy()
         wrong.flat[-1] = np.nan

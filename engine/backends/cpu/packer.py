@@ -312,8 +312,8 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
     """
     if model.layout is not None:
         raise UnsupportedError(f"the model is packed already, as {model.layout}; pack the original model")
-    program, packer, layout = program_of(model.config), \
-        Packer(product, model.weights, finer=kept_finer(model.config)), layout_of(product)
+    program, layout = program_of(model.config), layout_of(product)
+    packer = Packer(product, model.weights, finer=kept_finer(model.config))
     arrays: dict[str, np.ndarray] = {}
     for operation, shapes in program.steps():
         if isinstance(operation, Attend) and operation.relative is not None:

@@ -39,7 +39,7 @@ cdef class PackedLinear:
                              f"or scales are missing or too many")
         self.product, self.format, self.panels, self.filled = product, form, memory, panels
         self.bias, self.scale = bias, scale
-        self.offset_scale = offset_scale
+        self.offset_scale, self.sums = offset_scale, sums
         self.y.panels, self.y.bias = &memory[0], &bias[0]
         self.y.N, self.y.K, self.y.activation = N, K, activation
         if scale is not None:

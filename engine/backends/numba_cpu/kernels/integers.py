@@ -38,7 +38,7 @@ DEEPEST, WIDENED, INTEGER_ROWS, NIBBLE_ROWS, GROUP, GROUPED = 4096, 256, 64, 4, 
 LARGEST_CODE = np.float32(2047)
 FETCHED = 2048
 SHORT = ir.IntType(16)
-HALVES = ir.VectorType(SHORT, 2 * VL)
+SHORTS = ir.VectorType(SHORT, 2 * VL)
 MAGIC = ir.Constant(VF, [12582912.0] * VL)
 NO_SUM = ir.Constant(VI, [0] * VL)
 _PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
@@ -51,7 +51,7 @@ def _all(x: int) -> ir.Constant:
 def _dot(b: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """Return total + x y, the products of both int16 of each lane added."""
     if VL in _PRODUCTS:
-        return b.add(total, call(b, _PRODUCTS[VL], VI, b.bitcast(x, HALVES), b.bitcast(y, HALVES)))
+        return b.add(total, call(b, _PRODUCTS[VL], VI, b.bitcast(x, SHORTS), b.bitcast(y, SHORTS)))
     halves = [(b.ashr(b.shl(v, _all(16)), _all(16)), b.ashr(v, _all(16))) for v in (x, y)]
     return b.add(b.add(total, b.mul(halves[0][0], halves[1][0])), b.mul(halves[0][1], halves[1][1]))
 
@@ -71,7 +71,7 @@ def _bytes_or_words(words: bool) -> Callable[..., None]:
     def column(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
         if words:
             return b.load(pointer, typ=VI, align=1)
-        return b.bitcast(b.sext(b.load(pointer, typ=ir.VectorType(BYTE, 2 * VL), align=1), HALVES), VI)
+        return b.bitcast(b.sext(b.load(pointer, typ=ir.VectorType(BYTE, 2 * VL), align=1), SHORTS), VI)
 
     def sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, stride: ir.Value, w: ir.Value,
              totals: ir.Value, adds: ir.Value) -> None:
