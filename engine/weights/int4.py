@@ -3,8 +3,8 @@
     w[j,k] ~ scale[j] * m[j,g] * q[j,k] + offset_scale[j] * o[j,g]
 
 q is 0 to 15, and for each row j and each group g = k // 16 the multiplier m is 1 to 15 and the offset o is -127 to 127.
-That is 4.75 bits a weight. The sums of m q a and of o (the sum of a over a group), for integers a, are integers, so that
-kernels may add them in any order and have the same bits (`backends/cython_cpu/kernels/integers.pxi`).
+That is 4.75 bits a weight. The sums of m q a and of o (the sum of a over a group), for integers a, are integers, so
+that kernels may add them in any order and have the same bits (`backends/cython_cpu/kernels/integers.pxi`).
 
 A row is stored in blocks of 32 weights, 19 bytes: 16 bytes of two q each, the first in the lower four bits; one byte of
 the multipliers of its two groups, the first in the lower four bits; and the two offsets. The weights that belong to one
@@ -54,11 +54,11 @@ def quantize_int4(w: np.ndarray, heads: int = 1) -> tuple[np.ndarray, np.ndarray
 
 
 def widen_int4(stored: np.ndarray, scales: np.ndarray, K: int, heads: int = 1) -> np.ndarray:
-    """Return the float32 matrix [N, K] that `quantize_int4` has stored."""
+    """Return the matrix [N, K] that `quantize_int4` has stored, in the dtype of the scales [N, 2]."""
     q, m, o = _from_blocks(stored)
     wide = scales[:, :1, None] * (m[..., None] * q) + (scales[:, 1:, None] * o[..., None])
     wide = wide.reshape(len(stored), heads, -1)[:, :, : K // heads]
-    return np.ascontiguousarray(wide.reshape(len(stored), K), np.float32)
+    return np.ascontiguousarray(wide.reshape(len(stored), K))
 
 
 def impossible_int4(stored: np.ndarray) -> str | None:

@@ -68,7 +68,7 @@ def input_heads(config: ModelConfig, name: str) -> int:
 
 
 def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
-    """Return "int4" or "int8" if any linear weight is in it, otherwise "float32" (bfloat16 weights count as float32)."""
+    """Return "int4" or "int8" if any linear weight is in it, else "float32" (bfloat16 weights count as float32)."""
     names = (f"{name}.weight" for name in linear_maps(config))
     found = {STORED.get(weights[name].dtype) for name in names if name in weights}
     return next((name for name in ("int4", "int8") if name in found), "float32")

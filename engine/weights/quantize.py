@@ -152,8 +152,8 @@ def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
     precision: a name of `engine.model.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix
     that has the precision already is not copied. bounded: whether int8 weights of linear maps are within the bound of
     `engine.weights.int8_bound`; CPUs without VNNI run such a model as it is, and round any other int8 model a second
-    time. Raises `UnsupportedError` for linear weights in int8 or int4 that are to become another precision, for a packed model
-    and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
+    time. Raises `UnsupportedError` for linear weights in int8 or int4 that are to become another precision, for a
+    packed model and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
     """
     if not isinstance(model, Model):
         raise InputError(f"convert_model takes a Model, not {shown(model)}; load_model returns one, and of an encoder "

@@ -32,7 +32,8 @@ def test_an_engine_reports_the_canonical_name():
 
 
 def test_names_that_are_refused():
-    with pytest.raises(UnsupportedError, match="there is no precision 'int3'; choose float32, bfloat16, int8, int4, float16"):
+    choices = "float32, bfloat16, int8, int4, float16"
+    with pytest.raises(UnsupportedError, match=f"there is no precision 'int3'; choose {choices}"):
         convert_encoder(random_model(), "int3")
     with pytest.raises(UnsupportedError, match="precision 'float16' is not there"):
         engine_of(random_model(), backend="reference", precision="fp16")

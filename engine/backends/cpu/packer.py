@@ -18,9 +18,9 @@ from ...model.precision import COMPUTED, FORMATS, STORED
 from ...programs import program_of
 from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
+from ...weights.int4 import quantize_int4, widen_int4
 from ...weights.packed import PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
-from ...weights.int4 import quantize_int4
 from ...weights.quantize import is_bounded, quantize_linear, widen
 from ..relative import relative_vectors
 from .native.native import NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
@@ -53,8 +53,8 @@ def allocate(n: int) -> np.ndarray:
 def layout_of(product: Product) -> PackedFormat:
     """Return the layout of the panels that a product reads."""
     kernels = product.kernels
-    return PackedFormat(product.precision, FORMATS[product.precision].dtype.itemsize, kernels.NR, product.depth_step, kernels.VL,
-                  product.needs_bound)
+    return PackedFormat(product.precision, FORMATS[product.precision].dtype.itemsize, kernels.NR, product.depth_step,
+                        kernels.VL, product.needs_bound)
 
 
 Made = TypeVar("Made")
@@ -159,15 +159,26 @@ class Packer:
         weights = dict(self._weights)
         for affine in (relative.key, relative.query):
             if affine is not None:
-                weight, step = self._rounded(affine.weight, 1)
-                wide = from_bfloat16(weight) if weight.dtype == np.uint16 else weight
-                weights[affine.weight] = wide * step[:, None].astype(np.float64)
+                weights[affine.weight] = self._as_computed(affine.weight, weights[relative.table.name].shape[1])
         keys, queries = relative_vectors(relative, weights)
         distances = np.arange(-relative.limit, relative.limit + 1)
         return RelativeWeights(
             None if keys is None else self._panels_of_heads(keys[::-1] * scale, key_heads),
             None if queries is None else self._panels_of_heads(queries * scale, heads),
             relative_rows(distances, relative.limit, relative.buckets), relative.table.rows)
+
+    def _as_computed(self, name: str, K: int) -> np.ndarray:
+        """Return a weight [N,K], as the plan's precision rounds it, in float64."""
+        parameter = Parameter((len(self._weights[name]), K), "linear")
+        weight, scales = self._rounded(name, parameter, None)
+        match STORED[weight.dtype]:
+            case "int4":
+                weight = widen_int4(weight, np.stack(scales, axis=1).astype(np.float64), K)
+            case "int8":
+                weight = weight * scales[0][:, None].astype(np.float64)
+            case "bfloat16":
+                weight = from_bfloat16(weight)
+        return weight.astype(np.float64)
 
     def _panels_of_heads(self, rows: np.ndarray, heads: int) -> np.ndarray:
         """Return rows [n, heads*d] as panels [heads, n/NR, d, NR] for each head, the last panel filled with zeros."""
@@ -210,13 +221,13 @@ class Packer:
         size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
         scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
-        packed = PackedLinear(product, panels, K, bias, *scales[:1], activation=activation,
-                              offset_scale=scales[1] if scales[1:] else None)
+        scale, offset_scale = (*scales, None, None)[:2]
+        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale)
         for part, of_part in groupby(runs, key=itemgetter(0)):
             weight, own = parts[part.weight]
             for _, column, rows in of_part:
-                for scale, numbers in zip(scales, own, strict=True):
-                    scale[column : column + rows.stop - rows.start] = numbers[rows]
+                for of_map, numbers in zip(scales, own, strict=True):
+                    of_map[column : column + rows.stop - rows.start] = numbers[rows]
                 packed.fill(np.ascontiguousarray(weight[rows]), column)
         return packed
 
@@ -321,9 +332,13 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
                                    "positions are computed from linear maps at load; convert it without --packed")
         if isinstance(operation, Linear):
             panels, scale, sums, offset_scale = packer.linear(operation, shapes[operation.x]).arrays
-            beside = {"_scale": scale, "_sums": sums, "_offset_scale": scale if offset_scale is None else offset_scale}
             name = PREFIX + operation.parts[0].weight
-            arrays |= {name: panels} | {name + suffix: beside[suffix] for suffix in layout.suffixes}
+            arrays[name] = panels
+            beside = {"_scale": scale, "_sums": sums, "_offset_scale": offset_scale}
+            arrays |= {name + suffix: array for suffix, array in beside.items()
+                       if array is not None and suffix in layout.suffixes}
+            if "_offset_scale" in layout.suffixes and offset_scale is None and scale is not None:
+                arrays[f"{name}_offset_scale"] = np.ones_like(scale)
     linear = {name for name, parameter in parameters_of(model.config).items() if parameter.kind == "linear"}
     kept = {name: array for name, array in model.weights.items() if name.removesuffix("_scale") not in linear}
     return replace(model, weights=kept | arrays, layout=layout)

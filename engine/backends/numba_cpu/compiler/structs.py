@@ -29,7 +29,8 @@ Double: TypeAlias = float
 
 NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
-    "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16), "Sizes": Pointer(types.intp),
+    "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16),
+    "Sizes": Pointer(types.intp),
     "Rows": Pointer(Pointer(types.float32)),
     "Operands": Pointer(types.uint16 if PAIR_STEPS == 1 else types.float32),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,

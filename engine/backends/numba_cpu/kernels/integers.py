@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from ..compiler.compiling import inline
 from ..compiler.emit import I32, VF, VI, call, fetch, splat
 from ..compiler.flow import repeat
-from ..compiler.pointers import BYTE, SIZE, Pointer, as_integers8, as_ints, as_shorts, on_stack, store
+from ..compiler.pointers import BYTE, SIZE, Pointer, as_integers8, as_ints, on_stack, store
 from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size
 from ..compiler.vector import (
     v_abs,
