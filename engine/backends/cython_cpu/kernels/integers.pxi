@@ -109,36 +109,50 @@ cdef inline void sum_tile(const int kind, const int mr, const int nv, Py_ssize_t
 
 cdef inline void nibble_tile(const int mr, const int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride,
                              const char* b, int* totals) noexcept nogil:
-    # totals[mr][NR] = sum over k of m q codes, over whole blocks.
+    # totals[mr][NR] = sum over k of m q codes, over whole blocks. The sums of a group stay in registers, those of all
+    # groups do not.
     cdef vx acc[NIBBLE_ROWS * NV]
-    cdef vx s[NIBBLE_ROWS]
-    cdef vx word, w, multipliers
     cdef Py_ssize_t k
-    cdef int i, j, g, h, n
+    cdef int i, j
     for i in range(mr):
         for j in range(nv):
             acc[i * NV + j] = x_set1(0)
     for k in range(blocks):
         fetch_lines(b + FETCHED, 17 * nv * VL)
-        for j in range(nv):
-            multipliers = x_load_uint8(<const unsigned char*>b + 16 * nv * VL + j * VL)
-            for g in range(2):
-                for i in range(mr):
-                    s[i] = x_set1(0)
-                for h in range(2):
-                    word = x_load(b + ((2 * g + h) * nv + j) * 4 * VL)
-                    for n in range(4):
-                        w = x_nibble(word, n)
-                        for i in range(mr):
-                            s[i] = x_dot(s[i], x_set1(load_32(codes + i * stride + g * GROUP + h * 8 + 2 * n)), w)
-                w = x_nibble(multipliers, g)
-                for i in range(mr):
-                    acc[i * NV + j] = x_add(acc[i * NV + j], x_mul(s[i], w))
+        add_group(mr, nv, 0, codes, stride, b, acc)
+        add_group(mr, nv, 1, codes + GROUP, stride, b, acc)
         codes += GROUPED
         b += 17 * nv * VL
     for i in range(mr):
         for j in range(nv):
             x_store(totals + i * NR + j * VL, acc[i * NV + j])
+
+
+cdef inline void add_group(const int mr, const int nv, const int g, const short* codes, Py_ssize_t stride, const char* b,
+                           vx* acc) noexcept nogil:
+    # Add m * sum over k of q codes, for group g of a block.
+    cdef vx s[NIBBLE_ROWS * NV]
+    cdef vx word[NV]
+    cdef vx w[NV]
+    cdef vx x
+    cdef int i, j, h, n
+    for i in range(mr):
+        for j in range(nv):
+            s[i * NV + j] = x_set1(0)
+    for h in range(2):
+        for j in range(nv):
+            word[j] = x_load(b + ((2 * g + h) * nv + j) * 4 * VL)
+        for n in range(4):
+            for j in range(nv):
+                w[j] = x_nibble(word[j], n)
+            for i in range(mr):
+                x = x_set1(load_32(codes + i * stride + h * 8 + 2 * n))
+                for j in range(nv):
+                    s[i * NV + j] = x_dot(s[i * NV + j], x, w[j])
+    for j in range(nv):
+        w[0] = x_nibble(x_load_uint8(<const unsigned char*>b + 16 * nv * VL + j * VL), g)
+        for i in range(mr):
+            acc[i * NV + j] = x_add(acc[i * NV + j], x_mul(s[i * NV + j], w[0]))
 
 
 cdef inline void widen_blocks(const int nv, Py_ssize_t blocks, const char* b, short* to) noexcept nogil:
