@@ -273,8 +273,8 @@ LOAD: Mapping[str, OtherName] = {
     "compute_type": _same("precision", ("default", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
     **{name: _same("precision", ("auto", None)) for name in ("dtype", "torch_dtype")},
     "load_in_8bit": _same("precision", (True, "int8"), (False, None)),
-    "load_in_4bit": _nothing('precision="int8" has the fewest bits', False),
-    "quantization_config": _else('precision="int8" quantizes the weights'),
+    "load_in_4bit": _same("precision", (True, "int4"), (False, None)),
+    "quantization_config": _else('precision="int8" or "int4" quantizes the weights'),
     # The device.
     "device": _else(_CPU, "cpu", "auto"),
     "device_map": _else(_CPU, "cpu", "auto"),
