@@ -12,6 +12,7 @@ from engine.model.generation_config import GenerationConfig
 from engine.model.text_config import TextConfig
 from engine.speech.audio_files import read_audio
 from engine.speech.spectrogram import mel_filters
+from engine.weights.model import Transformer
 
 from .golden_generating import GOLDEN
 from .whisper import SPEECH
@@ -32,12 +33,14 @@ def tokenizer_of(words: list[str], special: range) -> TextConfig:
 
 TIMES = 1501
 """Timestamps of a model, from 0 to 30 s."""
+WORDS = 40
+"""Words of a model with timestamps that knows one language."""
 
 
 def timed(several: bool = False) -> Model:
     """Return a random model with timestamps. As in Whisper, text comes first, then special tokens, then the times."""
     special = [*SPECIAL[:-1], "<|nospeech|>", SPECIAL[-1]]
-    size = 51865 if several else 40 + len(special) + TIMES
+    size = 51865 if several else WORDS + len(special) + TIMES
     words = [f" w{i}" for i in range(size - len(special) - TIMES)]
     tokens = [*words, *special, *(f"<|{i * 0.02:.2f}|>" for i in range(TIMES))]
     settings = GenerationConfig(eos_token_id=(len(words),), decoder_start_token_id=len(words) + 1, max_new_tokens=8,
@@ -60,6 +63,21 @@ def model_of(special: list[str] = SPECIAL, words: int = 61) -> Model:
                       weights=dict(small.decoder.weights) | {"embeddings.word": table})
     settings = GenerationConfig(eos_token_id=(0,), decoder_start_token_id=1, max_new_tokens=9)
     return Model(decoder=decoder, encoder=replace(encoder, text=text), generation=settings)
+
+
+def listening() -> Model:
+    """Return a random model with timestamps whose text depends on the recording; it writes words alone."""
+    model = timed()
+
+    def sharper(part: Transformer, *names: str) -> dict[str, np.ndarray]:
+        return {name: 4 * weight if name.endswith(names) else weight for name, weight in part.weights.items()}
+
+    stem = replace(model.encoder.stem, positions=model.encoder.stem.positions * np.float32(0.3))
+    encoder = replace(model.encoder, stem=stem, weights=sharper(model.encoder, "attention.query.weight"))
+    decoder = replace(model.decoder, weights=sharper(model.decoder, "cross.query.weight", "cross.output.weight"))
+    others = tuple(range(WORDS, decoder.config.vocab_size))
+    return Model(decoder=decoder, encoder=encoder,
+                 generation=model.generation.changed(no_repeat_ngram_size=1, suppress_tokens=others))
 
 
 def sounds(count: int = 3) -> list[np.ndarray]:
