@@ -61,10 +61,10 @@ class SingleSearch(Search):
             samples = np.where(new[rows], np.arange(len(rows)) - np.searchsorted(rows, rows), samples[rows])
         ids, log_p, dead = self._next(answer, rows, samples)
         totals = paths.totals[rows] + log_p
-        over = dead | self.ends[ids] | (paths.lengths + 1 >= paths.limits)[rows]
-        said = ~(dead | self.ends[ids])
-        owners = paths.owners[rows[said]].tolist()
-        outcome.tokens += zip(owners, samples[said].tolist(), ids[said].tolist(), strict=True)
+        ended = dead | self.ends[ids]
+        over = ended | (paths.lengths + 1 >= paths.limits)[rows]
+        children = zip(paths.owners[rows].tolist(), samples.tolist(), ids.tolist(), ended.tolist(), strict=True)
+        outcome.tokens += [(owner, sample, token) for owner, sample, token, last in children if not last]
         for i in np.flatnonzero(over).tolist():
             row = int(rows[i])
             if dead[i]:
