@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -34,6 +35,16 @@ _CHUNK = 512
 
 
 @dataclass(frozen=True)
+class _SingleTokens:
+    """What all passes of one token for each of some rows have in common."""
+
+    schedule: Schedule
+    cu_seqlens: NDArray[np.int32]
+    places: NDArray[np.int64]
+    """[R, 2]: that one token of each row is picked, and where it lies among the picked rows."""
+
+
+@dataclass(frozen=True)
 class _NewRows:
     """The rows of a pass, before they are hypotheses."""
 
@@ -43,6 +54,8 @@ class _NewRows:
     """The rows of the cache of each hypothesis, with those of the new tokens."""
     cu_seqlens: NDArray[np.int32]
     """[R+1]: where the tokens of each row begin in the batch."""
+    single: _SingleTokens | None = None
+    """Not None if each row has one token, as in most steps, and there are few rows."""
 
 
 class CpuDecoder(Requests[RowTable]):
@@ -71,7 +84,7 @@ class CpuDecoder(Requests[RowTable]):
         self._scales = {operation.layer: operation.scale for operation in self._program.operations
                         if isinstance(operation, Attend) and operation.keys == "cross"}
         self._querying: tuple[tuple[int, ...], Executor] | None = None
-        self._schedules: dict[int, Schedule] = {}
+        self._single: dict[int, _SingleTokens] = {}
         packer.release()
 
     def statistics(self) -> CacheStatistics:
@@ -129,7 +142,7 @@ class CpuDecoder(Requests[RowTable]):
         new, R = self._new_rows(rows), len(rows)
         values, ids, total = np.empty((R, k), np.float32), np.empty((R, k), np.int32), np.empty(R, np.float32)
         self._pass(self._executor, new, [], stop, [1] * R, (values, ids, total))
-        if np.isnan(total).any():
+        if any(map(math.isnan, total.tolist())):
             raise EngineError("the model gives logits that are NaN or infinite; its weights hold numbers that are too "
                               "large")
         return Top(self._add(new), values, ids.astype(np.int64), total)
@@ -194,11 +207,14 @@ class CpuDecoder(Requests[RowTable]):
         if max(counts) > self._run.max_tokens:
             raise InputError(f"a row of {max(counts)} tokens exceeds max_batch_tokens={self._run.max_tokens}, which "
                              "bounds the workspace; load the model with a larger max_batch_tokens")
-        cu_seqlens = np.cumsum([0, *counts]).astype(np.int32)
-        new = self._cache.take(int(cu_seqlens[-1]))
+        ends = [0, *accumulate(counts)]
+        new = self._cache.take(ends[-1])
         tables = [(parent.rows if parent else RowTable()).extended(new[first:last])
-                  for parent, (first, last) in zip(parents, pairwise(cu_seqlens.tolist()), strict=True)]
-        return _NewRows(rows, parents, tables, cu_seqlens)
+                  for parent, (first, last) in zip(parents, pairwise(ends), strict=True)]
+        if len(rows) == ends[-1] <= TOGETHER:
+            single = self._single_tokens(len(rows))
+            return _NewRows(rows, parents, tables, single.cu_seqlens, single)
+        return _NewRows(rows, parents, tables, np.array(ends, np.int32))
 
     def _add(self, new: _NewRows) -> NDArray[np.int64]:
         """Let the rows of a step be hypotheses, and return their numbers."""
@@ -211,38 +227,45 @@ class CpuDecoder(Requests[RowTable]):
 
         picked: of how many of the last tokens of each row the program computes the logits; empty if it computes none.
         """
-        rows, tables, cu_seqlens = new.rows, new.tables, new.cu_seqlens
+        rows, tables, single = new.rows, new.tables, new.single
         past = [len(table) - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
         starts = [0, *accumulate(map(len, tables))]
-        first = self._config.position_offset
-        if len(rows) == cu_seqlens[-1]:
-            positions = np.array(past, np.int32) + np.int32(first)
-        else:
-            positions = np.concatenate([np.arange(first + begin, first + len(table), dtype=np.int32)
-                                        for begin, table in zip(past, tables, strict=True)])
-        schedule, members = self._schedule(cu_seqlens)
+        schedule, members = (single.schedule, range(len(rows))) if single else self._schedule(new.cu_seqlens)
         sources = [self._sources.get(row.request) for row in rows]
         addresses = [(source[0].ctypes.data, source[1]) if source else (0, 0) for source in sources]
         kept = np.array([(starts[i], past[i], *addresses[i]) for i in members], np.int64)
         state = self._cache.addresses, np.concatenate([table.rows for table in tables]), kept
-        ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)
-        firsts = [0, *accumulate(picked)]
-        places = np.array([(picked[i], firsts[i]) for i in members], np.int64) if picked else None
-        executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions,
-                         np.zeros(len(ids), np.int32), arrays, stop=stop, state=state, picked=places, best=best)
+        firsts, places = [0, *accumulate(picked)], None
+        if picked:
+            places = single.places if single else np.array([(picked[i], firsts[i]) for i in members], np.int64)
+        ids, positions, types = self._inputs(rows, past, single is not None)
+        executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions, types, arrays,
+                         stop=stop, state=state, picked=places, best=best)
+
+    def _inputs(self, rows: Sequence[Row], past: list[int],
+                single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Return the ids, the positions and the token types of all new tokens. single: whether each row has one."""
+        first = self._config.position_offset
+        if not single:
+            ids = np.concatenate([row.tokens for row in rows]).astype(np.int32)
+            positions = np.concatenate([np.arange(first + begin, first + begin + len(row.tokens), dtype=np.int32)
+                                        for row, begin in zip(rows, past, strict=True)])
+            return ids, positions, np.zeros(len(ids), np.int32)
+        lines = np.array([[row.tokens.item() for row in rows], [first + begin for begin in past], [0] * len(rows)],
+                         np.int32)
+        return lines[0], lines[1], lines[2]
 
     def _schedule(self, cu_seqlens: NDArray[np.int32]) -> tuple[Schedule, Sequence[int]]:
-        """Return the schedule of a step, and the row of each of its sequences."""
-        count = len(cu_seqlens) - 1
-        if cu_seqlens[-1] == count <= TOGETHER:
-            return self._together(count), range(count)
+        """Return the schedule of a pass, and the row of each of its sequences."""
         schedule = make_schedule(cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
         return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
 
-    def _together(self, count: int) -> Schedule:
-        """Return the schedule of a step of one token for each row, which most steps are; it is made once."""
-        if count not in self._schedules:
-            places = np.arange(count)
-            sequences = np.column_stack([places, np.ones_like(places), places])
-            self._schedules[count] = Schedule(self._run.threads == 1, sequences, np.array([[count, count]]))
-        return self._schedules[count]
+    def _single_tokens(self, count: int) -> _SingleTokens:
+        """Return what passes of one token for each of so many rows have in common; it is made once."""
+        if count not in self._single:
+            places, ones = np.arange(count), np.ones(count, np.int64)
+            schedule = Schedule(self._run.threads == 1, np.column_stack([places, ones, places]),
+                                np.array([[count, count]]))
+            self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32),
+                                                np.column_stack([ones, places]))
+        return self._single[count]
