@@ -73,6 +73,9 @@ class SingleSearch(Search):
                 length = int(paths.lengths[row] + 1 - paths.prompts[row])
                 result = self.result(row, int(ids[i]), score_of(float(totals[i]), length, self.config.length_penalty))
             self._end(int(paths.owners[row]), int(samples[i]), result, outcome)
+        if not over.any():
+            self.samples = samples
+            return Children(rows, ids, totals)
         live = ~over
         self.samples = samples[live]
         return Children(rows[live], ids[live], totals[live])
@@ -104,6 +107,8 @@ class SingleSearch(Search):
         tokens = self._drawn(values, ids, rows, samples) if ids is None or self.draws else ids[rows, 0]
         if isinstance(answer, Scores):
             chosen = answer.logits[rows, tokens]
+        elif not self.draws:
+            chosen = values[rows, 0]
         else:
             chosen = answer.values[rows, (answer.ids[rows] == tokens[:, None]).argmax(axis=1)]
         log_p = chosen - log_total.astype(np.float64)[rows]

@@ -81,14 +81,11 @@ class Search(ABC):
         """Continue each request with the scores of the rows that `rows` returned; add certain tokens to the outcome."""
         paths, hypotheses = self.paths, answer.hypotheses
         children = self.choose(answer, outcome)
-        dropped = np.ones(len(paths), bool)
-        dropped[children.rows] = False
-        goes_on = paths.parents >= 0
-        if outcome.done:
-            done = (paths.owners[:, None] == [*outcome.done]).any(axis=1)
-            goes_on, dropped = goes_on & ~done, dropped & ~done
-        outcome.released += {*paths.parents[goes_on].tolist()}
-        outcome.released += hypotheses[dropped].tolist()
+        # Lists, because a step of few rows touches less memory with them than with functions of NumPy.
+        goes_on, kept = [owner not in outcome.done for owner in paths.owners.tolist()], {*children.rows.tolist()}
+        parents = {parent for parent, on in zip(paths.parents.tolist(), goes_on, strict=True) if on and parent >= 0}
+        outcome.released += parents
+        outcome.released += [number for i, number in enumerate(hypotheses.tolist()) if goes_on[i] and i not in kept]
         paths.step(children, hypotheses)
 
     @abstractmethod
