@@ -252,6 +252,18 @@ RANK: Mapping[str, OtherName] = {
     "convert_to_tensor": _else("predict gives a NumPy array, and rank a list", False),
 }
 
+_TRUNCATED = "texts are always truncated to max_seq_length"
+PIPELINE: Mapping[str, OtherName] = {
+    **{name: _same("texts") for name in ("inputs", "sentences", "text", "args")},
+    "padding": _else(_PADDING, True, False),
+    "truncation": _nothing(_TRUNCATED, True, "longest_first"),
+    "max_length": _nothing(_TRUNCATED),
+    "tokenizer_kwargs": _nothing(_TRUNCATED, {}, {"truncation": True}),
+    "num_workers": _else("threads= of load says how many CPUs work", 0),
+    "return_tensors": _else("the results are dictionaries", False),
+}
+"""What the pipelines of transformers have."""
+
 LOAD: Mapping[str, OtherName] = {
     "max_tokens": OtherName("max_batch_tokens", earlier=True),
     # The path.
@@ -323,6 +335,13 @@ CALLS: Mapping[str, Mapping[str, OtherName]] = {
     "transcriptions": TRANSCRIBE,
     "detect_language": {"sounds": TRANSCRIBE["sounds"]},
     "encode": ENCODE,
+    "classify": {**PIPELINE, "return_all_scores": _same("top_k", (True, None), (False, 1))},
+    "tag": {**PIPELINE, "grouped_entities": _same("aggregation_strategy", (True, "simple"), (False, "none")),
+            "offset_mapping": _else("the tokenizer gives the offsets"),
+            "delimiter": _else("words are joined by spaces", " ")},
+    "fill_mask": PIPELINE,
+    "answer": {**{name: row for name, row in PIPELINE.items() if row.ours is None},
+               "topk": _same("top_k"), "max_question_len": _else("a question may be as long as the window lets it")},
     "predict": {**RANK, "sentences": _same("pairs"), "inputs": _same("pairs")},
     "rank": {**RANK, "docs": _same("documents"), "passages": _same("documents"), "texts": _same("documents"),
              "top_n": _same("top_k")},
@@ -375,7 +394,7 @@ METHODS: Mapping[str, str] = {
 """What to do in place of a method or an attribute that an object of the engine does not have."""
 
 CALLED: Mapping[str, str] = {
-    "Engine": "encode(sentences) or forward(input_ids)",
+    "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
     "Generator": "generate([prompt]), stream(prompt) or translate([text])",
     "Reranker": "rank(query, documents) or predict(pairs)",
     "Transcriber": "transcribe([recording])",

@@ -18,7 +18,7 @@ from ..model.config import ModelConfig
 from ..model.precision import canonical_name
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, batches, slices
-from ..text.tokenizer import Tokenizer
+from ..text.tokenizer import Tokenizer, Tokens
 from ..weights.dense import Dense
 from .packing import InputShape, pack
 from .pooling import normalize, pool
@@ -120,10 +120,20 @@ class TextEncoder:
         """Yield (indices of the texts in the batch, batch, form) for each batch."""
         for part in slices(texts):
             tokens = self.tokenizer(texts[part.start : part.stop], deadline)
-            for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
-                types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
-                batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
+            for members, batch, form in self.micro_batches(tokens, batch_size):
                 yield [part[i] for i in members], batch, form
+
+    def micro_batches(self, tokens: Tokens, batch_size: int | None) -> Iterator[tuple[list[int], Batch, InputShape]]:
+        """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time."""
+        for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
+            types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
+            batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
+            yield members, batch, form
+
+    def vectors(self, batch: Batch, deadline: float) -> np.ndarray:
+        """Return the token vectors of a batch: float32 [N, D]."""
+        check_deadline(deadline)
+        return self._plan.forward(batch, deadline)
 
     def _pool(self, batch: Batch, skip: int, deadline: float) -> np.ndarray:
         """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""

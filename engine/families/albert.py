@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.errors import WeightsError, shown
 from ..model.config import ModelConfig
-from . import bert
+from . import bert, heads
 from .fields import integer, refuse_variants
 from .names import Names
 
@@ -31,6 +31,12 @@ NAMES = Names(
     },
     left_out=("pooler.", "classifier.", "predictions.", "sop_classifier.", "qa_outputs.",
               "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=(
+        heads.pooled("pooler"),
+        heads.TAGS,
+        heads.ANSWERS,
+        heads.words("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
+    ),
 )
 
 DEFAULTS = {"vocab_size": 30000, "hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.config import ModelConfig
+from . import heads
 from .fields import activation, head_width, integer, number, padding_id, refuse_variants
 from .names import Names
 
@@ -30,6 +31,7 @@ NAMES = Names(
     },
     left_out=("pooler.", "classifier.", "cls.", "qa_outputs.",
               "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=heads.BERT,
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import RelativePositions
 from ..model.config import ModelConfig
+from . import heads
 from .fields import activation, boolean, head_width, integer, number, optional_integer, padding_id, refuse_variants
 from .names import Names
 
@@ -41,6 +42,14 @@ NAMES = Names(
     },
     left_out=("pooler.", "classifier.", "cls.", "qa_outputs.", "lm_predictions.", "mask_predictions.",
               "embeddings.position_ids"),
+    heads=(
+        heads.pooled(act=heads.read_activation("pooler_hidden_act")),
+        heads.TAGS,
+        heads.ANSWERS,
+        heads.BERT[-1],
+        heads.words("lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm",
+                    "lm_predictions.lm_head.decoder", "lm_predictions.lm_head.bias"),
+    ),
     unread=("embeddings.position",),
 )
 

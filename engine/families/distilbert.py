@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.config import ModelConfig
+from . import heads
 from .fields import activation, head_width, integer, padding_id, refuse_variants
 from .names import Names
 
@@ -29,6 +30,12 @@ NAMES = Names(
     },
     left_out=("pre_classifier.", "classifier.", "vocab_transform.", "vocab_layer_norm.", "vocab_projector.",
               "qa_outputs.", "embeddings.position_ids"),
+    heads=(
+        heads.named("classify", heads.Layer("dense", "pre_classifier", "relu"), heads.CLASSIFIER),
+        heads.TAGS,
+        heads.ANSWERS,
+        heads.words("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    ),
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.config import ModelConfig
-from . import bert
+from . import bert, heads
 from .fields import integer
 
 NAMES = replace(
@@ -19,6 +19,12 @@ NAMES = replace(
     },
     left_out=("classifier.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
               "qa_outputs.", "sequence_summary.", "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=(
+        heads.two_layers("gelu"),
+        heads.TAGS,
+        heads.ANSWERS,
+        heads.words("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head", act="gelu"),
+    ),
 )
 
 DEFAULTS = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}

@@ -23,6 +23,7 @@ NAMES = replace(
         "post_feedforward_layernorm": "ffn.post_norm",
     },
     left_out=("lm_head.", "score."),
+    heads=(),
     norms_less_one=True,
 )
 

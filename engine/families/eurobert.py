@@ -6,7 +6,7 @@ from typing import Any
 
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
-from . import fields
+from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer, padding_id
 from .names import Names
 
@@ -26,6 +26,12 @@ NAMES = Names(
         "mlp.down_proj": "ffn.down",
     },
     left_out=("lm_head.", "dense.", "classifier."),
+    heads=(
+        heads.HeadNames("classify", (heads.Layer("dense", "dense", "gelu"), heads.CLASSIFIER),
+                        pooling={"late": ("all", 2), "bos": ("first", -1), "mean": ("all", 0)}),
+        heads.TAGS,
+        heads.named("fill_mask", heads.Layer("decoder", "lm_head", tied=True, ties=False)),
+    ),
 )
 
 

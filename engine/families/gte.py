@@ -12,7 +12,7 @@ from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
 from ..model.positions import static_ntk
-from . import fields
+from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, head_width, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
@@ -28,6 +28,7 @@ NAMES = Names(
         "mlp_ln": "ffn.norm",
     } | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "lm_head.", "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=(heads.pooled(), heads.TAGS, heads.LM_HEAD, heads.words("lm_head.dense", "lm_head.norm", "lm_head.decoder")),
     joined=JOINED_HEADS | {"ffn.up_gate": ("ffn.up", "ffn.gate")},
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..model.attention import AttentionKind
 from ..model.config import ModelConfig
-from . import fields
+from . import fields, heads
 from .adapters import merge_adapters, task_names
 from .fields import activation, head_width, integer, number, padding_id
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
@@ -30,6 +30,7 @@ NAMES = Names(
     } | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.", "embeddings.position_ids",
               "embeddings.token_type_ids"),
+    heads=heads.ROBERTA,
     joined=JOINED_HEADS,
     adapters=True,
 )

@@ -23,6 +23,7 @@ TIED = replace(
         "self_attn.k_norm": "attention.key_norm",
     },
     left_out=("score.", "qa_outputs."),
+    heads=(),
     copies={"embeddings.word": ("lm_head.weight",)},
 )
 OWN_LOGITS = replace(TIED, embeddings={**eurobert.NAMES.embeddings, "lm_head.weight": "logits.weight"}, copies={})

@@ -7,8 +7,13 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError, shown
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
+from . import heads
 from .fields import activation, boolean, head_width, integer, number, padding_id, refuse_variants, rotary
 from .names import JOINED_HEADS, Names
+
+_HEAD = (heads.Layer("dense", "head.dense", heads.read_activation("classifier_activation")),
+         heads.Layer("norm", "head.norm", norm=True))
+"""The first layers of each head."""
 
 NAMES = Names(
     prefix="model.",
@@ -29,6 +34,12 @@ NAMES = Names(
         "mlp.Wo": "ffn.down",
     },
     left_out=("head.", "decoder.", "classifier."),
+    heads=(
+        heads.HeadNames("classify", (*_HEAD, heads.CLASSIFIER), pooling={"cls": ("first", -1), "mean": ("all", 0)}),
+        heads.named("tag", *_HEAD, heads.CLASSIFIER),
+        heads.named("answer", *_HEAD, heads.CLASSIFIER),
+        heads.named("fill_mask", *_HEAD, heads.Layer("decoder", "decoder", tied=True)),
+    ),
     joined=JOINED_HEADS | {"ffn.gate_up": ("ffn.gate", "ffn.up")},
 )
 

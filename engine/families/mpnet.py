@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.config import ModelConfig
-from . import bert
+from . import bert, heads
 from .fields import refuse_variants
 
 NAMES = replace(
@@ -25,6 +25,7 @@ NAMES = replace(
         "attention.LayerNorm": "attention.norm",
     },
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.", "embeddings.position_ids"),
+    heads=heads.ROBERTA,
 )
 
 SUPPORTED = {"relative_attention_num_buckets": 32}

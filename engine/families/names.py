@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..base.errors import WeightsError, listed
+from ..base.lazy import lazy
 from ..model.config import ModelConfig
 from ..weights.bfloat16 import widened
 from ..weights.parameters import expected_shapes
+from .heads import PREFIX, HeadNames
 
 EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "embeddings.word",
@@ -58,7 +60,7 @@ class Names:
     layer: Mapping[str, str]
     """Canonical form of the part of a tensor name between the layer's number and the final `.weight` or `.bias`."""
     left_out: tuple[str, ...]
-    """Prefixes of the names of task heads and buffers, which the encoder does not use."""
+    """Prefixes of the names of buffers, and of task heads that the engine does not run."""
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Linear maps whose rows lie in one tensor, in this order, by the name that `layer` gives to the tensor."""
     norms_less_one: bool = False
@@ -71,6 +73,12 @@ class Names:
     """Whether tensors may have adapters beside them, as torch's parametrizations name them."""
     copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names under which some files hold an embedding tensor a second time, or instead, by its canonical name."""
+    heads: tuple[HeadNames, ...] = ()
+    """The task heads that the engine runs."""
+
+    @lazy
+    def _of_heads(self) -> frozenset[str]:
+        return frozenset(name for head in self.heads for layer in head.layers for name in layer.names)
 
     def split(self, weights: Mapping[str, np.ndarray], config: ModelConfig) -> dict[str, np.ndarray]:
         """Return renamed tensors with the joined ones cut into their linear maps, as views where rows are in order.
@@ -107,7 +115,8 @@ class Names:
     def rename(self, name: str) -> str | None:
         """Return the canonical name of a tensor, None for a tensor that is not used, or an unknown name unchanged.
 
-        The name of an adapter is that of its weight, a space, and lora_A or lora_B.
+        The name of an adapter is that of its weight, a space, and lora_A or lora_B. A tensor of a head has `PREFIX` in
+        front of its name in the file.
         """
         if self.adapters and (match := re.fullmatch(_ADAPTED, name)):
             weight = self.rename(f"{match[1]}.weight")
@@ -118,12 +127,12 @@ class Names:
         bare = next((bare.removeprefix(prefix) for prefix in _each(self.prefix) if bare.startswith(prefix)), bare)
         if canonical := next((own for own, copies in self.copies.items() if bare in copies), None):
             return _copy(canonical, bare)
+        bare = _in_new_words(bare)
+        if bare in self._of_heads:
+            return PREFIX + bare
         # Some checkpoints hold the frequencies of a rotary embedding, which the engine computes itself.
         if bare.startswith(self.left_out) or bare.endswith("rotary_emb.inv_freq"):
             return None
-        # Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
-        bare = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", bare)
-        bare = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", bare)
         if bare in self.embeddings:
             return self.embeddings[bare]
         before = "|".join(map(re.escape, _each(self.layers)))
@@ -131,6 +140,14 @@ class Names:
         if match and match[2] in self.layer:
             return f"layers.{match[1]}.{self.layer[match[2]]}.{match[3]}"
         return name
+
+
+def _in_new_words(name: str) -> str:
+    """Return a tensor's name with the words of torch.
+
+    Checkpoints converted from TensorFlow keep its names, gamma and beta, for the scale and the shift of a norm.
+    """
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name))
 
 
 def _copy(canonical: str, name: str) -> str:

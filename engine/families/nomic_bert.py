@@ -11,7 +11,7 @@ from typing import Any
 from ..base.errors import UnsupportedError, WeightsError
 from ..model.attention import AttentionKind
 from ..model.config import LINEAR_MAPS, ModelConfig
-from . import fields
+from . import fields, heads
 from .fields import GATE_ACTIVATIONS, activation, boolean, head_width, integer, number, optional_integer
 from .names import EMBEDDINGS, JOINED_HEADS, POST_NORM_LAYER, Names
 
@@ -29,6 +29,12 @@ NAMES = Names(
         "norm2": "ffn.norm",
     } | POST_NORM_LAYER,
     left_out=("pooler.", "classifier.", "cls.", "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=(
+        heads.pooled(),
+        heads.TAGS,
+        heads.words("cls.predictions.transform.dense", "cls.predictions.transform.layer_norm",
+                    "cls.predictions.decoder", "cls.predictions.bias"),
+    ),
     joined=JOINED_HEADS,
 )
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import llama
+from . import heads, llama
 from .parts import Part, Values
 
-NAMES = replace(llama.TIED, left_out=("lm_head.", "score.", "qa_outputs."), copies={})
+_SCORE = heads.Layer("classifier", "score")
+
+NAMES = replace(
+    llama.TIED,
+    left_out=("lm_head.", "score.", "qa_outputs."),
+    copies={},
+    heads=(heads.named("classify", _SCORE, rows="last"), heads.named("tag", _SCORE), heads.ANSWERS),
+)
 
 
 def read_encoder(values: Values) -> Part:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.config import ModelConfig
-from . import bert
+from . import bert, heads
 from .fields import integer
 
 NAMES = replace(
@@ -14,6 +14,7 @@ NAMES = replace(
     prefix="roberta.",
     left_out=("pooler.", "classifier.", "lm_head.", "qa_outputs.",
               "embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=heads.ROBERTA,
 )
 
 

@@ -25,17 +25,21 @@ from ..text.sentences import check_sentences, choose_prompt
 from ..text.tokenizer import Tokenizer
 from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
+from .head_methods import HeadMethods
 from .loaded import NO_TOKENIZER, Loaded
 
 if TYPE_CHECKING:
     from ..weights.model import Model
 
 
-class Engine(Loaded):
-    """A transformer encoder on one backend: `forward` for token ids, `encode` for sentences.
+class Engine(HeadMethods, Loaded):
+    """A transformer encoder on one backend: `forward` for token ids, `encode` for sentences, and its heads.
 
         engine = Engine.load("all-MiniLM-L6-v2")
         vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
+
+    `heads` lists what stands after the encoder, if there is something; `classify`, `predict` and `rank`, `tag`,
+    `answer` and `fill_mask` run it.
 
     The result of a sequence is the same, to the last bit, in every batch (except with `backend="reference"`). Any
     number of Python threads may call one engine. An engine survives a fork and need not be closed. A pickled engine
@@ -67,7 +71,8 @@ class Engine(Loaded):
         check_layout(chosen, encoder.layout, decodes=False)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text = encoder.text
-        self._dense = encoder.dense
+        self._dense, self._heads = encoder.dense, encoder.heads
+        self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
         self._stem = encoder.stem
         self.backend, self.threads, self.precision = chosen.name, run.threads, run.precision
         self._plan = chosen.prepare(encoder.config, encoder.weights, run)

@@ -1,26 +1,36 @@
-"""`Reranker`: a language model that scores how well documents answer a query, by the probability of its next token."""
+"""`Reranker`: a model that scores how well documents answer a query.
+
+It is a cross-encoder, which has one logit for a pair of texts, or a language model, whose next token is "yes" or "no".
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_arguments, use_our_names
+from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..generation.scoring import last_logits
+from ..heads import check_pairs, is_pair, order, pair_scores
+from ..heads.runner import sigmoid
 from ..text.sentences import check_sentences
 from ..text.tokenizer import Tokenizer
-from .loaded import Loaded
+from ..weights.head import tasks_of
+from .engine import Engine
+from .loaded import NO_TOKENIZER, Loaded
 from .prepared import PreparedModel
 
 if TYPE_CHECKING:
+    from ..loading.source import Source
     from ..weights.model import Model
 
 TEMPLATE = (
@@ -31,26 +41,40 @@ TEMPLATE = (
 )
 """The template that Qwen3-Reranker was trained with."""
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+ANSWERS = ("yes", "no")
 MAX_LENGTH = 8192
 _PLACES = ("{instruction}", "{query}", "{document}")
 
 
 class Reranker(Loaded):
-    """A language model such as Qwen3-Reranker, which answers "yes" or "no" to whether a document fits a query.
+    """A cross-encoder such as bge-reranker, or a language model such as Qwen3-Reranker that answers "yes" or "no".
 
-        reranker = Reranker.load("Qwen3-Reranker-0.6B")
+        reranker = Reranker.load("bge-reranker-v2-m3")
         reranker.rank("Which cats purr?", ["Lions roar.", "Cheetahs purr."], top_k=1)
 
-    The score of a pair is p(yes) / (p(yes) + p(no)) of the next token. It does not depend, to the last bit, on the
-    other pairs of the call or on the number of threads. The common prefix of a query's prompts is computed once.
+    The score of a pair is a function of its logit, which the files of a cross-encoder state: usually the logistic one.
+    The logit of a language model is logit(yes) - logit(no) of the next token, and its score p(yes) / (p(yes) + p(no)).
+    It does not depend, to the last bit, on the other pairs of the call or on the number of threads. The common prefix
+    of a query's prompts is computed once.
     """
+
+    _engine: Engine | None = None
+    """The encoder of a cross-encoder; None for a language model."""
 
     @renamed_arguments
     def __init__(self, model: Model, *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
-                 answers: Sequence[str | int] = ("yes", "no"), max_length: int = MAX_LENGTH, backend: str = "auto",
+                 answers: Sequence[str | int] = ANSWERS, max_length: int = MAX_LENGTH, backend: str = "auto",
                  threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
                  max_rows: int = 64):
-        """As `load`, for a language model with a tokenizer that is in memory already."""
+        """As `load`, for a cross-encoder or a language model with a tokenizer that is in memory already."""
+        from ..weights.model import Model as Loadable  # here, because `import engine` shall stay light
+
+        if isinstance(model, Loadable) and model.decoder is None:
+            stated = {"template": template == TEMPLATE, "instruction": instruction == INSTRUCTION,
+                      "answers": tuple(answers) == ANSWERS}
+            self._adopt_engine(model, stated, max_length, backend=backend, threads=threads, precision=precision,
+                               max_batch_tokens=max_batch_tokens)
+            return
         self._adopt(PreparedModel(model, "Reranker", backend=backend, threads=threads, precision=precision,
                                   max_batch_tokens=max_batch_tokens, max_rows=max_rows))
         self._decoder = self._model.decoder
@@ -69,7 +93,9 @@ class Reranker(Loaded):
              answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
              threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
              max_rows: int = 64, memory: str = "map") -> Reranker:
-        """Load a reranker from any path that `Generator.load` reads; the other options are those of `Generator.load`.
+        """Load a reranker from any path that `Engine.load` or `Generator.load` reads; they explain the other options.
+
+        The options template, instruction, answers and max_rows are for language models alone.
 
         template: the prompt, with the placeholders {query} and {document} and perhaps {instruction}; truncation keeps
             the end after {document}. The default is Qwen3-Reranker's. The engine does not read a chat template of the
@@ -78,47 +104,69 @@ class Reranker(Loaded):
         answers: the yes and no tokens, as texts or ids. If you give one token, its logit is the score. None reads the
             tokens of the folder's module LogitScore, which sentence-transformers writes, and takes ("yes", "no") if
             there is none.
-        max_length: the most tokens of a pair; the end of a longer document is cut off.
+        max_length: the most tokens of a pair, below the model's own limit; the end of a longer document is cut off, and
+            a cross-encoder cuts the longer text of a pair first.
+
+        Raises the errors of `Engine.load` and `Generator.load`, and `UnsupportedError` for a model of another kind.
         """
-        from ..loading.load import open_source  # here, because `import engine` shall stay light
+        from ..loading.load import load_model, open_source  # here, because `import engine` shall stay light
 
         source = open_source(path, memory)
         if answers is None:
-            answers = source.answers() or ("yes", "no")
+            answers = source.answers() or ANSWERS
         options: dict[str, Any] = {
             "template": template, "instruction": instruction, "answers": answers,
             "max_length": max_length, "backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
             "precision": precision, "max_rows": max_rows}  # fmt: skip
-        return cls._load(source, "rank", options, memory)
+        if not _is_encoder(source):
+            return cls._load(source, "rank", options, memory)
+        model = load_model(source, kind="encode")
+        assert model.encoder is not None
+        if "classify" not in tasks_of(model.encoder.heads):
+            raise source.refuse_kind("rank", "encode")
+        reranker = cls(model, **options)
+        reranker._reload = partial(cls.load, os.path.abspath(source.path), **options, memory=memory)
+        return reranker
+
+    def _adopt_engine(self, model: Model, usual: dict[str, bool], max_length: int, **options: Any) -> None:
+        """Hold a cross-encoder. usual: whether each option that only a language model has is its default."""
+        if others := [name for name, is_usual in usual.items() if not is_usual]:
+            raise InputError(f"a cross-encoder reads a query and a document as they are, and has no {listed(others)}; "
+                             "leave out what is for language models")
+        assert model.encoder is not None
+        text, limit = model.encoder.text, positive_int("max_length", max_length)
+        if text is not None:
+            limit = min(limit, limit if text.max_seq_length is None else text.max_seq_length)
+            model = replace(model, encoder=replace(model.encoder, text=replace(text, max_seq_length=limit)))
+        engine = Engine(model, **options)
+        head = engine.heads.get("classify")
+        if text is None or head is None or head.outputs != 1:
+            found = NO_TOKENIZER if text is None else "this model has " + (
+                f"{head.outputs} labels; Engine.predict gives the scores of all" if head else "no classifier")
+            raise UnsupportedError(f"a reranker needs a tokenizer and one label for a pair of texts, and {found}")
+        self._engine, self._configs = engine, [engine.config]
+        self.config, self.text = engine.config, engine.text
+        self.backend, self.threads, self.precision = engine.backend, engine.threads, engine.precision
+        self.max_batch_tokens, self.max_length = engine.max_batch_tokens, limit
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer: encode, decode and special_tokens."""
+        return self._model.tokenizer(self.text) if self._engine is None else self._engine.tokenizer
 
     @renamed_arguments
     def predict(self, pairs: Any, *, instruction: str | None = None, logits: bool = False,
                 show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
-        """Return the score of each pair (query, document), from 0 to 1: float32 [n]; a float for a single pair.
+        """Return the score of each pair (query, document): float32 [n]; a float for a single pair.
 
-        instruction: what counts as an answer, in place of the model's. logits: return logit(yes) - logit(no) instead,
-        whose logistic function is the score. show_progress_bar: None shows one when the logger "engine" is at level
-        INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
+        instruction: what counts as an answer, in place of the model's, for a language model. logits: return the logits
+        instead, of which the scores are a function. show_progress_bar: None shows one when the logger "engine" is at
+        level INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
         """
-        stop = Stop.after(timeout)
-        single = isinstance(pairs, (tuple, list)) and len(pairs) == 2 and all(isinstance(text, str) for text in pairs)
-        checked = _check_pairs([tuple(pairs)] if single else pairs)
-        instruction = self.instruction if instruction is None else _check_text("instruction", instruction)
-        logits = flag("logits", logits)
-        places: dict[str, list[int]] = {}
-        for i, (query, _) in enumerate(checked):
-            places.setdefault(query, []).append(i)
-        scores = np.empty(len(checked), np.float32)
-        with progress(len(checked), show_progress_bar) as advance:
-            groups = []
-            for query, own in places.items():
-                stop.check()
-                groups.append(self._prompts(instruction, query, [checked[i][1] for i in own]))
-            found = last_logits(self._model.stepper(stop), groups, self.answers, budget=self._model.budget, stop=stop,
-                                advance=advance)  # fmt: skip
-        for own, rows in zip(places.values(), found, strict=True):
-            scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
-        scores = scores if logits else _logistic(scores)
+        single = is_pair(pairs)
+        checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)
+        found = self._logits(checked, instruction, show_progress_bar, timeout)
+        scores = found if logits else self._scores(found)
         return float(scores[0]) if single else scores
 
     @renamed_arguments
@@ -126,18 +174,55 @@ class Reranker(Loaded):
              **options: Any) -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.
 
-        Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Equal scores
-        keep the order of the documents. top_k: the most results to return. options: the other arguments of `predict`.
+        Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
+        ordered by their logits, and equal logits keep the order of the documents. top_k: the most results to return.
+        options: the other arguments of `predict`; with logits=True a result's score is its logit.
         """
         if isinstance(documents, str):
             raise InputError(f"documents must be a list of texts, not {shown(documents)}")
         top_k, texts = positive_int_or_none("top_k", top_k), check_sentences(documents)
-        scores = self.predict([(query, text) for text in texts], **options)
-        best = np.argsort(-scores, kind="stable")[:top_k].tolist()
-        found: list[dict[str, Any]] = [{"corpus_id": i, "score": float(scores[i])} for i in best]
+        if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "timeout"}:
+            use_our_names("predict", options, ())
+            raise TypeError(f"rank() got an unexpected keyword argument {min(unknown)!r}")
+        as_logits = flag("logits", options.pop("logits", False))
+        logits = self.predict([(query, text) for text in texts], logits=True, **options)
+        scores = logits if as_logits else self._scores(logits)
+        found: list[dict[str, Any]] = [{"corpus_id": i, "score": float(scores[i])} for i in order(logits)[:top_k]]
         if flag("return_documents", return_documents):
             found = [result | {"text": texts[result["corpus_id"]]} for result in found]
         return found
+
+    def _logits(self, pairs: list[tuple[str, str]], instruction: Any, show_progress_bar: Any, timeout: Any
+                ) -> NDArray[np.float32]:
+        """Return the logit of each pair: float32 [n]."""
+        if self._engine is not None:
+            if instruction is not None:
+                raise InputError("a cross-encoder reads no instruction; leave it out")
+            scores: NDArray[np.float32] = self._engine.predict(pairs, logits=True, show_progress_bar=show_progress_bar,
+                                                               timeout=timeout)
+            return scores
+        stop = Stop.after(timeout)
+        instruction = self.instruction if instruction is None else _check_text("instruction", instruction)
+        places: dict[str, list[int]] = {}
+        for i, (query, _) in enumerate(pairs):
+            places.setdefault(query, []).append(i)
+        scores = np.empty(len(pairs), np.float32)
+        with progress(len(pairs), show_progress_bar) as advance:
+            groups = []
+            for query, own in places.items():
+                stop.check()
+                groups.append(self._prompts(instruction, query, [pairs[i][1] for i in own]))
+            found = last_logits(self._model.stepper(stop), groups, self.answers, budget=self._model.budget, stop=stop,
+                                advance=advance)  # fmt: skip
+        for own, rows in zip(places.values(), found, strict=True):
+            scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
+        return scores
+
+    def _scores(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of logits [n]."""
+        if self._engine is not None:
+            return pair_scores(self._engine.runner_of("classify"), logits[:, None])
+        return sigmoid(logits)
 
     def _prompts(self, instruction: str, query: str, documents: Sequence[str]) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""
@@ -185,15 +270,6 @@ def _check_template(template: Any) -> tuple[str, str]:
     return start, end
 
 
-def _check_pairs(pairs: Any) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs):
-        if isinstance(pair, str):
-            raise InputError(f"pairs must be pairs of a query and a document, not {shown(pair)}")
-        found.append(pair)
-    return found
-
-
 def _check_text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(f"{name} must be a text, not {shown(value)}")
@@ -201,7 +277,9 @@ def _check_text(name: str, value: Any) -> str:
     return value
 
 
-def _logistic(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return 1 / (1 + e^-x), without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+def _is_encoder(source: Source) -> bool:
+    """Return whether the files of a model ask for an encoder; files that fit two kinds hold a language model here."""
+    try:
+        return source.kind == "encode"
+    except InputError:
+        return False

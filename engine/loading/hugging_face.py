@@ -11,6 +11,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.lazy import lazy
 from ..families import get_family
+from ..families.heads import PREFIX, read_heads
 from ..families.parts import Family, Part, Parts, Values
 from ..files.folder import ModelFolder
 from ..model.generation_config import GenerationConfig
@@ -21,9 +22,18 @@ from ..weights.dense import Dense
 from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
 from .generation_settings import settings_of
+from .head_tokens import with_tokens
 from .logit_score import has_logit_score, read_logit_score
 from .peft import refuse_adapter
-from .sentence_transformers import MODULES, check_code, find_modules, read_dense, read_text, tokenizer_settings
+from .sentence_transformers import (
+    MODULES,
+    check_code,
+    find_modules,
+    read_dense,
+    read_text,
+    stated_pair_function,
+    tokenizer_settings,
+)
 from .source import Source
 
 CONFIG = "config.json"
@@ -76,9 +86,12 @@ class FolderSource(Source):
         renamed = home.tensors(part.names.rename, keep_float16=True, memory=self._memory)
         text = read_text(modules, part.config, translates=family.translates)
         with home.within():
+            of_heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed)
+                        if name.startswith(PREFIX)}
             config, weights = part.take(_merged(part, renamed, task))
             own = _take_own_dense(weights)
-            encoder = _transformer(part, config, weights, text)
+            heads = read_heads(part.names.heads, values | stated_pair_function(self.folder), config, of_heads)
+            encoder = replace(_transformer(part, config, weights, text), heads=with_tokens(heads, text, home))
             if text is not None and modules.pooling is None and part.text is not None:
                 encoder = replace(encoder, text=part.text(text, tokenizer_settings(home)))
         dense = own + tuple(read_dense(folder, self._memory) for folder in modules.dense)

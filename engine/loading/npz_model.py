@@ -1,10 +1,10 @@
 """The engine's own file of a model, an `.npz`: docs/npz.md describes it.
 
-The array called config holds a JSON object. Versions 1 and 2 hold an encoder: format, version, model and perhaps text,
-stem and packed. Version 3 holds a model that generates: format, version, generation (the settings that are not the
-defaults), decoder and perhaps encoder (each with model and perhaps text, stem and packed), and shared: the names of
-arrays that both parts have and that the file holds once, as the encoder's. Arrays of version 3 have the name of their
-part in front.
+The array called config holds a JSON object. Versions 1, 2 and 4 hold an encoder: format, version, model and perhaps
+text, stem and packed. Version 4 also has heads, whose arrays are called heads.TASK.NAME. Version 3 holds a model that
+generates: format, version, generation (the settings that are not the defaults), decoder and perhaps encoder (each with
+model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the file holds
+once, as the encoder's. Arrays of version 3 have the name of their part in front.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from ..files.npz import read_npz, write_npz
 from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
 from ..model.config import NEW_IN_VERSION_2, ModelConfig
 from ..model.generation_config import GenerationConfig
+from ..model.head import TASKS, HeadConfig
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
 from ..weights.dense import Dense, check_dense
+from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document, take_stem
 from ..weights.model import Model, Transformer
 from ..weights.packed import PREFIX, PackedFormat
@@ -34,14 +36,17 @@ from ..weights.parameters import check, expected_shapes, packed_arrays
 from .source import Source
 
 FORMAT = "encoder-engine"
-ENCODER, GENERATOR = 2, 3
-"""The newest version of a file with an encoder, and the version of a file with a model that generates. A file states
-the lowest version that can hold its model, so that older engines read the file if they can."""
+ENCODER, GENERATOR, HEADED = 2, 3, 4
+"""The newest version of a file with an encoder alone, the version of a file with a model that generates, and that of an
+encoder with heads. A file states the lowest version that can hold its model, so that older engines read the file if
+they can."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
 _OF_PART = {"model", "text", "stem", "packed"}
 """The description of an encoder or a decoder in the file."""
+_HEADS = "heads."
+"""What the names of the arrays of heads begin with."""
 _NOT_WHOLE = (".safetensors", ".bin", ".pt", ".pth")
 """Suffixes of files that hold the weights of a model, but not its configuration."""
 
@@ -101,11 +106,17 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
     if part.stem is not None:
         document["stem"] = stem_document(part.stem)
         arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
+    if heads := check_heads(part.heads, part.config, source):
+        document["heads"] = [head.config.to_json() for head in heads]
+        arrays |= {f"{_HEADS}{head.config.task}.{name}": array for head in heads
+                   for name, array in head.weights.items()}
     return document, arrays | weights
 
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
+    if encoder.heads:
+        return HEADED
     new = encoder.config.to_json().keys() & set(NEW_IN_VERSION_2)
     if encoder.text is not None:
         new |= encoder.text.to_json().keys() & set(TEXT_NEW_IN_VERSION_2)
@@ -144,7 +155,7 @@ class NpzSource(Source):
     @property
     def kind(self) -> str:
         """Return as `Source.kind`."""
-        if self._document["version"] < GENERATOR:
+        if self._document["version"] != GENERATOR:
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")
         return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
@@ -199,7 +210,20 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
         text = TextConfig.from_json(document["text"], tokenizer)
     stem = make_stem(document["stem"], take_stem(arrays)) if "stem" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
-    return Transformer(config, arrays, text, dense, stem, layout).with_wide_vectors()
+    heads = _take_heads(document.get("heads", []), arrays)
+    return Transformer(config, arrays, text, dense, stem, layout, heads).with_wide_vectors()
+
+
+def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...]:
+    """Remove the arrays of heads, and return the heads that the entry describes."""
+    if not isinstance(document, list) or len(document) > len(TASKS):
+        raise FormatError(f"the entry heads must list at most {len(TASKS)} heads, not {shown(document)}")
+    found = []
+    for config in map(HeadConfig.from_json, document):
+        prefix = f"{_HEADS}{config.task}."
+        names = [name for name in arrays if name.startswith(prefix)]
+        found.append(Head(config, {name.removeprefix(prefix): arrays.pop(name) for name in names}))
+    return tuple(found)
 
 
 def _take_dense(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Dense, ...]:
@@ -218,14 +242,15 @@ def _check_document(document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT or type(version) is not int:
         raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
                           f"not {shown(document.get('format'))} and {shown(version)}")
-    if version > GENERATOR:
-        raise UnsupportedError(f"format version {shown(version)} is newer than {GENERATOR}, the newest that this "
+    if version > HEADED:
+        raise UnsupportedError(f"format version {shown(version)} is newer than {HEADED}, the newest that this "
                                "engine reads; upgrade encoder-engine")
     if version == GENERATOR:
         _check_generator(document)
-    elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"}:
-        raise FormatError("the config must have format, version, model and perhaps text, stem and packed, not "
-                          f"{listed(sorted(document))}")
+    elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"} != (
+            {"heads"} if version == HEADED else set()):
+        raise FormatError("the config must have format, version, model and perhaps text, stem and packed, and in "
+                          f"version {HEADED} heads, not {listed(sorted(document))}")
 
 
 def _check_generator(document: dict[str, Any]) -> None:

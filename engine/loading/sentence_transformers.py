@@ -58,6 +58,10 @@ _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
 
 
+_CROSS_ENCODER = "CrossEncoder"
+"""The model_type of a model that reads pairs of texts, which is a Transformer with a classifier and no other module."""
+
+
 @dataclass(frozen=True)
 class Modules:
     """The folders of a model's parts."""
@@ -65,7 +69,7 @@ class Modules:
     folder: ModelFolder
     transformer: ModelFolder
     pooling: ModelFolder | None = None
-    """None for a model folder without modules.json."""
+    """None for a model folder without modules.json, and for a cross-encoder."""
     dense: tuple[ModelFolder, ...] = ()
     normalize: bool = False
     code: str | None = None
@@ -83,6 +87,8 @@ def find_modules(folder: ModelFolder) -> Modules:
     kinds = [_kind(entry["type"]) for entry in entries]
     if kinds == ["CLIPModel"]:
         return Modules(folder, folder.folder(entries[0]["path"], MODULES))
+    if kinds == ["Transformer"] and _model_type(folder) == _CROSS_ENCODER:
+        return Modules(folder, _cross_encoder(folder.folder(entries[0]["path"], MODULES)))
     normalize = kinds[-1:] == ["Normalize"]
     others = kinds[2 : len(kinds) - normalize]
     code = kinds[0] if kinds[:1] == [_CUSTOM] else None
@@ -94,6 +100,25 @@ def find_modules(folder: ModelFolder) -> Modules:
     if normalize:
         _check_normalize(homes[-1])
     return Modules(folder, homes[0], homes[1], tuple(homes[2 : len(kinds) - normalize]), normalize, code)
+
+
+def stated_pair_function(folder: ModelFolder) -> dict[str, Any]:
+    """Return the function of the scores of pairs that a cross-encoder's folder states, in the form of config.json."""
+    stated = folder.read_object_or_empty(_PROMPTS).get("activation_fn")
+    if stated is None or _model_type(folder) != _CROSS_ENCODER:
+        return {}
+    return {"sentence_transformers": {"activation_fn": stated}}
+
+
+def _cross_encoder(folder: ModelFolder) -> ModelFolder:
+    """Return the folder of a cross-encoder's Transformer; raises `UnsupportedError` for another task."""
+    _transformer_settings(folder, {"transformer_task": "sequence-classification", "module_output_name": "scores",
+                                   "processing_kwargs": {}})
+    return folder
+
+
+def _model_type(folder: ModelFolder) -> Any:
+    return folder.read_object_or_empty(_PROMPTS).get("model_type", "SentenceTransformer")
 
 
 def check_code(modules: Modules, config: ModelConfig) -> None:
@@ -135,7 +160,9 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer)
     if modules.pooling is None:
         limit = _max_seq_length(modules.transformer, {}, config)
-        return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types)
+        prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
+        return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
+                       default_prompt_name=name)
     settings = _transformer_settings(modules.transformer)
     max_seq_length = _max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = _pooling(modules.pooling)
@@ -167,11 +194,15 @@ def _check_normalize(folder: ModelFolder) -> None:
                                    "only 'sentence_embedding' is")
 
 
-def _transformer_settings(folder: ModelFolder) -> dict[str, Any]:
+_PLAIN_TRANSFORMER: dict[str, Any] = {"transformer_task": "feature-extraction",
+                                      "module_output_name": "token_embeddings", "processing_kwargs": {}}
+"""The only supported value of these keys of a Transformer module before Pooling."""
+
+
+def _transformer_settings(folder: ModelFolder, plain: dict[str, Any] = _PLAIN_TRANSFORMER) -> dict[str, Any]:
+    """Return the settings of a Transformer module; plain: the only supported value of each key."""
     name = next((name for name in _SETTINGS if folder.has(name)), None)
     settings = folder.read_object(name) if name else {}
-    plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
-             "processing_kwargs": {}}
     for key, expected in plain.items():
         if settings.get(key) not in (None, expected):
             raise UnsupportedError(f"{folder.label(str(name))}: {key} = {shown(settings[key])} is not supported; "
@@ -202,10 +233,14 @@ def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
 
 
 def _feeds_token_types(folder: ModelFolder) -> bool:
-    """Return False if the tokenizer's settings list the inputs of the model, and the token types are not among them."""
-    names = tokenizer_settings(folder).get("model_input_names")
+    """Return False if the tokenizer's settings list the inputs of the model, and the token types are not among them.
+
+    Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types.
+    """
+    settings = tokenizer_settings(folder)
+    names = settings.get("model_input_names")
     if names is None:
-        return True
+        return settings.get("tokenizer_class") != "TokenizersBackend"
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise WeightsError(f"{folder.label(_TOKENIZER_SETTINGS)}: model_input_names must be a list of names, not "
                            f"{shown(names)}")
@@ -230,9 +265,9 @@ def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
 def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
     """Return the prompts by name, and the name of the default prompt or None."""
     path, values = folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS)
-    if values.get("model_type", "SentenceTransformer") != "SentenceTransformer":
+    if _model_type(folder) not in ("SentenceTransformer", _CROSS_ENCODER):
         raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; "
-                               "only 'SentenceTransformer' is")
+                               f"only 'SentenceTransformer' and {_CROSS_ENCODER!r} are")
     if values.get("truncate_dim") is not None:
         raise UnsupportedError(f"{path}: truncate_dim = {shown(values['truncate_dim'])} is not supported; remove it "
                                "from this file and pass it to encode")

@@ -18,7 +18,7 @@ from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .sentences import Sentence, check_sentences
 from .special_tokens import finish, resized, special_ids
-from .truncate import Frame, PairEncoding, find_frame
+from .truncate import Frame, PairEncoding, count_tokens, find_frame
 
 _NO_LIMIT = 2**31 - 1
 """A number of tokens that is no limit, and the largest token id."""
@@ -32,6 +32,26 @@ class Tokens:
     """One int32 [T_i] for each sentence, special tokens included."""
     token_type_ids: list[np.ndarray]
     """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The tokens of one text or window, and where each stands."""
+
+    input_ids: np.ndarray
+    """int32 [T], special tokens included."""
+    token_type_ids: np.ndarray
+    """int32 [T]."""
+    tokens: list[str]
+    """The token itself, as the vocabulary has it."""
+    offsets: list[tuple[int, int]]
+    """The first character of each token, and the one after its last, in its text or its word."""
+    special: list[bool]
+    """Whether the tokenizer added the token."""
+    words: list[int | None]
+    """The number of the word that the token is a part of; None for a special token."""
+    texts: list[int | None]
+    """The text of a pair, 0 or 1; None for a special token."""
 
 
 START_CHARACTERS = 8
@@ -70,6 +90,7 @@ class Tokenizer:
         self._text, self._threads = text, threads
         self._margin = _CUT_MARGIN + check_tokenizer(text.tokenizer_json)
         self._tokenizer = _load(text)
+        self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
         limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
         self._limit = min(limits, default=_NO_LIMIT)
         self._check_room(is_pair=False)
@@ -99,6 +120,111 @@ class Tokenizer:
         check_deadline(deadline)
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
         return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(encodings, ids, strict=True)])
+
+    def pairs(self, pairs: Sequence[tuple[str, str]], deadline: float = 0.0) -> Tokens:
+        """Tokenize pairs as a call does, but each different first text once; raises as a call does.
+
+        A query and its documents are such pairs. The ids are equal to those of a call.
+        """
+        firsts = list(dict.fromkeys(first for first, _ in pairs))
+        longest = max((len(text) for pair in pairs for text in pair), default=0)
+        if 2 * len(firsts) > len(pairs) or longest > START_CHARACTERS * self._limit or self._frame is None:
+            return self(pairs, deadline)
+        self._check_room(is_pair=True)
+        known = dict(zip(firsts, self._alone(firsts, deadline), strict=True))
+        joined = [self._frame.join((known[first], second), self._limit, self._from_right)
+                  for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], deadline), strict=True)]
+        ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in joined]
+        return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(joined, ids, strict=True)])
+
+    def _alone(self, texts: Sequence[str], deadline: float) -> list[Any]:
+        """Return the encodings of texts without special tokens."""
+        encodings: list[Any] = []
+        for part in _batches(texts, CLOCK_CHARACTERS * self._threads) if deadline else [texts]:
+            check_deadline(deadline)
+            with _failures("reads a text"):
+                encodings += self._tokenizer.encode_batch_fast(list(part), add_special_tokens=False)
+        return encodings
+
+    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False) -> list[Places]:
+        """Tokenize texts, and return the place of each token in its text. split: whether a text is a list of words.
+
+        Texts are truncated as by a call.
+        """
+        kept: list[Any] = [list(text) if split else self._cut(str(text)) for text in texts]
+        with _failures("reads a text"):
+            if self._threads > 1 and len(kept) > 1:
+                encodings = self._tokenizer.encode_batch(kept, is_pretokenized=split)
+            else:
+                encodings = [self._tokenizer.encode(text, is_pretokenized=split) for text in kept]
+        shifts = [len(text) - len(part) if self._from_right and not split else 0
+                  for text, part in zip(texts, kept, strict=True)]
+        return [self._places(encoding, shift) for encoding, shift in zip(encodings, shifts, strict=True)]
+
+    @property
+    def limit(self) -> int:
+        """The most tokens of a sentence, with special tokens."""
+        return self._limit
+
+    def windows(self, texts: Sequence[Sentence | Sequence[str]], stride: int, limit: int | None = None, *,
+                split: bool = False) -> list[list[Places]]:
+        """Cut each text, or the second text of each pair, into windows that overlap by `stride` tokens.
+
+        limit: the most tokens of a window, special tokens included; None for the limit of a call. split: as in
+        `places`. Raises `InputError` if the special tokens, the first text of a pair and the stride leave no room.
+        """
+        try:
+            tokenizer = self._spare.pop()       # another thread that comes meanwhile finds none, and loads its own
+        except IndexError:
+            tokenizer = _load(self._text)
+            tokenizer.no_padding()
+        limit = min(limit or self._limit, self._limit)
+        found = []
+        for text in texts:
+            is_pair = not isinstance(text, str) and not split
+            with _failures("counts its special tokens"):
+                special = tokenizer.num_special_tokens_to_add(is_pair=is_pair)
+            first = count_tokens(self._alone([text[0]], 0.0)[0]) if is_pair else 0
+            room = limit - special - first
+            if stride >= room:
+                size = count_tokens(self._tokenizer.encode(text[-1] if is_pair else text, add_special_tokens=False,
+                                                           is_pretokenized=split))
+                if size > room or room < 0:
+                    beside = f" and {first} of the first text" if is_pair else ""
+                    raise InputError(f"a window of {limit} tokens has {special} special tokens{beside}, which leaves "
+                                     f"{max(0, room)} for a text of {size} tokens with a stride of {stride}; a stride "
+                                     "must be less than what is left")
+                stride = 0
+            with _failures("reads a text"):
+                tokenizer.enable_truncation(limit, stride=stride, direction="right",
+                                            strategy="only_second" if is_pair else "longest_first")
+                encoding = tokenizer.encode(*text) if is_pair else tokenizer.encode(text, is_pretokenized=split)
+            found.append([self._places(one) for one in (encoding, *encoding.overflowing)])
+        self._spare.append(tokenizer)
+        return found
+
+    def _places(self, encoding: Any, shift: int = 0) -> Places:
+        """shift: the number of characters before the text that was encoded."""
+        return Places(self._known(_int32(encoding.ids)), _int32(encoding.type_ids), encoding.tokens,
+                      [(start + shift, end + shift) for start, end in encoding.offsets],
+                      [bool(special) for special in encoding.special_tokens_mask], encoding.word_ids,
+                      encoding.sequence_ids)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Return the text of tokens, given by their own texts."""
+        decoder = self._tokenizer.decoder
+        with _failures("turns tokens into text"):
+            return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a token by its text; None if the vocabulary lacks it."""
+        found = self._tokenizer.token_to_id(token)
+        return None if found is None else int(found)
+
+    @property
+    def continuing_prefix(self) -> str | None:
+        """What stands before a token that goes on with a word, such as "##"; None if no token has it."""
+        return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or None
 
     def _known(self, ids: np.ndarray) -> np.ndarray:
         """Return ids with `unknown_id` in the place of ids that the model does not know."""

@@ -14,6 +14,7 @@ from ..model.precision import COMPUTED, FORMATS, canonical_name
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
 from .dense import Dense, check_dense
+from .head import Head, check_heads
 from .input_layers import Frames, Stem
 from .packed import PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
@@ -35,6 +36,8 @@ class Transformer:
     layout: PackedFormat | None = None
     """The layout of the linear maps if they are packed for some CPUs (`engine.weights.packed`); None if they are
     not."""
+    heads: tuple[Head, ...] = ()
+    """What stands after the encoder, such as a classifier; at most one of each task."""
 
     _checked: bool = field(default=False, init=False, repr=False)
     """Whether the numbers of the weights have been checked. `replace` returns an object that has not been checked."""
@@ -54,9 +57,11 @@ class Transformer:
         check(self.config, self.weights, source, numbers=not self._checked, layout=self.layout)
         if not self._checked and self.text is not None:
             check_dense(self.dense, len(self.text.pooling) * self.config.hidden_size, source)
+        heads = self.heads if self._checked else check_heads(self.heads, self.config, source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
-        same = all(weights[name] is array for name, array in self.weights.items())
-        transformer = self if same else replace(self, weights=weights)
+        same = all(weights[name] is array for name, array in self.weights.items()) and (
+            all(head is own for head, own in zip(heads, self.heads, strict=True)))
+        transformer = self if same else replace(self, weights=weights, heads=heads)
         object.__setattr__(transformer, "_checked", True)
         return transformer
 
@@ -153,6 +158,8 @@ class Model:
             raise WeightsError(f"{source}: the encoder's configuration has logits, which only a decoder has")
         if self.decoder is None:
             return
+        if any(part.heads for part in self.parts.values()):
+            raise WeightsError(f"{source}: only an encoder alone has heads, and this model has a decoder")
         if not self.decoder.config.decodes:
             raise WeightsError(f"{source}: the decoder's configuration has no logits, so it generates nothing")
         memory = self.decoder.config.memory_size

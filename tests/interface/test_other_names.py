@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 from inspect import signature
+from itertools import product
 
 import numpy as np
 import pytest
@@ -35,8 +36,11 @@ def language_model(settings=SETTINGS):
 
 
 CLASSES = (Engine, Generator, Reranker, Transcriber)
-ALSO_OURS = {("transcribe", "return_timestamps"), ("transcriptions", "return_timestamps"), ("stream", "prompt")}
-"""Other names that are our names elsewhere: of a setting that `transcribe` makes itself, and of an argument."""
+OF_ENGINES = ("prompt", "prompt_name", "batch_size", "activation_fn", "apply_softmax")
+ALSO_OURS = {("transcribe", "return_timestamps"), ("transcriptions", "return_timestamps"), ("stream", "prompt"),
+             *product(("predict", "rank"), OF_ENGINES)}
+"""Other names that are our names elsewhere: of a setting that `transcribe` makes itself, and of an argument, such as
+those that `predict` of an Engine has and that of a Reranker lacks."""
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +176,7 @@ def test_methods_of_other_libraries(generator):
         (generator, "create_chat_completion", "reads no chat templates"), (generator, "translate_batch", "translate"),
         (generator, "apply_chat_template", "special tokens"), (generator, "encode", "an Engine encodes"),
         (generator, "transcribe", "a Transcriber transcribes"), (encoder, "generate", "a Generator generates"),
-        (encoder, "embed", "encode"), (encoder, "query_embed", "encode_query"), (encoder, "rank", "a Reranker ranks"),
+        (encoder, "embed", "encode"), (encoder, "query_embed", "encode_query"), (generator, "rank", "a Reranker ranks"),
     ]:
         assert not hasattr(found, name)
         with pytest.raises(AttributeError, match=f"' object has no attribute '{name}'; .*{words}"):

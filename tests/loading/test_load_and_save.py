@@ -74,10 +74,10 @@ def test_a_file_exported_by_hand(tmp_path):
     ("[]", WeightsError, "expected a JSON object, found list"),
     (document(format="other"), WeightsError, "must state the format 'encoder-engine'"),
     (document(version="1"), WeightsError, "must state the format"),
-    (document(version=4), UnsupportedError, "version 4 is newer than 3.*upgrade encoder-engine"),
+    (document(version=5), UnsupportedError, "version 5 is newer than 4.*upgrade encoder-engine"),
     (document(version=3), WeightsError, "the config of a generating model must have"),
     (document(version=0), WeightsError, "must have format, version, model"),
-    (document(extra=1), WeightsError, "must have format, version, model and perhaps text, stem and packed, not extra"),
+    (document(extra=1), WeightsError, "model and perhaps text, stem and packed, and in version 4 heads, not extra"),
     ({"format": FORMAT, "version": 1}, WeightsError, "must have format, version, model"),
     (document(model=[]), WeightsError, "model configuration must be a JSON object"),
     (document(model={"hidden_size": 12}), WeightsError, "lacks: family"),
@@ -380,6 +380,7 @@ def test_a_folder_of_version_6(tmp_path):
 @pytest.mark.parametrize(("settings", "expected"), [
     ({"model_input_names": ["input_ids", "attention_mask"]}, False),
     ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, True),
+    ({"tokenizer_class": "TokenizersBackend"}, False),
     ({}, True),
 ])  # fmt: skip
 def test_the_inputs_that_the_tokenizer_names(tmp_path, settings, expected):

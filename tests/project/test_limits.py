@@ -38,6 +38,7 @@ from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
 from engine.loading.sentence_transformers import find_modules
 from engine.model.attention import AttentionKind, RelativePositions
+from engine.model.head import HeadConfig, Linear
 from engine.speech.samples import check_samples
 from engine.text.safety import check_added, check_size, check_tokenizer
 from engine.text.tokenizer import Tokenizer
@@ -292,6 +293,8 @@ PROBES: dict[str, Probe] = {
     "files/ctranslate2.py: _MAX_VARIABLES": Probe(lambda n, place: converted(place, *[ones(1)] * n), 2),
     "files/ctranslate2.py: _MAX_DIMENSIONS": Probe(lambda n, place: converted(place, ones(n))),
     "loading/sentence_transformers.py: _MOST_DENSE": Probe(modules),
+    "model/head.py: MOST_STEPS": Probe(lambda n, place: HeadConfig("classify", "first", tuple(
+        Linear(f"map{i}", 2) for i in range(n)), ("A", "B"))),
     "model/config_checks.py: LARGEST": Probe(lambda n, place: config(vocab_size=n)),
     "model/config.py: _MAX_LAYERS": Probe(lambda n, place: config(num_layers=n)),
     "model/config.py: _MOST_BIASED_HEADS": Probe(lambda n, place: config(num_heads=n, attention_bias="alibi")),

@@ -30,7 +30,8 @@ WRITERS = {
     "clip_and_siglip": "models", "adapters": "models", "images_and_sound": "models", "torch_transformer": "models",
     "generation": "models", "generating": "models", "decoders": "models", "reranker": "models", "audio": "models",
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
-    "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
+    "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models", "heads": "models",
+    "heads_answers": "pipelines",
 }
 """The writers, and the environment that each runs in."""
 

@@ -1,0 +1,271 @@
+"""Read task heads from the files of models: the tensors of each shape of head, by family, and its labels.
+
+A `HeadNames` lists the layers of one head with their names in files. Families name theirs in their `Names`; most are
+among those below. transformers says how each is computed, in the class that its `classes` name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.arguments import warn_caller
+from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..model.config import ModelConfig
+from ..model.head import PAIR_FUNCTIONS, HeadConfig, Linear, Mean, Norm, Step
+from ..weights.bfloat16 import widened
+from ..weights.head import Head
+from .fields import GATE_ACTIVATIONS, activation
+
+Values: TypeAlias = Mapping[str, Any]
+"""The contents of config.json."""
+
+PREFIX = "head "
+"""What stands before the name of a head's tensor between reading and `read_heads`."""
+
+CLASSES = {"ForSequenceClassification": "classify", "ForTokenClassification": "tag", "ForQuestionAnswering": "answer",
+           "ForMaskedLM": "fill_mask", "ForPreTraining": "fill_mask"}
+"""The task of each kind of model, by the end of the name of its class."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a head: its name here and in files."""
+
+    name: str
+    """The name here: dense, norm, classifier or decoder."""
+    file: str
+    """The name in files, before .weight and .bias."""
+    activation: str | Callable[[Values], str] | None = "identity"
+    """The activation, or how config.json states it; None for that of the encoder's feed-forward network."""
+    norm: bool = False
+    tied: bool = False
+    """Whether the weight may be the word table, which stands in for an absent tensor."""
+    ties: bool = True
+    """Whether it is the word table where config.json does not state `tie_word_embeddings`."""
+    biases: tuple[str, ...] = ()
+    """Other names of the bias."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of a tensor that the layer may have."""
+        return f"{self.file}.weight", f"{self.file}.bias", *self.biases
+
+
+@dataclass(frozen=True)
+class HeadNames:
+    """The tensors of one head."""
+
+    task: str
+    layers: tuple[Layer, ...]
+    rows: str = "first"
+    pooling: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Where config.json chooses the pooling by `classifier_pooling`: for each value the rows, and the number of layers
+    before the mean of the rows, -1 for no mean. The first value is the default."""
+
+    def needed(self, tensors: Mapping[str, np.ndarray]) -> list[str]:
+        """Return the tensors that the head cannot do without."""
+        return [f"{layer.file}.weight" for layer in self.layers if not layer.tied or f"{layer.file}.weight" in tensors]
+
+    def count(self, tensors: Mapping[str, np.ndarray]) -> int:
+        """Return how many of the tensors are there; 0 unless all that are needed are."""
+        if not all(name in tensors for name in self.needed(tensors)):
+            return 0
+        return sum(name in tensors for layer in self.layers for name in layer.names)
+
+
+def named(task: str, *layers: Layer, rows: str | None = None) -> HeadNames:
+    """Return the names of a head with the rows that its task usually reads."""
+    usual = {"classify": "first", "tag": "all", "answer": "all", "fill_mask": "asked"}
+    return HeadNames(task, layers, rows or usual[task])
+
+
+def read_activation(key: str, default: str = "gelu") -> Callable[[Values], str]:
+    """Return how to read the activation that config.json states under a key."""
+    return lambda values: activation(dict(values), key, default, GATE_ACTIVATIONS | {"tanh": "tanh"})
+
+
+CLASSIFIER = Layer("classifier", "classifier")
+TAGS = named("tag", CLASSIFIER)
+ANSWERS = named("answer", Layer("classifier", "qa_outputs"))
+
+
+def pooled(file: str = "pooler.dense", act: str | Callable[[Values], str] = "tanh") -> HeadNames:
+    """Return the names of a classifier after a pooler that belongs to the encoder, as BERT's."""
+    return named("classify", Layer("dense", file, act), CLASSIFIER)
+
+
+def two_layers(act: str) -> HeadNames:
+    """Return the names of a classifier of two layers, as RoBERTa's."""
+    return named("classify", Layer("dense", "classifier.dense", act), Layer("classifier", "classifier.out_proj"))
+
+
+def words(dense: str, norm: str, decoder: str, *biases: str, act: str | None = None) -> HeadNames:
+    """Return the names of a head of masked words; act: None for the activation of the encoder."""
+    return named("fill_mask", Layer("dense", dense, act), Layer("norm", norm, norm=True),
+                 Layer("decoder", decoder, tied=True, biases=biases))
+
+
+BERT = (pooled(), TAGS, ANSWERS, words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+                                       "cls.predictions.decoder", "cls.predictions.bias"))
+"""The heads of BERT."""
+LM_HEAD = words("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", act="gelu")
+"""RoBERTa's head of masked words."""
+ROBERTA = (two_layers("tanh"), TAGS, ANSWERS, LM_HEAD)
+"""The heads of RoBERTa."""
+
+
+def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
+               tensors: Mapping[str, np.ndarray]) -> tuple[Head, ...]:
+    """Return the head that the files of an encoder hold, if there is one that the engine runs.
+
+    forms: those of the family. values: the contents of config.json, whose `architectures` names the head. tensors: of
+    heads, by their names in the files, without prefixes. Raises `WeightsError` for a head that lacks tensors or does
+    not fit its labels, and `UnsupportedError` for a function that the engine lacks.
+    """
+    form = _choose(forms, values, tensors)
+    if form is None:
+        return ()
+    steps, weights = _steps(form, values, encoder, tensors)
+    rows = form.rows
+    if form.pooling:
+        rows, place = _pooling(form, values)
+        steps = steps if place < 0 else [*steps[:place], Mean(), *steps[place:]]
+    outputs = len(weights["classifier.weight"]) if "classifier.weight" in weights else 0
+    labels = _labels(values, outputs) if form.task in ("classify", "tag") else ()
+    config = HeadConfig(form.task, rows, tuple(steps), labels)
+    if form.task == "classify":
+        config = replace(config, function=_function(values, outputs), pair_function=pair_function(values, outputs))
+    return (Head(config, weights),)
+
+
+def _choose(forms: Sequence[HeadNames], values: Values, tensors: Mapping[str, np.ndarray]) -> HeadNames | None:
+    """Return the form of the head: that of `architectures`, or the only one that uses most of the tensors."""
+    stated = values.get("architectures")
+    name = str(stated[0]) if isinstance(stated, list) and stated else ""
+    task = next((task for end, task in CLASSES.items() if name.endswith(end)), None)
+    if task is not None:
+        asked = [form for form in forms if form.task == task]
+        whole = [form for form in asked if form.count(tensors)]
+        if whole or not asked:
+            return max(whole, key=lambda form: form.count(tensors), default=None)
+        _refuse_part(asked, name, tensors)
+        return _only_tied(asked[0], values)
+    if "For" in name:       # such as BertForMultipleChoice
+        return None
+    counts = [form.count(tensors) for form in forms]
+    best = [form for form, count in zip(forms, counts, strict=True) if count == max(counts) > 0]
+    return best[0] if len(best) == 1 else None
+
+
+def _only_tied(form: HeadNames, values: Values) -> HeadNames | None:
+    """Return the form if the head is nothing but the word table, so that no tensor shows it."""
+    whole = all(layer.tied for layer in form.layers) and values.get("tie_word_embeddings") is True
+    return form if whole else None
+
+
+def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Raise `WeightsError` if some tensors of a head are there and others are not.
+
+    Many encoders keep the name of the model with a head that they were trained with. A pooler alone is no part of one.
+    """
+    for form in forms:
+        last = form.layers[-1] if not form.layers[-1].tied else form.layers[0]
+        if f"{last.file}.weight" in tensors:
+            missing = [tensor for tensor in form.needed(tensors) if tensor not in tensors]
+            raise WeightsError(f"architectures names {shown(name)}, whose head also has {listed(missing)}, which the "
+                               "weights lack")
+
+
+def _steps(form: HeadNames, values: Values, config: ModelConfig,
+           tensors: Mapping[str, np.ndarray]) -> tuple[list[Step], dict[str, np.ndarray]]:
+    """Return the steps of a head and its arrays under the names here."""
+    steps: list[Step] = []
+    weights: dict[str, np.ndarray] = {}
+    for layer in form.layers:
+        weight = tensors.get(f"{layer.file}.weight")
+        bias = next((tensors[name] for name in layer.names[1:] if name in tensors), None)
+        tied = layer.tied and (weight is None or values.get("tie_word_embeddings", layer.ties) is not False)
+        if weight is not None and not tied:
+            if weight.ndim != 2 - layer.norm:
+                raise WeightsError(f"{layer.file}.weight must have {2 - layer.norm} dimensions, not shape "
+                                   f"{list(weight.shape)}")
+            weights[f"{layer.name}.weight"] = widened(weight)
+        if bias is not None:
+            weights[f"{layer.name}.bias"] = widened(bias)
+        if layer.norm:
+            steps.append(Norm(layer.name, config.norm_eps, bias is not None))
+            continue
+        act = layer.activation
+        size = config.vocab_size if tied or weight is None else len(weight)
+        steps.append(Linear(layer.name, size, bias is not None,
+                            config.activation if act is None else act if isinstance(act, str) else act(values), tied))
+    return steps, weights
+
+
+def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
+    """Return the rows that a head reads, and the number of layers before the mean of the rows."""
+    value = values.get("classifier_pooling", next(iter(form.pooling)))
+    if not isinstance(value, str) or value not in form.pooling:
+        raise UnsupportedError(f"classifier_pooling {shown(value)} is not supported; supported are "
+                               f"{', '.join(form.pooling)}")
+    return form.pooling[value]
+
+
+def _labels(values: Values, outputs: int) -> tuple[str, ...]:
+    """Return the names of the outputs; `id2label` may have fewer of them, and the others are LABEL_i."""
+    stated = values.get("id2label")
+    if stated is None:
+        stated = {}
+    if not isinstance(stated, Mapping) or not all(isinstance(label, str) for label in stated.values()) or not all(
+            isinstance(number, str) and number.isdecimal() for number in stated):
+        raise WeightsError(f"id2label must map numbers to names, not {shown(stated)}")
+    names = {int(number): label for number, label in stated.items()}
+    if names and max(names) >= outputs:
+        raise WeightsError(f"id2label names {len(names)} labels up to number {max(names)}, and the head has {outputs} "
+                           "outputs")
+    if names and len(names) < outputs:
+        warn_caller(f"id2label names {len(names)} of {outputs} labels; the others are called LABEL_0 to "
+                    f"LABEL_{outputs - 1} by their number", UserWarning)
+    return tuple(names.get(i, f"LABEL_{i}") for i in range(outputs))
+
+
+def _function(values: Values, outputs: int) -> str:
+    """Return how the logits of classes become scores, as the pipeline of transformers chooses it."""
+    problem = values.get("problem_type")
+    functions = {"regression": "none", "multi_label_classification": "sigmoid",
+                 "single_label_classification": "softmax" if outputs > 1 else "sigmoid"}
+    if problem is not None and (not isinstance(problem, str) or problem not in functions):
+        raise UnsupportedError(f"problem_type {shown(problem)} is not supported; supported are {', '.join(functions)}")
+    return functions[problem or "single_label_classification"]
+
+
+def pair_function(values: Values, outputs: int) -> str:
+    """Return how the logits of pairs become scores, as sentence-transformers' CrossEncoder chooses it.
+
+    Raises `UnsupportedError` for a class of config.json that is not in `PAIR_FUNCTIONS`.
+    """
+    own = values.get("sentence_transformers")
+    for key, stated in _stated_functions(values, own):
+        return function_of_class(key, stated)
+    return "sigmoid" if outputs == 1 else "identity"
+
+
+def _stated_functions(values: Values, own: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the key and the value of each function that config.json states, the one that counts first."""
+    if isinstance(own, Mapping) and own.get("activation_fn") is not None:
+        yield "sentence_transformers.activation_fn", own["activation_fn"]
+    if values.get("sbert_ce_default_activation_function") is not None:
+        yield "sbert_ce_default_activation_function", values["sbert_ce_default_activation_function"]
+
+
+def function_of_class(key: str, stated: Any) -> str:
+    """Return the function of the class of torch that a file states under a key; raises `UnsupportedError`."""
+    path, _, name = stated.rpartition(".") if isinstance(stated, str) else ("", "", "")
+    if name not in PAIR_FUNCTIONS or not f"{path}.".startswith("torch.nn."):
+        raise UnsupportedError(f"{key} {shown(stated)} is not supported; supported are the classes of torch.nn "
+                               f"{', '.join(PAIR_FUNCTIONS)}, and no code of a folder is run")
+    return PAIR_FUNCTIONS[name]

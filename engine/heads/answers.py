@@ -1,0 +1,105 @@
+"""Answers to questions, which are parts of a text, by the rules of the pipeline that transformers had until version 4.
+
+The text is read in windows that overlap, each after the question. The score of tokens s to e of a window is
+
+    softmax(start)[s] softmax(end)[e],      s <= e,
+
+over the tokens of the text and the first token, which stands for "no answer". Scores of answers with the same words add
+up, in all windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..text.tokenizer import Places, Tokens
+from .runner import HeadRunner, softmax
+
+TEXTS = 64
+"""How many texts are cut into windows at a time."""
+
+
+@dataclass(frozen=True)
+class Answering:
+    """How `answer` chooses answers."""
+
+    top_k: int = 1
+    window: int = 384
+    """The most tokens of a window, the question and special tokens included."""
+    stride: int | None = None
+    """The tokens by which windows overlap; None for 128, or half of a smaller window."""
+    longest: int = 15
+    """The most tokens of an answer."""
+    impossible: bool = False
+    """Whether "no answer" is one of the answers."""
+    whole_words: bool = True
+    """Whether an answer begins and ends with a word, by the tokenizer's own words."""
+
+
+def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, *,
+           batch_size: int | None = None, deadline: float = 0.0) -> Iterator[list[dict[str, Any]]]:
+    """Yield the best answers to each pair (question, text), the best first: score, start, end and answer.
+
+    start and end count characters of the text. A text without an answer has the empty one, with score 0.
+    """
+    tokenizer = runner.encoder.tokenizer
+    for first in range(0, len(pairs), TEXTS):
+        own = pairs[first : first + TEXTS]
+        limit = min(answering.window, tokenizer.limit)
+        stride = min(limit // 2, 128) if answering.stride is None else answering.stride
+        windows = tokenizer.windows(own, stride, limit)
+        flat = [places for places_of_pair in windows for places in places_of_pair]
+        tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
+        logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
+        place = 0
+        for (_, text), places_of_pair in zip(own, windows, strict=True):
+            rows = [logits[n] for n in range(place, place + len(places_of_pair))]
+            place += len(places_of_pair)
+            yield _best(runner.config.first_id, text, places_of_pair, rows, answering)
+
+
+def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Sequence[np.ndarray],
+          answering: Answering) -> list[dict[str, Any]]:
+    """Return the best answers in the windows of one text."""
+    found: dict[str, dict[str, Any]] = {}
+    null = 1e6
+    for places, rows in zip(windows, logits, strict=True):
+        of_text = np.array([number == 1 for number in places.texts])
+        allowed = of_text if first_id is None else of_text | (places.input_ids == first_id)
+        start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))
+        null = min(null, float(start[0] * end[0]))
+        start[~of_text] = end[~of_text] = 0
+        for s, e, score in _spans(start, end, answering):
+            a, b = _characters(places, s, e, answering.whole_words)
+            same = found.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
+            same["score"] += score
+    answers = list(found.values())
+    if answering.impossible or not answers:
+        answers.append({"score": null if answering.impossible else 0.0, "start": 0, "end": 0, "answer": ""})
+    return sorted(answers, key=lambda one: -float(one["score"]))[: answering.top_k]
+
+
+def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tuple[int, int, float]]:
+    """Return the best pairs (s, e) with s <= e < s + longest and their scores, the best first; start, end: [T]."""
+    T = len(start)
+    width = min(answering.longest, T)
+    padded = np.concatenate([end, np.zeros(width - 1, np.float32)])
+    scores = start[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)      # [T, width]: [s, e - s]
+    most = 2 * answering.top_k + 10 if answering.whole_words else answering.top_k
+    flat = scores.reshape(-1)
+    best = np.argsort(-flat, kind="stable")[:most]
+    return [(int(i) // width, int(i) // width + int(i) % width, float(flat[i])) for i in best if flat[i] > 0]
+
+
+def _characters(places: Places, s: int, e: int, whole_words: bool) -> tuple[int, int]:
+    """Return the first character of token s, and the one after the last of token e, or of their words."""
+    first, last = places.words[s], places.words[e]
+    if not whole_words or first is None or last is None:
+        return places.offsets[s][0], places.offsets[e][1]
+    own = [i for i, number in enumerate(places.texts) if number == 1]
+    return (next(places.offsets[i][0] for i in own if places.words[i] == first),
+            next(places.offsets[i][1] for i in reversed(own) if places.words[i] == last))

@@ -1,0 +1,76 @@
+"""Scores of pairs of texts, as sentence-transformers' CrossEncoder gives them.
+
+A score is a function of the logit, which may round two logits to one number, so documents are ordered by their logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError, shown
+from ..model.head import PAIR_FUNCTIONS
+from ..text.sentences import check_sentences
+from .classify import text_logits
+from .runner import FUNCTIONS, HeadRunner
+
+
+def check_pairs(pairs: Any) -> list[tuple[str, str]]:
+    """Return pairs of texts as a list of tuples; raises `InputError`."""
+    found: list[tuple[str, str]] = []
+    for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs):
+        if isinstance(pair, str):
+            raise InputError(f"pairs must be pairs of a query and a document, not {shown(pair)}")
+        found.append(pair)
+    return found
+
+
+def is_pair(value: Any) -> bool:
+    """Return whether an argument is one pair of texts rather than a list of pairs."""
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(text, str) for text in value)
+
+
+def pair_logits(runner: HeadRunner, pairs: Sequence[tuple[str, str]], **options: Any) -> np.ndarray:
+    """Return the logits of pairs: float32 [n, labels]. A query that many pairs share is tokenized once.
+
+    options: those of `text_logits`.
+    """
+    return text_logits(runner, pairs, runner.encoder.tokenizer.pairs, **options)
+
+
+def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, apply_softmax: bool = False
+                ) -> np.ndarray:
+    """Return the scores of pairs: float32 [n], or [n, labels] of a model with several labels.
+
+    function: the name of a function, or an object whose class has the name of one of torch.nn; None for the model's.
+    apply_softmax: whether scores of several labels become probabilities afterwards.
+    """
+    name = runner.config.pair_function if function is None else _name_of(function)
+    flat = np.ascontiguousarray(logits)
+    scores = FUNCTIONS[name](flat) if name in FUNCTIONS else runner.ops.activate(name, flat)
+    if logits.shape[1] == 1:
+        return scores[:, 0]
+    return FUNCTIONS["softmax"](scores) if apply_softmax else scores
+
+
+def order(logits: np.ndarray) -> list[int]:
+    """Return the places of documents by their logits [n], the largest first, and of equal ones the first."""
+    return [int(i) for i in np.argsort(-logits, kind="stable")]
+
+
+def check_ranks(runner: HeadRunner) -> None:
+    """Raise `UnsupportedError` unless the model has one label, by which documents can be ordered."""
+    if runner.config.outputs != 1:
+        raise UnsupportedError(f"rank needs a model with one label, and this one has {runner.config.outputs}; predict "
+                               "returns the scores of all")
+
+
+def _name_of(function: Any) -> str:
+    known = list(PAIR_FUNCTIONS.values())
+    name = function if isinstance(function, str) else PAIR_FUNCTIONS.get(type(function).__name__)
+    if name not in known:
+        raise InputError(f"activation_fn must be one of {', '.join(map(repr, known))}, or an object of a class of "
+                         f"torch.nn with that name, not {shown(function)}")
+    return str(name)

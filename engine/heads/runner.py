@@ -1,0 +1,145 @@
+"""Run the steps of a head on the token vectors of an encoder: gather rows, then compute on these rows alone.
+
+Every step computes each row by itself, in one order, so a result does not depend, to the last bit, on the other texts
+of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from ..backends.ops_interface import Ops
+from ..base.errors import InputError
+from ..encoding.text_encoder import TextEncoder
+from ..model.head import HeadConfig, Linear, Norm
+from ..text.tokenizer import Tokens
+from ..weights.head import Head
+
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda x: x,
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+    "sigmoid": lambda x: sigmoid(x),
+    "softmax": lambda x: softmax(x),
+}
+"""Functions that NumPy computes here: of logits [n, labels], and `tanh`, which backends lack."""
+
+
+class HeadRunner:
+    """One head, with the encoder whose vectors it reads. Several threads may use it at once."""
+
+    def __init__(self, head: Head, encoder: TextEncoder, ops: Ops, words: Callable[[], np.ndarray]):
+        """words: returns the word table in float32 [V, E], which a tied map reads."""
+        self.config: HeadConfig = head.config
+        self.encoder, self.ops = encoder, ops
+        self._weights, self._words = head.weights, words
+
+    def logits(self, tokens: Tokens, asked: Sequence[np.ndarray] | None = None, *, batch_size: int | None = None,
+               deadline: float = 0.0) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (number of a sequence, its logits) for each sequence of `tokens`, in any order.
+
+        Logits are float32 [rows, outputs] of its rows that the head reads, or [1, outputs] of a head with one result a
+        sequence. asked: the positions to read in each sequence, for a head of rows "asked". A sequence without tokens
+        is passed over.
+        """
+        for members, batch, _ in self.encoder.micro_batches(tokens, batch_size):
+            vectors = self.encoder.vectors(batch, deadline)
+            places = [None if asked is None else asked[i] for i in members]
+            rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
+            for i, own in zip(members, self._in_slices(rows, ends), strict=True):
+                if len(own):
+                    yield i, own
+
+    def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the logits of each sequence, whose rows end at `ends`; so many sequences at a time that memory lasts.
+
+        The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
+        """
+        most = max(1, LOGITS // self.config.outputs)
+        first = 0
+        while first < len(ends) - 1:
+            last = first + 1
+            while last < len(ends) - 1 and ends[last + 1] - ends[first] <= most:
+                last += 1
+            own = ends[first : last + 1] - ends[first]
+            found, own = self._run(rows[ends[first] : ends[last]], own)
+            yield from (found[start:end] for start, end in pairwise(own.tolist()))
+            first = last
+
+    def _run(self, rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the results of rows [M, D], and where those of each sequence end."""
+        for step in self.config.steps:
+            if isinstance(step, Linear):
+                rows = self._linear(step, rows)
+            elif isinstance(step, Norm):
+                rows = self.ops.layer_norm(rows, self._weights[f"{step.name}.weight"],
+                                           self._weights.get(f"{step.name}.bias"), step.eps)
+            else:
+                rows, ends = mean(rows, ends)
+        return rows, ends
+
+    def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
+        weight = self._words() if step.tied else self._weights[f"{step.name}.weight"]
+        own = step.activation in FUNCTIONS and step.activation != "relu"
+        found = self.ops.linear(np.ascontiguousarray(rows), weight, self._weights.get(f"{step.name}.bias"),
+                                None if own else step.activation, None)
+        return FUNCTIONS[step.activation](found) if own else found
+
+
+LOGITS = 2**24
+"""How many logits are computed at a time, of one sequence at least."""
+
+
+def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
+           asked: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of token vectors [N, D] that a head reads, [M, D], and where those of each sequence end, [B+1].
+
+    rows: one of `engine.model.head.ROWS`. asked: the positions of each sequence, for "asked". Of a sequence without
+    tokens there are none.
+    """
+    starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
+    if rows == "all":
+        return vectors, np.append(0, ends)
+    if rows == "asked":
+        places = [start + np.asarray(own, np.int64) for start, own in zip(starts, asked, strict=True)]
+    else:
+        places = [np.array([start if rows == "first" else end - 1])[: end - start]
+                  for start, end in zip(starts, ends, strict=True)]
+    return vectors[np.concatenate([np.zeros(0, np.int64), *places])], np.append(0, np.cumsum([*map(len, places)]))
+
+
+def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of the rows [M, D] of each sequence, and the ends of its one row; none for no rows."""
+    parts = [rows[start:end].sum(axis=0) / np.float32(end - start) for start, end in pairwise(ends.tolist())
+             if start < end]
+    counts = np.minimum(np.diff(ends), 1)
+    return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + e^-x), without overflow."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Return the softmax over the last axis, [..., n]."""
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+def top(scores: Sequence[float], k: int | None) -> list[int]:
+    """Return the places of the k largest scores, the largest first, and of equal scores the first; None for all."""
+    order = np.argsort(-np.asarray(scores), kind="stable")
+    return [int(i) for i in order[:k]]
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> str:
+    """Return an argument that must be one of some texts; raises `InputError`."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r:.80}")
+    return value

@@ -1,0 +1,188 @@
+"""Tags of tokens, and the entities that they make, by the rules of transformers' pipeline of token classification.
+
+    strategy    joins                                                    label and score of a word
+    none        nothing: one result a token
+    simple      adjacent tokens of one tag
+    first       words, then adjacent words of one tag                    of its first token
+    average     the same                                                 the mean of its tokens' probabilities
+    max         the same                                                 of its token with the largest probability
+
+B- before a tag begins an entity, I- goes on with one, and a tag without either goes on. The score of an entity is the
+mean of its parts' scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..text.sentences import slices
+from ..text.tokenizer import Places, Tokens
+from .runner import HeadRunner, softmax
+
+STRATEGIES = ("none", "simple", "first", "average", "max")
+WORDS = ("spaces", "tokenizer")
+"""How tokens that go on with a word are known: "spaces" is the pipeline's rule, which looks at "##" or at a space
+before the token; "tokenizer" asks the tokenizer, which is right where a token's offsets hold the space before it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Token:
+    """A token of a text, or a word made of several, with its tag."""
+
+    label: str
+    score: np.float32
+    text: str
+    start: int
+    end: int
+    index: int = 0
+    """Its place among the tokens, special ones included."""
+    probabilities: np.ndarray | None = None
+    """float32 [labels]."""
+    goes_on: bool = False
+    """Whether it is a part of the word before it."""
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """How `tag` makes entities."""
+
+    strategy: str = "none"
+    ignored: tuple[str, ...] = ("O",)
+    """The labels that are left out."""
+    words: str = "spaces"
+
+
+def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, *, stride: int | None = None,
+        split: bool = False, batch_size: int | None = None, deadline: float = 0.0) -> Iterator[list[dict[str, Any]]]:
+    """Yield the entities of each text, in order; each is a dictionary as the pipeline's.
+
+    split: whether each text is a list of words; offsets are then those in the words joined by spaces. stride: the
+    tokens by which windows of a long text overlap; None truncates it.
+    """
+    joined = [text if isinstance(text, str) else " ".join(text) for text in texts]
+    tokenizer = runner.encoder.tokenizer
+    for part in slices(list(joined)):
+        own = texts[part.start : part.stop]
+        if stride is None:
+            windows = [[places] for places in tokenizer.places(own, split=split)]
+        else:
+            windows = tokenizer.windows(own, stride, split=split)
+        flat = [places for places_of_text in windows for places in places_of_text]
+        tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
+        logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
+        first = 0
+        for i, places_of_text in enumerate(windows):
+            entities: list[dict[str, Any]] = []
+            for n, places in enumerate(places_of_text, first):
+                starts = _starts(own[i]) if split else None
+                entities += _entities(runner, joined[part[i]], places, logits.get(n), tagging, starts)
+            first += len(places_of_text)
+            yield _longest(entities) if len(places_of_text) > 1 else entities
+
+
+def _starts(words: Iterable[str]) -> list[int]:
+    """Return the place of each word in the words joined by spaces."""
+    ends = np.cumsum([len(word) + 1 for word in words])
+    return [0, *ends.tolist()]
+
+
+def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray | None, tagging: Tagging,
+              starts: list[int] | None) -> list[dict[str, Any]]:
+    """Return the entities of one window; logits: float32 [T, labels]. starts: the place of each word in the text."""
+    if logits is None:
+        return []
+    tokens = list(_tokens(runner, text, places, logits, tagging, starts))
+    if tagging.strategy == "none":
+        return [{"entity": token.label, "score": float(token.score), "index": token.index, "word": token.text,
+                 "start": token.start, "end": token.end} for token in tokens if token.label not in tagging.ignored]
+    join = runner.encoder.tokenizer.join
+    if tagging.strategy != "simple":
+        tokens = [_word(group, tagging.strategy, runner.config.labels, join)
+                  for group in _grouped(tokens, lambda before, token: token.goes_on)]
+    found = [_entity(group, join) for group in _grouped(tokens, _same_entity)]
+    return [entity for entity in found if entity["entity_group"] not in tagging.ignored]
+
+
+def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, tagging: Tagging,
+            starts: list[int] | None) -> Iterator[_Token]:
+    """Yield the tokens of a window with their tags, without special tokens."""
+    prefix = runner.encoder.tokenizer.continuing_prefix
+    before: int | None = None
+    for i, (name, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
+        if places.special[i]:
+            continue
+        word = places.words[i]
+        if starts is not None and word is not None:
+            start, end = start + starts[word], end + starts[word]
+        if tagging.words == "tokenizer":
+            goes_on = word is not None and word == before
+        elif prefix is not None:
+            goes_on = len(name) != end - start
+        else:
+            goes_on = start > 0 and " " not in text[start - 1 : start + 1]
+        if int(places.input_ids[i]) == runner.config.unknown_id:
+            name, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
+        before = word
+        probabilities = softmax(logits[i])
+        best = int(probabilities.argmax())
+        yield _Token(runner.config.labels[best], probabilities[best], name, start, end, i, probabilities, goes_on)
+
+
+def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
+    """Yield the tokens in groups; joins(before, token) says whether a token belongs to the group of the one before."""
+    group: list[_Token] = []
+    for token in tokens:
+        if group and not joins(group[-1], token):
+            yield group
+            group = []
+        group.append(token)
+    if group:
+        yield group
+
+
+def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
+    """Return the word that tokens make."""
+    rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
+    if strategy == "average":
+        probabilities = rows.mean(axis=0)
+    else:
+        probabilities = rows[0 if strategy == "first" else int(rows.max(axis=1).argmax())]
+    best = int(probabilities.argmax())
+    return _Token(labels[best], probabilities[best], join([token.text for token in tokens]), tokens[0].start,
+                  tokens[-1].end)
+
+
+def _same_entity(before: _Token, token: _Token) -> bool:
+    """Return whether a token goes on with the entity of the one before it."""
+    return not token.label.startswith("B-") and _kind(token.label) == _kind(before.label)
+
+
+def _kind(label: str) -> str:
+    """Return a label without B- or I- before it."""
+    return label[2:] if label.startswith(("B-", "I-")) else label
+
+
+def _entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
+    """Return the entity that tokens or words make. Its name has nothing before the first hyphen of the label."""
+    return {"entity_group": tokens[0].label.split("-", 1)[-1],
+            "score": float(np.mean(np.array([token.score for token in tokens], np.float32))),
+            "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}
+
+
+def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entities of all windows of a text in order: of those that overlap the longest, or the surest."""
+    found: list[dict[str, Any]] = []
+    for entity in sorted(entities, key=lambda entity: int(entity["start"])):
+        if not found or not found[-1]["start"] <= entity["start"] < found[-1]["end"]:
+            found.append(entity)
+        elif (_length(entity), entity["score"]) > (_length(found[-1]), found[-1]["score"]):
+            found[-1] = entity
+    return found
+
+
+def _length(entity: dict[str, Any]) -> int:
+    return int(entity["end"]) - int(entity["start"])

@@ -1,0 +1,88 @@
+"""Words for the masks of a text, as transformers' pipeline for masked words gives them.
+
+The logits of a vocabulary are computed at the masks alone: [masks, V], not [tokens, V].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import warn_caller
+from ..base.errors import InputError, UnsupportedError, shown
+from ..text.sentences import check_sentences, slices
+from ..text.tokenizer import Tokens
+from .runner import HeadRunner
+
+
+def mask_id(runner: HeadRunner) -> int:
+    """Return the id of the mask; raises `UnsupportedError` for a tokenizer without one."""
+    if runner.config.mask_id is None:
+        raise UnsupportedError("the model's tokenizer has no mask; tokenizer_config.json may name it as mask_token")
+    return runner.config.mask_id
+
+
+def fill_mask(runner: HeadRunner, texts: Sequence[str], *, top_k: int, targets: np.ndarray | None = None,
+              batch_size: int | None = None, deadline: float = 0.0) -> Iterator[list[Any]]:
+    """Yield the best words for the mask of each text, or for each of its masks a list of them.
+
+    targets: the ids to choose from; None for all. Raises `InputError` for a text without a mask.
+    """
+    tokenizer, mask = runner.encoder.tokenizer, mask_id(runner)
+    for part in slices(list(texts)):
+        tokens = tokenizer(texts[part.start : part.stop], deadline)
+        asked = [np.flatnonzero(ids == mask) for ids in tokens.input_ids]
+        for i, places in zip(part, asked, strict=True):
+            if not len(places):
+                token = tokenizer.decode([mask], skip_special_tokens=False)
+                raise InputError(f"text {i}, {shown(texts[i])}, has no {token} among the {tokenizer.limit:,} tokens "
+                                 "that the model reads at most; write one for each word to fill in")
+        rows: list[list[Any]] = [[] for _ in part]
+        for i, logits in runner.logits(tokens, asked, batch_size=batch_size, deadline=deadline):
+            scores = runner.ops.softmax(logits)
+            rows[i] = [_words(runner, tokens, i, place, row, top_k, targets, single=len(asked[i]) == 1)
+                       for place, row in zip(asked[i].tolist(), scores, strict=True)]
+        yield from (row[0] if len(row) == 1 else row for row in rows)
+
+
+def _words(runner: HeadRunner, tokens: Tokens, i: int, place: int, scores: np.ndarray, top_k: int,
+           targets: np.ndarray | None, *, single: bool) -> list[dict[str, Any]]:
+    """Return the best words for one mask; scores: [V]."""
+    ids = np.arange(len(scores)) if targets is None else targets
+    k = min(top_k, len(ids))
+    least = -np.partition(-scores[ids], k - 1)[k - 1]
+    ids = ids[scores[ids] >= least]
+    pad = -1 if runner.config.pad_id is None else runner.config.pad_id
+    found = []
+    for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
+        whole = tokens.input_ids[i].copy()
+        whole[place] = token
+        decode = runner.encoder.tokenizer.decode
+        found.append({"score": float(scores[token]), "token": token,
+                      "token_str": decode([token], skip_special_tokens=False),
+                      "sequence": decode(whole[whole != pad].tolist(), skip_special_tokens=single)})
+    return found
+
+
+def target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
+    """Return the ids of texts to choose from; the first token stands for a text that is no token, with a warning."""
+    tokenizer = runner.encoder.tokenizer
+    found = []
+    for text in check_sentences([targets] if isinstance(targets, str) else targets):
+        if not isinstance(text, str):
+            raise InputError(f"targets must be texts, not {shown(text)}")
+        own = tokenizer.token_id(text)
+        if own is None:
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            if not ids:
+                raise InputError(f"the target {shown(text)} has no tokens; leave it out")
+            own = ids[0]
+            warn_caller(f"the target {shown(text)} is no token of the vocabulary; "
+                        f"{shown(tokenizer.decode([own]))} stands for it", UserWarning)
+        if own < runner.config.outputs:
+            found.append(own)
+    if not found:
+        raise InputError("targets must be one text or more, whose tokens the model knows")
+    return np.unique(found)

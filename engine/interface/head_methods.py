@@ -1,0 +1,338 @@
+"""`HeadMethods`: the methods of an `Engine` that need a head after the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.arguments import deadline_of, flag, positive_int, positive_int_or_none, renamed_arguments
+from ..base.errors import InputError, UnsupportedError, listed, shown
+from ..base.lazy import lazy
+from ..base.progress import progress
+from ..encoding import TextEncoder
+from ..heads import (
+    STRATEGIES,
+    WORDS,
+    Answering,
+    HeadRunner,
+    Tagging,
+    answer,
+    check_choice,
+    check_pairs,
+    check_ranks,
+    classify,
+    fill_mask,
+    is_pair,
+    order,
+    pair_logits,
+    pair_scores,
+    tag,
+    target_ids,
+)
+from ..model.head import HeadConfig
+from ..model.text_config import TextConfig
+from ..text.sentences import Sentence, check_sentences, choose_prompt
+
+if TYPE_CHECKING:
+    from ..backends.ops_interface import Ops
+    from ..weights.head import Head
+
+
+class HeadMethods:
+    """What an `Engine` can do beside `encode`, if its model has the head."""
+
+    _heads: tuple[Head, ...]
+    _words: Any
+    """The word table as it is stored: its array, and the scale of each row in int8."""
+
+    if TYPE_CHECKING:
+        _encoder: TextEncoder
+
+        @property
+        def _text(self) -> TextConfig: ...
+
+        def _ops(self, part: str) -> Ops: ...
+
+    @property
+    def heads(self) -> dict[str, HeadConfig]:
+        """The heads of the model by the method that runs each: classify, tag, answer or fill_mask."""
+        return {head.config.task: head.config for head in self._heads}
+
+    @renamed_arguments
+    def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
+                 batch_size: int | None = None, show_progress_bar: bool | None = None,
+                 timeout: float | None = None) -> Any:
+        """Return the labels of texts, as the text classification pipeline of transformers gives them.
+
+        texts: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        top_k: how many labels to return for each text; None for all.
+        function_to_apply: "softmax", "sigmoid" or "none"; None for the model's: softmax, or sigmoid for one label and
+            for a model whose problem_type has several labels at once, or none for a regression.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns a list of n dictionaries with "label" and "score", or for another top_k than 1 of n lists of them, the
+        best first. A single string gives its result alone. Texts are truncated to `max_seq_length`.
+        Raises `InputError`, and `UnsupportedError` for a model without a classifier.
+        """
+        runner, single = self.runner_of("classify"), isinstance(texts, str)
+        own = check_sentences([texts] if single else texts)
+        with self._advancing(own, show_progress_bar) as advance:
+            found = classify(runner, own, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply,
+                             batch_size=positive_int_or_none("batch_size", batch_size),
+                             deadline=deadline_of(timeout), advance=advance)
+        return found[0] if single else found
+
+    @renamed_arguments
+    def predict(self, pairs: Any, *, prompt_name: str | None = None, prompt: str | None = None, logits: bool = False,
+                activation_fn: Any = None, apply_softmax: bool = False, batch_size: int | None = None,
+                show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+        """Return the scores of pairs of texts, such as a query and a document, as `CrossEncoder.predict` does.
+
+        pairs: a pair of strings, or a collection of n pairs. The longer text of a pair is truncated first.
+        prompt_name, prompt: a prompt of the model, or a text, to put in front of the first text of each pair.
+        logits: return what the model computes, before any function.
+        activation_fn: "identity", "sigmoid", "tanh", "relu", "gelu" or "silu", or an object of such a class of
+            torch.nn; None for the model's: the one that its files state, or else sigmoid for one label.
+        apply_softmax: turn the scores of several labels into probabilities.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns float32 [n], or [n, labels] of a model with several labels; without the first axis for a single pair.
+        Raises `InputError`, and `UnsupportedError` for a model without a classifier.
+        """
+        runner, single = self.runner_of("classify"), is_pair(pairs)
+        logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
+        found = self._pair_logits([pairs] if single else pairs, choose_prompt(self._text, prompt, prompt_name),
+                                  batch_size, show_progress_bar, timeout)
+        if logits:
+            scores = found[:, 0] if found.shape[1] == 1 else found
+        else:
+            scores = pair_scores(runner, found, activation_fn, apply_softmax=apply_softmax)
+        return scores[0] if single else scores
+
+    @renamed_arguments
+    def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
+             prompt_name: str | None = None, prompt: str | None = None, activation_fn: Any = None,
+             batch_size: int | None = None, show_progress_bar: bool | None = None, timeout: float | None = None
+             ) -> list[dict[str, Any]]:
+        """Return the documents by their scores for a query, the best first, as `CrossEncoder.rank` does.
+
+        Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
+        ordered by the logits, which differ where scores are rounded to one number; equal logits keep the order of the
+        documents. top_k: the most results to return. The other arguments are those of `predict`.
+
+        Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
+        """
+        runner = self.runner_of("classify")
+        check_ranks(runner)
+        top_k, texts = positive_int_or_none("top_k", top_k), self._documents(query, documents)
+        return_documents = flag("return_documents", return_documents)
+        found = self._pair_logits([(query, text) for text in texts], choose_prompt(self._text, prompt, prompt_name),
+                                  batch_size, show_progress_bar, timeout)
+        scores = pair_scores(runner, found, activation_fn)
+        return [{"corpus_id": i, "score": float(scores[i]), **({"text": texts[i]} if return_documents else {})}
+                for i in order(found[:, 0])[:top_k]]
+
+    @renamed_arguments
+    def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
+            stride: int | None = None, words: str = "spaces", is_split_into_words: bool = False,
+            batch_size: int | None = None, show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+        """Return the tags of tokens, or the entities that they make, as the pipeline of transformers does.
+
+        texts: a string, or a collection of n strings; with is_split_into_words a list of words, or n lists of words.
+        aggregation_strategy: "none" for one result a token, "simple" to join adjacent tokens of one tag, or "first",
+            "average" or "max", which first give each word one tag: that of its first token, of the mean of its tokens'
+            probabilities, or of its surest token.
+        ignore_labels: the labels to leave out.
+        stride: read a long text in windows that overlap by so many tokens; None truncates it to `max_seq_length`.
+        words: how to tell the tokens of one word: "spaces" as the pipeline does, or "tokenizer" by the tokenizer's own
+            words, which is right for tokenizers whose tokens hold the space before a word, such as DeBERTa's.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns for each text a list of dictionaries with "entity" ("entity_group" with a strategy), "score", "word",
+        "start" and "end", which count characters of the text, and without a strategy "index", the token's place. Words
+        of is_split_into_words count as joined by spaces. Raises `InputError`, and `UnsupportedError` for a model
+        without tags.
+        """
+        runner, split = self.runner_of("tag"), flag("is_split_into_words", is_split_into_words)
+        tagging = Tagging(check_choice("aggregation_strategy", aggregation_strategy, STRATEGIES),
+                          _labels("ignore_labels", ignore_labels), check_choice("words", words, WORDS))
+        if stride is not None and tagging.strategy == "none":
+            raise InputError('stride is for an aggregation_strategy, by which the windows of a text are joined; say '
+                             'aggregation_strategy="simple", for example')
+        own, single = _lists_of_words(texts) if split else _texts(texts)
+        stride = None if stride is None else _count("stride", stride)
+        with self._advancing(own, show_progress_bar) as advance:
+            found = []
+            for entities in tag(runner, own, tagging, stride=stride, split=split,
+                                batch_size=positive_int_or_none("batch_size", batch_size),
+                                deadline=deadline_of(timeout)):
+                found.append(entities)
+                advance(1)
+        return found[0] if single else found
+
+    @renamed_arguments
+    def answer(self, question: Any, context: Any, *, top_k: int = 1, max_answer_len: int = 15,
+               handle_impossible_answer: bool = False, align_to_words: bool = True, max_seq_len: int = 384,
+               doc_stride: int | None = None, batch_size: int | None = None, show_progress_bar: bool | None = None,
+               timeout: float | None = None) -> Any:
+        """Return the parts of texts that answer questions, as the pipeline of transformers 4 did.
+
+        question, context: a question and the text to read, or lists of both; a single one of either stands beside each
+            of the other's list.
+        top_k: how many answers to return for each text.
+        max_answer_len: the most tokens of an answer.
+        handle_impossible_answer: whether "", no answer, is among the answers.
+        align_to_words: whether an answer consists of whole words, by the tokenizer's own words.
+        max_seq_len, doc_stride: the tokens of a window of a long text, the question included, and the tokens by which
+            windows overlap; None for 128, or half of a smaller window.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns for each text a dictionary with "score", "start" and "end", which count characters of the text, and
+        "answer"; for another top_k than 1 a list of them, the best first. The scores of equal answers are added up. A
+        text without an answer gives "" with score 0. Raises `InputError`, and `UnsupportedError` for a model without
+        answers.
+        """
+        runner = self.runner_of("answer")
+        answering = Answering(positive_int("top_k", top_k), positive_int("max_seq_len", max_seq_len),
+                              None if doc_stride is None else _count("doc_stride", doc_stride),
+                              positive_int("max_answer_len", max_answer_len),
+                              flag("handle_impossible_answer", handle_impossible_answer),
+                              flag("align_to_words", align_to_words))
+        pairs, single = _questions(question, context), isinstance(question, str) and isinstance(context, str)
+        with self._advancing(pairs, show_progress_bar) as advance:
+            found = []
+            for answers in answer(runner, pairs, answering,
+                                  batch_size=positive_int_or_none("batch_size", batch_size),
+                                  deadline=deadline_of(timeout)):
+                found.append(_one_or_all(answers, answering))
+                advance(1)
+        return found[0] if single else found
+
+    @renamed_arguments
+    def fill_mask(self, texts: Any, *, top_k: int = 5, targets: Any = None, batch_size: int | None = None,
+                  show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+        """Return the words that fit the mask of texts, as the pipeline of transformers does.
+
+        texts: a string, or a collection of n strings, each with the mask of the model's tokenizer, such as "[MASK]".
+        top_k: how many words to return for each mask.
+        targets: the words to choose from; None for the whole vocabulary. The first token stands for a word of several.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns for each text a list of dictionaries with "score", "token", "token_str" and "sequence", the text with
+        the word in place, the best first; for a text with several masks a list of such lists. Raises `InputError` for a
+        text without a mask, and `UnsupportedError` for a model without words.
+        """
+        runner, (own, single) = self.runner_of("fill_mask"), _texts(texts)
+        ids = None if targets is None else target_ids(runner, targets)
+        with self._advancing(own, show_progress_bar) as advance:
+            found = []
+            for filled in fill_mask(runner, own, top_k=positive_int("top_k", top_k), targets=ids,
+                                    batch_size=positive_int_or_none("batch_size", batch_size),
+                                    deadline=deadline_of(timeout)):
+                found.append(filled)
+                advance(1)
+        return found[0] if single else found
+
+    def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, timeout: Any
+                     ) -> np.ndarray:
+        """Return the logits of pairs, float32 [n, labels], with a prompt in front of each first text."""
+        own = [(prompt + first, second) for first, second in check_pairs(pairs)]
+        with self._advancing(own, show_progress_bar) as advance:
+            return pair_logits(self.runner_of("classify"), own,
+                               batch_size=positive_int_or_none("batch_size", batch_size),
+                               deadline=deadline_of(timeout), advance=advance)
+
+    @staticmethod
+    def _documents(query: Any, documents: Any) -> list[Sentence]:
+        if not isinstance(query, str):
+            raise InputError(f"query must be a text, not {shown(query)}")
+        if isinstance(documents, str):
+            raise InputError(f"documents must be a list of texts, not {shown(documents)}")
+        return check_sentences(documents)
+
+    @staticmethod
+    def _advancing(texts: Sequence[Any], show_progress_bar: Any) -> AbstractContextManager[Any]:
+        """Return a progress bar over texts."""
+        return progress(len(texts), None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar))
+
+    def runner_of(self, task: str) -> HeadRunner:
+        """Return the head of a task; raises `UnsupportedError` for a model without it."""
+        if task not in self._runners_of_heads:
+            has = ", ".join(head.config.describe() for head in self._heads)
+            raise UnsupportedError(f"this model has no head to {task.replace('_', ' ')}; it "
+                                   + (f"has heads: {has}" if has else "has no heads, and encode gives its vectors"))
+        return self._runners_of_heads[task]
+
+    @lazy
+    def _runners_of_heads(self) -> dict[str, HeadRunner]:
+        if not self._heads:
+            return {}
+        ops = self._ops("the heads of this model")
+        return {head.config.task: HeadRunner(head, self._encoder, ops, lambda: self._word_table)
+                for head in self._heads}
+
+    @lazy
+    def _word_table(self) -> np.ndarray:
+        """The word table in float32 [V, E], which maps that are tied to it read."""
+        from ..weights.quantize import widen
+
+        return np.ascontiguousarray(widen(self._words, "embeddings.word"))
+
+
+def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:
+    return answers[0] if answering.top_k == 1 else answers
+
+
+def _count(name: str, value: Any) -> int:
+    """Return a number of 0 or more; raises `InputError`."""
+    return 0 if type(value) is int and value == 0 else positive_int(name, value, "None or an int of at least 0")
+
+
+def _texts(texts: Any) -> tuple[list[str], bool]:
+    """Return texts as a list, and whether the caller gave one alone; raises `InputError`, also for pairs."""
+    single = isinstance(texts, str)
+    found: list[str] = []
+    for i, text in enumerate(check_sentences([texts] if single else texts)):
+        if not isinstance(text, str):
+            raise InputError(f"text {i} must be a string, not a pair, {shown(text)}")
+        found.append(text)
+    return found, single
+
+
+def _lists_of_words(texts: Any) -> tuple[list[list[str]], bool]:
+    """Return lists of words, and whether the caller gave one alone; raises `InputError`."""
+    if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+        raise InputError(f"with is_split_into_words, texts must be lists of words, not {shown(texts)}")
+    rows = list(texts)
+    single = bool(rows) and all(isinstance(word, str) for word in rows)
+    for row in rows if not single else ():
+        if isinstance(row, str):
+            raise InputError(f"with is_split_into_words, each text must be a list of words, and {shown(row)} is a "
+                             "string")
+    return [_texts(row)[0] for row in ([rows] if single else rows)], single
+
+
+def _labels(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputError(f"{name} must be a list of labels, not {shown(value)}")
+    labels = tuple(value)
+    if not all(isinstance(label, str) for label in labels):
+        raise InputError(f"{name} must be a list of labels, not {listed(map(str, labels))}")
+    return labels
+
+
+def _questions(question: Any, context: Any) -> list[tuple[str, str]]:
+    """Return pairs of a question and its text; raises `InputError`."""
+    questions, one_question = _texts(question)
+    contexts, one_context = _texts(context)
+    if one_question:
+        questions *= len(contexts)
+    elif one_context:
+        contexts *= len(questions)
+    if len(questions) != len(contexts):
+        raise InputError(f"there are {len(questions)} questions and {len(contexts)} texts; give as many of both, or "
+                         "one of them as a single string")
+    return list(zip(questions, contexts, strict=True))

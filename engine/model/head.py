@@ -1,0 +1,206 @@
+"""Task heads as values: the token vectors that a head reads, and the steps that turn them into its outputs.
+
+    BERT, classes:   rows "first":  Linear dense, tanh -> Linear classifier
+    RoBERTa, words:  rows "asked":  Linear dense, GELU -> Norm -> Linear decoder, tied to the word table
+
+Rows are gathered before the first step, so that a head of B texts with one row each costs B rows, not N tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+from ..base.errors import WeightsError, listed, shown
+from .config_checks import LARGEST
+
+TASKS = ("classify", "tag", "answer", "fill_mask")
+"""The task of a head, which is the name of the method of `Engine` that runs it."""
+ROWS = ("first", "last", "asked", "all")
+"""The token vectors of a sequence that a head reads: one, those at the positions that the caller asks for, or all."""
+ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "gelu_tanh", "silu")
+"""The activation of a linear step."""
+FUNCTIONS = ("softmax", "sigmoid", "none")
+"""How the logits of a text become scores."""
+PAIR_FUNCTIONS = {"Identity": "identity", "Sigmoid": "sigmoid", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu",
+                  "SiLU": "silu"}
+"""How the logits of a pair become the scores of `predict`, by the names of the classes of torch.nn."""
+MOST_STEPS = 16
+"""Limit on the steps of a head."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """activation(weight x + bias): float32 [M, in] to [M, size]."""
+
+    name: str
+    """Its arrays are NAME.weight [size, in] and NAME.bias [size]."""
+    size: int
+    bias: bool = True
+    activation: str = "identity"
+    tied: bool = False
+    """Whether the weight is the model's word table."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm over the last axis: float32 [M, D] to [M, D]."""
+
+    name: str
+    """Its arrays are NAME.weight [D] and NAME.bias [D]."""
+    eps: float
+    bias: bool = True
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the rows of each sequence: float32 [N, D] to [B, D]."""
+
+
+Step: TypeAlias = Linear | Norm | Mean
+_STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean}
+"""The steps by their names in a file."""
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """One head of an encoder."""
+
+    task: str
+    """One of `TASKS`."""
+    rows: str
+    """One of `ROWS`."""
+    steps: tuple[Step, ...]
+    labels: tuple[str, ...] = ()
+    """The name of each output of a head of classes or tags."""
+    function: str = "softmax"
+    """How `classify` turns logits into scores, one of `FUNCTIONS`."""
+    pair_function: str = "identity"
+    """How `predict` turns the logits of pairs into scores, a value of `PAIR_FUNCTIONS`."""
+    mask_id: int | None = None
+    """The id of the token that stands for a word to fill in; None if the tokenizer has none."""
+    pad_id: int | None = None
+    """The id of the token that fills sequences up, which has no place in a text."""
+    unknown_id: int | None = None
+    """The id of the token for what the vocabulary lacks."""
+    first_id: int | None = None
+    """The id of the token at the start of a text, such as [CLS], which stands for "no answer"."""
+
+    def __post_init__(self) -> None:
+        """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
+        problems = [f"{name} must be one of {', '.join(allowed)}, not {shown(getattr(self, name))}"
+                    for name, allowed in (("task", TASKS), ("rows", ROWS), ("function", FUNCTIONS),
+                                          ("pair_function", PAIR_FUNCTIONS.values()))
+                    if not (isinstance(getattr(self, name), str) and getattr(self, name) in allowed)]
+        if not isinstance(self.steps, tuple) or not 1 <= len(self.steps) <= MOST_STEPS or not all(
+                isinstance(step, (Linear, Norm, Mean)) for step in self.steps):
+            problems.append(f"steps must be a tuple of 1 to {MOST_STEPS} steps, not {shown(self.steps)}")
+        else:
+            problems += [problem for step in self.steps for problem in _problems_of(step)]
+            names = [step.name for step in self.steps if not isinstance(step, Mean)]
+            if len(set(names)) < len(names):
+                problems.append(f"two steps have one name: {listed(names)}")
+        if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
+            problems.append(f"labels must be a tuple of texts, not {shown(self.labels)}")
+        elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
+            problems.append(f"labels must differ, and {listed(twice)} is there twice")
+        problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}" for name in _IDS
+                     if getattr(self, name) is not None and not (type(getattr(self, name)) is int
+                                                                 and 0 <= getattr(self, name) <= LARGEST)]
+        if not problems and (problem := self._outputs_problem()):
+            problems.append(problem)
+        if problems:
+            raise WeightsError("impossible head: " + "; ".join(problems))
+
+    def _outputs_problem(self) -> str | None:
+        """Describe what is wrong with the number of outputs; None if it fits the task."""
+        outputs = self.outputs
+        if self.task in ("classify", "tag") and len(self.labels) != outputs:
+            return f"there are {len(self.labels)} labels for {outputs} outputs"
+        if self.task == "answer" and outputs != 2:
+            return f"a head of answers has 2 outputs, start and end, not {outputs}"
+        return None
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs of a row."""
+        return next((step.size for step in reversed(self.steps) if isinstance(step, Linear)), 0)
+
+    def shapes(self, width: int, words: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+        """Return the name and shape of each array, from token vectors of this width on.
+
+        words: the shape of the word table. Raises `WeightsError` if a tied map does not have that shape.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        for step in self.steps:
+            if isinstance(step, Linear):
+                if step.tied and (step.size, width) != words:
+                    raise WeightsError(f"the map {step.name} of head {self.task} is tied to the word table, which has "
+                                       f"shape {list(words)}, and not {[step.size, width]}")
+                found |= {} if step.tied else {f"{step.name}.weight": (step.size, width)}
+                width = step.size
+            if not isinstance(step, Mean):
+                found |= {f"{step.name}.weight": (width,)} if isinstance(step, Norm) else {}
+                found |= {f"{step.name}.bias": (width,)} if step.bias else {}
+        return found
+
+    def describe(self) -> str:
+        """Return the task and what comes out, such as "classify (50 labels)"."""
+        n = len(self.labels)
+        return f"{self.task} ({n} label{'s' * (n != 1)})" if self.labels else self.task
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary that `from_json` turns back into an equal head."""
+        kinds = {kind: name for name, kind in _STEPS.items()}
+        steps = [{"step": kinds[type(step)], **asdict(step)} for step in self.steps]
+        return {"task": self.task, "rows": self.rows, "steps": steps, "labels": list(self.labels),
+                "function": self.function, "pair_function": self.pair_function,
+                **{name: getattr(self, name) for name in _IDS}}
+
+    @classmethod
+    def from_json(cls, values: Any) -> HeadConfig:
+        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        names = [*cls.__dataclass_fields__]
+        if not isinstance(values, dict) or values.keys() != set(names):
+            raise WeightsError(f"a head must have {', '.join(names)}, not "
+                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
+        if not isinstance(values["steps"], list) or len(values["steps"]) > MOST_STEPS:
+            raise WeightsError(f"the steps of a head must be a list of at most {MOST_STEPS}, not "
+                               f"{shown(values['steps'])}")
+        labels = values["labels"]
+        return cls(**values | {"steps": tuple(map(_step_of, values["steps"])),
+                               "labels": tuple(labels) if isinstance(labels, list) else labels})
+
+
+_IDS = ("mask_id", "pad_id", "unknown_id", "first_id")
+
+
+def _problems_of(step: Any) -> list[str]:
+    """Return what is wrong with a step."""
+    if isinstance(step, Mean):
+        return []
+    problems = []
+    if not isinstance(step.name, str) or not step.name.replace("_", "").isalnum():
+        problems.append(f"the name of a step must be a word, not {shown(step.name)}")
+    if type(step.bias) is not bool:
+        problems.append(f"bias must be true or false, not {shown(step.bias)}")
+    if isinstance(step, Norm):
+        if type(step.eps) is not float or not 0.0 <= step.eps < 1.0:
+            problems.append(f"eps must be a number from 0 to 1, not {shown(step.eps)}")
+        return problems
+    if type(step.size) is not int or not 1 <= step.size <= LARGEST:
+        problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
+    if not isinstance(step.activation, str) or step.activation not in ACTIVATIONS:
+        problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(step.activation)}")
+    if type(step.tied) is not bool:
+        problems.append(f"tied must be true or false, not {shown(step.tied)}")
+    return problems
+
+
+def _step_of(values: Any) -> Step:
+    kind = _STEPS.get(str(values.get("step"))) if isinstance(values, Mapping) else None
+    if kind is None or values.keys() - {"step"} != kind.__dataclass_fields__.keys():
+        raise WeightsError(f"a step of a head must be one of {', '.join(_STEPS)} with its fields, not {shown(values)}")
+    return kind(**{name: value for name, value in values.items() if name != "step"})
