@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ...backends import BACKENDS
 from ...base.errors import EngineError
@@ -19,6 +20,9 @@ from .console import precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
 from .encode import encode
 from .generate import add_settings, generate
+from .heads import COMMANDS as HEAD_COMMANDS
+from .heads import add_options as add_head_options
+from .heads import run as run_head
 from .info import info
 from .transcribe import add_options as add_transcription
 from .transcribe import run as transcribe
@@ -107,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_task(command)
     command.set_defaults(run=encode)
 
+    for name, text in HEAD_COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        add_head_options(command, name)
+        _add_run_options(command)
+        _add_precision(command)
+        command.set_defaults(run=run_head)
+
     for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
                        ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
         command = commands.add_parser(name, help=text)
@@ -126,7 +137,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_run_options(command)
     _add_precision(command)
     command.set_defaults(run=transcribe)
+    _add_measurements(commands)
+    return parser
 
+
+def _add_measurements(commands: Any) -> None:
+    """Add the commands that measure: bench and compare."""
     command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
     command.add_argument("model", help="model folder or .npz file")
     _add_run_options(command)
@@ -149,7 +165,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_run_options(command)
     command.set_defaults(run=compare)
-    return parser
 
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
