@@ -335,6 +335,11 @@ CALLS: Mapping[str, Mapping[str, OtherName]] = {
     "transcriptions": TRANSCRIBE,
     "detect_language": {"sounds": TRANSCRIBE["sounds"]},
     "encode": ENCODE,
+    "encode_sparse": {
+        **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
+        "convert_to_tensor": _else("the result is SparseVectors, whose parts are NumPy arrays", True, False),
+        "convert_to_sparse_tensor": _else("the result is SparseVectors, whose parts are NumPy arrays", True),
+        "save_to_cpu": _else("everything is on the CPU", True, False)},
     "classify": {**PIPELINE, "return_all_scores": _same("top_k", (True, None), (False, 1))},
     "tag": {**PIPELINE, "grouped_entities": _same("aggregation_strategy", (True, "simple"), (False, "none")),
             "offset_mapping": _else("the tokenizer gives the offsets"),

@@ -11,6 +11,8 @@ from .pairs import pair_logits as pair_logits
 from .pairs import pair_scores as pair_scores
 from .runner import HeadRunner as HeadRunner
 from .runner import check_choice as check_choice
+from .sparse import SparseVectors as SparseVectors
+from .sparse import encode_sparse as encode_sparse
 from .tokens import STRATEGIES as STRATEGIES
 from .tokens import WORDS as WORDS
 from .tokens import Tagging as Tagging

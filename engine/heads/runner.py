@@ -82,6 +82,10 @@ class HeadRunner:
                 rows, ends = mean(rows, ends)
         return rows, ends
 
+    def words(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the outputs of all steps for token vectors [M, D], each row by itself: float32 [M, outputs]."""
+        return self._run(vectors, np.array([0, len(vectors)]))[0]
+
     def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
         weight = self._words() if step.tied else self._weights[f"{step.name}.weight"]
         own = step.activation in FUNCTIONS and step.activation != "relu"

@@ -18,12 +18,14 @@ from ..heads import (
     WORDS,
     Answering,
     HeadRunner,
+    SparseVectors,
     Tagging,
     answer,
     check_choice,
     check_pairs,
     check_ranks,
     classify,
+    encode_sparse,
     fill_mask,
     is_pair,
     order,
@@ -34,7 +36,7 @@ from ..heads import (
 )
 from ..model.head import HeadConfig
 from ..model.text_config import TextConfig
-from ..text.sentences import Sentence, check_sentences, choose_prompt
+from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
 
 if TYPE_CHECKING:
     from ..backends.ops_interface import Ops
@@ -236,6 +238,30 @@ class HeadMethods:
                 advance(1)
         return found[0] if single else found
 
+    @renamed_arguments
+    def encode_sparse(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None,
+                      max_active_dims: int | None = None, batch_size: int | None = None,
+                      show_progress_bar: bool | None = None, timeout: float | None = None) -> SparseVectors:
+        """Return sparse vectors over the vocabulary, as `SparseEncoder.encode` of a SPLADE model does.
+
+        sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
+        max_active_dims: how many words to keep for each text, those with the largest numbers; None for the model's
+            limit, which most models lack.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has them,
+        and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
+        """
+        runner = self.runner_of("fill_mask", "encode sparsely")
+        prompt = choose_prompt(self._text, prompt, prompt_name)
+        own = add_prompt(prompt, check_sentences([sentences] if isinstance(sentences, str) else sentences))
+        most = positive_int_or_none("max_active_dims", max_active_dims)
+        with self._advancing(own, show_progress_bar) as advance:
+            return encode_sparse(runner, own, most=most or runner.config.max_active_dims,
+                                 batch_size=positive_int_or_none("batch_size", batch_size),
+                                 deadline=deadline_of(timeout), advance=advance)
+
     def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, timeout: Any
                      ) -> np.ndarray:
         """Return the logits of pairs, float32 [n, labels], with a prompt in front of each first text."""
@@ -258,11 +284,11 @@ class HeadMethods:
         """Return a progress bar over texts."""
         return progress(len(texts), None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar))
 
-    def runner_of(self, task: str) -> HeadRunner:
-        """Return the head of a task; raises `UnsupportedError` for a model without it."""
+    def runner_of(self, task: str, use: str = "") -> HeadRunner:
+        """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
             has = ", ".join(head.config.describe() for head in self._heads)
-            raise UnsupportedError(f"this model has no head to {task.replace('_', ' ')}; it "
+            raise UnsupportedError(f"this model has no head to {use or task.replace('_', ' ')}; it "
                                    + (f"has heads: {has}" if has else "has no heads, and encode gives its vectors"))
         return self._runners_of_heads[task]
 

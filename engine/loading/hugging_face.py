@@ -31,6 +31,7 @@ from .sentence_transformers import (
     find_modules,
     read_dense,
     read_text,
+    sparse_settings,
     stated_pair_function,
     tokenizer_settings,
 )
@@ -91,7 +92,10 @@ class FolderSource(Source):
             config, weights = part.take(_merged(part, renamed, task))
             own = _take_own_dense(weights)
             heads = read_heads(part.names.heads, values | stated_pair_function(self.folder), config, of_heads)
-            encoder = replace(_transformer(part, config, weights, text), heads=with_tokens(heads, text, home))
+            heads = with_tokens(heads, text, home)
+            if stated := sparse_settings(modules):
+                heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads)
+            encoder = replace(_transformer(part, config, weights, text), heads=heads)
             if text is not None and modules.pooling is None and part.text is not None:
                 encoder = replace(encoder, text=part.text(text, tokenizer_settings(home)))
         dense = own + tuple(read_dense(folder, self._memory) for folder in modules.dense)

@@ -20,6 +20,7 @@ import numpy as np
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from ..model.config import ModelConfig
+from ..model.head import SPARSE_ACTIVATIONS, SPARSE_POOLINGS
 from ..model.text_config import POOLINGS, TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import from_bfloat16
@@ -58,6 +59,8 @@ _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
 
 
+_SPARSE_ENCODER = "SparseEncoder"
+"""The model_type of a model with sparse vectors."""
 _CROSS_ENCODER = "CrossEncoder"
 """The model_type of a model that reads pairs of texts, which is a Transformer with a classifier and no other module."""
 
@@ -74,6 +77,8 @@ class Modules:
     normalize: bool = False
     code: str | None = None
     """The type of the first module where it is code of the folder."""
+    sparse: ModelFolder | None = None
+    """The folder of SpladePooling, of a model with sparse vectors."""
 
 
 def find_modules(folder: ModelFolder) -> Modules:
@@ -89,6 +94,11 @@ def find_modules(folder: ModelFolder) -> Modules:
         return Modules(folder, folder.folder(entries[0]["path"], MODULES))
     if kinds == ["Transformer"] and _model_type(folder) == _CROSS_ENCODER:
         return Modules(folder, _cross_encoder(folder.folder(entries[0]["path"], MODULES)))
+    if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+        home = folder.folder(entries[0]["path"], MODULES)
+        if kinds[0] == "Transformer":
+            _transformer_settings(home, _PLAIN_TRANSFORMER | {"transformer_task": "fill-mask"})
+        return Modules(folder, home, sparse=folder.folder(entries[1]["path"], MODULES))
     normalize = kinds[-1:] == ["Normalize"]
     others = kinds[2 : len(kinds) - normalize]
     code = kinds[0] if kinds[:1] == [_CUSTOM] else None
@@ -119,6 +129,22 @@ def _cross_encoder(folder: ModelFolder) -> ModelFolder:
 
 def _model_type(folder: ModelFolder) -> Any:
     return folder.read_object_or_empty(_PROMPTS).get("model_type", "SentenceTransformer")
+
+
+def sparse_settings(modules: Modules) -> dict[str, Any]:
+    """Return the fields of a head of words that a folder states for sparse vectors; raises `UnsupportedError`."""
+    if modules.sparse is None:
+        return {}
+    config, values = modules.sparse.label("config.json"), modules.sparse.read_object("config.json")
+    found = {}
+    for key, name, allowed in (("pooling_strategy", "sparse_pooling", SPARSE_POOLINGS),
+                               ("activation_function", "sparse_activation", SPARSE_ACTIVATIONS)):
+        found[name] = values.get(key, allowed[0])
+        if not isinstance(found[name], str) or found[name] not in allowed:
+            raise UnsupportedError(f"{config}: {key} = {shown(found[name])} is not supported; supported are "
+                                   f"{', '.join(allowed)}")
+    most = modules.folder.read_object_or_empty(_PROMPTS).get("max_active_dims")
+    return found | ({} if most is None else {"max_active_dims": most})
 
 
 def check_code(modules: Modules, config: ModelConfig) -> None:
@@ -265,9 +291,10 @@ def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
 def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
     """Return the prompts by name, and the name of the default prompt or None."""
     path, values = folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS)
-    if _model_type(folder) not in ("SentenceTransformer", _CROSS_ENCODER):
-        raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; "
-                               f"only 'SentenceTransformer' and {_CROSS_ENCODER!r} are")
+    supported = ("SentenceTransformer", _CROSS_ENCODER, _SPARSE_ENCODER)
+    if _model_type(folder) not in supported:
+        raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; supported are "
+                               f"{', '.join(supported)}")
     if values.get("truncate_dim") is not None:
         raise UnsupportedError(f"{path}: truncate_dim = {shown(values['truncate_dim'])} is not supported; remove it "
                                "from this file and pass it to encode")

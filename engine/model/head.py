@@ -27,6 +27,9 @@ FUNCTIONS = ("softmax", "sigmoid", "none")
 PAIR_FUNCTIONS = {"Identity": "identity", "Sigmoid": "sigmoid", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu",
                   "SiLU": "silu"}
 """How the logits of a pair become the scores of `predict`, by the names of the classes of torch.nn."""
+SPARSE_POOLINGS = ("max", "sum")
+SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
+"""log(1 + relu(x)), and log(1 + log(1 + relu(x)))."""
 MOST_STEPS = 16
 """Limit on the steps of a head."""
 
@@ -79,6 +82,12 @@ class HeadConfig:
     """How `classify` turns logits into scores, one of `FUNCTIONS`."""
     pair_function: str = "identity"
     """How `predict` turns the logits of pairs into scores, a value of `PAIR_FUNCTIONS`."""
+    sparse_pooling: str = "max"
+    """How `encode_sparse` pools the tokens of a text, one of `SPARSE_POOLINGS`."""
+    sparse_activation: str = "relu"
+    """What it makes of a logit, one of `SPARSE_ACTIVATIONS`."""
+    max_active_dims: int | None = None
+    """How many words `encode_sparse` keeps for each text; None for all."""
     mask_id: int | None = None
     """The id of the token that stands for a word to fill in; None if the tokenizer has none."""
     pad_id: int | None = None
@@ -92,7 +101,9 @@ class HeadConfig:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
         problems = [f"{name} must be one of {', '.join(allowed)}, not {shown(getattr(self, name))}"
                     for name, allowed in (("task", TASKS), ("rows", ROWS), ("function", FUNCTIONS),
-                                          ("pair_function", PAIR_FUNCTIONS.values()))
+                                          ("pair_function", PAIR_FUNCTIONS.values()),
+                                          ("sparse_pooling", SPARSE_POOLINGS),
+                                          ("sparse_activation", SPARSE_ACTIVATIONS))
                     if not (isinstance(getattr(self, name), str) and getattr(self, name) in allowed)]
         if not isinstance(self.steps, tuple) or not 1 <= len(self.steps) <= MOST_STEPS or not all(
                 isinstance(step, (Linear, Norm, Mean)) for step in self.steps):
@@ -109,6 +120,8 @@ class HeadConfig:
         problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}" for name in _IDS
                      if getattr(self, name) is not None and not (type(getattr(self, name)) is int
                                                                  and 0 <= getattr(self, name) <= LARGEST)]
+        if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
+            problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
         if not problems and (problem := self._outputs_problem()):
             problems.append(problem)
         if problems:
@@ -157,7 +170,8 @@ class HeadConfig:
         steps = [{"step": kinds[type(step)], **asdict(step)} for step in self.steps]
         return {"task": self.task, "rows": self.rows, "steps": steps, "labels": list(self.labels),
                 "function": self.function, "pair_function": self.pair_function,
-                **{name: getattr(self, name) for name in _IDS}}
+                "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
+                "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS}}
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:

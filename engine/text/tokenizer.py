@@ -216,6 +216,10 @@ class Tokenizer:
         with _failures("turns tokens into text"):
             return " ".join(tokens) if decoder is None else str(decoder.decode(list(tokens)))
 
+    def token(self, number: int) -> str:
+        """Return the token of an id as the vocabulary has it; "" for an id that it lacks."""
+        return str(self._tokenizer.id_to_token(number) or "")
+
     def token_id(self, token: str) -> int | None:
         """Return the id of a token by its text; None if the vocabulary lacks it."""
         found = self._tokenizer.token_to_id(token)

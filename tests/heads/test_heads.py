@@ -202,7 +202,7 @@ def test_an_impossible_head_is_refused(head, message):
 
 def test_a_head_comes_back_from_json():
     head = HeadConfig("classify", "all", (Mean(), Norm("n", 1e-5, bias=False), Linear("a", 2, tied=False)), ("x", "y"),
-                      "none", "tanh", 1, 2, 3, 4)
+                      "none", "tanh", "sum", "log1p_relu", 9, 1, 2, 3, 4)
     assert HeadConfig.from_json(json.loads(json.dumps(head.to_json()))) == head
     for wrong in ([], {}, head.to_json() | {"steps": [{"step": "fly"}]}, head.to_json() | {"steps": 1},
                   head.to_json() | {"more": 1}):

@@ -453,7 +453,7 @@ def test_other_modules_are_refused_by_name(tmp_path, kinds, types, words):
     ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, UnsupportedError, "processing_kwargs"),
     ("sentence_bert_config.json", {"max_seq_length": "9"}, WeightsError, "longest sequence must be a positive number"),
     ("tokenizer_config.json", {"model_max_length": float("nan")}, WeightsError, "longest sequence"),
-    ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, UnsupportedError, "'SparseEncoder'"),
+    ("config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"}, UnsupportedError, "'MultiVectorEncoder'"),
     ("config_sentence_transformers.json", {"truncate_dim": 8}, UnsupportedError, "truncate_dim = 8"),
     ("config_sentence_transformers.json", {"prompts": ["q"]}, WeightsError, "prompts must map names to texts"),
     ("tokenizer_config.json", {"model_input_names": "input_ids"}, WeightsError, "model_input_names must be a list"),

@@ -1,0 +1,160 @@
+"""Sparse vectors over the vocabulary, as SPLADE gives them (Formal et al. 2021, arXiv 2109.10086 and 2107.05720).
+
+    v[w] = max over the tokens t of log(1 + relu(logit[t, w])), or the sum over them
+
+The special tokens take part. log(1 + relu(x)) never decreases, so the maximum is taken of the logits, and the logarithm
+of V numbers a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+
+from ..base.errors import InputError, shown
+from ..text.sentences import Sentence, slices
+from .runner import LOGITS, HeadRunner
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """Sparse vectors of n texts over a vocabulary of V words, in compressed rows (CSR), as scipy's csr_array has them.
+
+    Row i has the numbers values[indptr[i] : indptr[i+1]] at the words indices[indptr[i] : indptr[i+1]].
+    """
+
+    indices: np.ndarray
+    """int32 [nonzeros]: the ids of words, in increasing order within a row."""
+    values: np.ndarray
+    """float32 [nonzeros], above 0."""
+    indptr: np.ndarray
+    """int64 [n+1]."""
+    shape: tuple[int, int]
+    """(n, V)."""
+    tokens: Callable[[int], str] = field(repr=False, default=str)
+    """Returns the text of a word's token by its id."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @overload
+    def __getitem__(self, row: int) -> SparseVectors: ...
+    @overload
+    def __getitem__(self, row: slice) -> SparseVectors: ...
+    def __getitem__(self, row: int | slice) -> SparseVectors:
+        """Return one row, or consecutive rows, as sparse vectors."""
+        if isinstance(row, (int, np.integer)) and not -len(self) <= row < len(self):
+            raise IndexError(f"there are {len(self)} vectors, and no row {row}")
+        rows = range(len(self))[row if isinstance(row, slice) else slice(row % len(self), row % len(self) + 1)]
+        if rows.step != 1:
+            raise InputError(f"rows must be consecutive, not {shown(row)}")
+        first, last = int(self.indptr[rows.start]), int(self.indptr[max(rows.stop, rows.start)])
+        return SparseVectors(self.indices[first:last], self.values[first:last],
+                             self.indptr[rows.start : max(rows.stop, rows.start) + 1] - first,
+                             (len(rows), self.shape[1]), self.tokens)
+
+    def __iter__(self) -> Iterator[SparseVectors]:
+        return (self[i] for i in range(len(self)))
+
+    def to_dense(self) -> np.ndarray:
+        """Return float32 [n, V]."""
+        dense = np.zeros(self.shape, np.float32)
+        dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
+        return dense
+
+    def decode(self, top_k: int | None = None) -> list[list[tuple[str, float]]]:
+        """Return the words of each row with their numbers, the largest first, and of equal ones the first id."""
+        found = []
+        for row in self:
+            best = np.argsort(-row.values, kind="stable")[:top_k]
+            found.append([(self.tokens(int(row.indices[i])), float(row.values[i])) for i in best])
+        return found
+
+    def dot(self, other: SparseVectors) -> np.ndarray:
+        """Return the dot product of each row with each row of other sparse vectors: float32 [n, m].
+
+        The products of a pair are added in the order of the words, so that a pair's number does not depend on others.
+        """
+        if not isinstance(other, SparseVectors) or other.shape[1] != self.shape[1]:
+            raise InputError(f"sparse vectors over {self.shape[1]:,} words are compared with others over as many words")
+        found = np.zeros((len(self), len(other)), np.float32)
+        dense = np.zeros(self.shape[1], np.float32)
+        for i, row in enumerate(self):
+            dense[row.indices] = row.values
+            products = other.values * dense[other.indices]
+            for j in range(len(other)):
+                found[i, j] = products[other.indptr[j] : other.indptr[j + 1]].sum()
+            dense[row.indices] = 0
+        return found
+
+
+def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None, batch_size: int | None = None,
+                  deadline: float = 0.0, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
+    """Return the sparse vectors of texts.
+
+    most: how many words of a text to keep, those with the largest numbers; None for all. advance: called with the
+    number of texts that are done.
+    """
+    config, tokenizer = runner.config, runner.encoder.tokenizer
+    rows: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int32), np.zeros(0, np.float32))] * len(texts)
+    for part in slices(list(texts)):
+        tokens = tokenizer(texts[part.start : part.stop], deadline)
+        for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
+            vectors = runner.encoder.vectors(batch, deadline)
+            pooled = _pooled(runner, vectors, batch.cu_seqlens.astype(np.int64), config.sparse_pooling)
+            for i, numbers in zip(members, pooled, strict=True):
+                rows[part[i]] = _nonzeros(numbers, config.sparse_pooling, config.sparse_activation, most)
+            advance(len(members))
+    sizes = np.array([len(indices) for indices, _ in rows], np.int64)
+    return SparseVectors(np.concatenate([np.zeros(0, np.int32), *(indices for indices, _ in rows)]),
+                         np.concatenate([np.zeros(0, np.float32), *(values for _, values in rows)]),
+                         np.append(np.int64(0), np.cumsum(sizes)), (len(texts), config.outputs), tokenizer.token)
+
+
+def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
+    """Yield for each sequence of token vectors [N, D] the largest logit of each word, or the sum of logarithms: [V].
+
+    The logits of some rows are there at a time, at most `LOGITS` numbers, and of a sequence its rows in their order.
+    """
+    activation = runner.config.sparse_activation
+    most = max(1, LOGITS // runner.config.outputs)
+    sequence = 0
+    total: np.ndarray | None = None
+    for first in range(0, max(1, len(vectors)), most):
+        last = min(first + most, len(vectors))
+        logits = runner.words(vectors[first:last])
+        while sequence < len(ends) - 1:
+            start, end = max(first, int(ends[sequence])), min(last, int(ends[sequence + 1]))
+            if start < end:
+                own = logits[start - first : end - first]
+                if pooling == "max":
+                    best = own.max(axis=0)
+                    total = best if total is None else np.maximum(total, best)
+                else:
+                    for row in own:
+                        total = (0 if total is None else total) + weights_of(row, activation)
+            if ends[sequence + 1] > last:
+                break
+            yield np.zeros(runner.config.outputs, np.float32) if total is None else total
+            sequence, total = sequence + 1, None
+
+
+def _nonzeros(numbers: np.ndarray, pooling: str, activation: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of the words of a text and their numbers; numbers [V]: what `_pooled` yields."""
+    indices = np.flatnonzero(numbers > 0)
+    values = np.ascontiguousarray(numbers[indices])
+    values = weights_of(values, activation) if pooling == "max" else values
+    if most is not None and len(values) > most:
+        kept = np.sort(np.argsort(-values, kind="stable")[:most])
+        indices, values = indices[kept], values[kept]
+    return indices.astype(np.int32), values
+
+
+def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:
+    """Return log(1 + relu(x)), and for log1p_relu log(1 + log(1 + relu(x))): float32 of the shape of the logits."""
+    once = np.log1p(np.maximum(logits, np.float32(0)))
+    return np.log1p(once) if activation == "log1p_relu" else once
+

