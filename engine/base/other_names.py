@@ -310,7 +310,7 @@ LOAD: Mapping[str, OtherName] = {
     "truncate_dim": _else(_AT_CALL),
     "prompts": _else(_FOLDER),
     "default_prompt_name": _else(_FOLDER),
-    "similarity_fn_name": _else("similarity is the cosine; leave it out", "cosine"),
+    "similarity_fn_name": _else(_FOLDER),
     "num_labels": _else(_FOLDER, 1),
     **{name: _else(_FOLDER, {}) for name in (
         "model_kwargs", "tokenizer_kwargs", "processor_kwargs", "config_kwargs", "automodel_args", "config")},

@@ -9,11 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-
-from ..base.errors import InputError
 
 
 def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
@@ -42,39 +39,6 @@ def normalize(vectors: np.ndarray) -> np.ndarray:
 def _unwarned() -> np.errstate:
     """Give no warnings: finite vectors may be so large that their sums are not, and the result shows it."""
     return np.errstate(over="ignore", invalid="ignore")
-
-
-def cosine_similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the cosine of each vector of a, [n, D] or [D], with each vector of b, [m, D] or [D]: float32 [n, m]."""
-    a, b = _unit_rows(a, b)
-    return a @ b.T
-
-
-def pairwise_cosine_similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the cosine of each vector of a, [n, D] or [D], with the vector of b in the same place: float32 [n]."""
-    a, b = _unit_rows(a, b)
-    if len(a) != len(b):
-        raise InputError(f"the cosines of pairs need as many vectors on both sides, not {len(a)} and {len(b)}")
-    return (a * b).sum(axis=1)
-
-
-def _unit_rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return both collections of vectors as float32 [n, D], each vector scaled to length 1."""
-    rows = []
-    for vectors in (a, b):
-        try:
-            array = np.atleast_2d(np.asarray(vectors, np.float32))
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"vectors must be numbers [n,D] or [D]; NumPy cannot read them: {error}") from error
-        if array.ndim != 2:
-            raise InputError(f"vectors must have the shape [n,D] or [D], not {list(array.shape)}")
-        rows.append(normalize(array))
-    if rows[0].shape[1] != rows[1].shape[1]:
-        raise InputError(
-            f"vectors of {rows[0].shape[1]} and of {rows[1].shape[1]} dimensions cannot be compared; compare vectors "
-            "of one model, with one truncate_dim"
-        )
-    return rows[0], rows[1]
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from ..text.tokenizer import Tokenizer, Tokens
 from ..weights.dense import Dense
 from .packing import InputShape, pack
 from .pooling import normalize, pool
+from .vector_precision import PRECISIONS
 
 OUTPUTS = ("sentence_embedding", "token_embeddings", None)
 """Values of `output_value`."""
@@ -51,6 +52,10 @@ class TextEncoder:
     @property
     def width(self) -> int:
         """The number of dimensions of a sentence's vector."""
+        return min(self._whole_width, self._text.truncate_dim or self._whole_width)
+
+    @property
+    def _whole_width(self) -> int:
         return len(self._dense[-1].weight) if self._dense else len(self._text.pooling) * self._config.hidden_size
 
     def encode(
@@ -67,7 +72,8 @@ class TextEncoder:
     ) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
         skip = self.tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
-        vectors = np.empty((len(texts), min(self.width, truncate_dim or self.width)), np.float32)
+        truncate_dim = min(truncate_dim or self.width, self._whole_width)
+        vectors = np.empty((len(texts), truncate_dim), np.float32)
         rows: list[Any] = [None] * len(texts)
 
         def finish(pooled: np.ndarray) -> np.ndarray:
@@ -167,11 +173,14 @@ def check_options(
     """
     if not is_one_of(output_value, OUTPUTS):
         raise InputError(f"output_value must be one of {', '.join(map(repr, OUTPUTS))}, not {shown(output_value)}")
-    if precision is not None and not (isinstance(precision, str) and canonical_name(precision) == "float32"):
+    if precision is not None and not (isinstance(precision, str) and canonical_name(precision) in PRECISIONS):
         raise UnsupportedError(
-            f"encode returns float32 vectors, not precision={shown(precision)}; round the vectors yourself. "
+            f"encode returns vectors in {', '.join(PRECISIONS)}, not precision={shown(precision)}. "
             "Engine.load(..., precision=...) chooses the precision of the computation"
         )
+    if precision is not None and canonical_name(precision) != "float32" and output_value != "sentence_embedding":
+        raise UnsupportedError(f"precision={shown(precision)} is for the vectors of sentences alone, not for "
+                               f"output_value={shown(output_value)}")
     if flag("convert_to_tensor", convert_to_tensor):
         raise UnsupportedError("there are no tensors here, only NumPy arrays; pass the result to torch.from_numpy")
     own = "cuda" if backend == "cuda" else "cpu"

@@ -18,7 +18,9 @@ from ..base.lazy import lazy
 from ..encoding import TextEncoder, check_options, role_prompt
 from ..encoding.outputs import read_asked
 from ..encoding.packing import pack
-from ..encoding.pooling import cosine_similarity, pairwise_cosine_similarity
+from ..encoding.similarity import pairwise_similarity, similarity
+from ..encoding.vector_precision import quantize_vectors
+from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import check_sentences, choose_prompt
@@ -209,6 +211,7 @@ class Engine(HeadMethods, Loaded):
         truncate_dim: int | None = None,
         pool: None = None,
         chunk_size: None = None,
+        ranges: Any = None,
         timeout: float | None = None,
     ) -> Any:
         """Return the vectors of sentences, as `SentenceTransformer.encode` does.
@@ -222,9 +225,13 @@ class Engine(HeadMethods, Loaded):
         output_value: "sentence_embedding", "token_embeddings" for the vectors of all tokens, or None for everything.
         convert_to_numpy: False gives a list of n vectors in place of one array.
         normalize_embeddings: scale to length 1, even when the model does not.
-        truncate_dim: keep this many of the first dimensions.
+        truncate_dim: keep this many of the first dimensions; None for what the model's files say, usually all.
+        precision: "float32", or "int8", "uint8", "binary" or "ubinary" for vectors in fewer bits, as
+            `quantize_embeddings` of sentence-transformers makes them: int8 [n, D'] or one bit a dimension [n, D'/8].
+        ranges: for int8 and uint8 the smallest and the largest number of each dimension, [2, D']; None for those of the
+            vectors of this call, with a warning, because a vector then depends on the others.
         timeout: seconds after which the call stops with `TimedOut`; None for no limit.
-        precision, convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
+        convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
             effect, as the defaults; every other value is an error.
 
         Returns float32 [n, D'], or [D'] for a single string. D' is the model's width times the number of its pooling
@@ -247,6 +254,9 @@ class Engine(HeadMethods, Loaded):
             truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
             deadline=deadline_of(timeout),
         )
+        precision = "float32" if precision is None else canonical_name(precision)
+        if precision != "float32":
+            rows = quantize_vectors(rows, precision, ranges)
         return rows[0] if single else rows if convert_to_numpy else list(rows)
 
     def encode_query(self, sentences: Any, **options: Any) -> Any:
@@ -303,15 +313,21 @@ class Engine(HeadMethods, Loaded):
         """Return `get_embedding_dimension()`; sentence-transformers before version 6 has this name."""
         return self.get_embedding_dimension()
 
-    @staticmethod
-    def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the cosine between each vector of a, [n,D] or [D], and each of b, [m,D] or [D]: float32 [n,m]."""
-        return cosine_similarity(a, b)
+    @property
+    def similarity_fn_name(self) -> str:
+        """How the model compares its vectors: "cosine", "dot", "euclidean" or "manhattan"."""
+        return self.text.similarity if self.text else "cosine"
 
-    @staticmethod
-    def similarity_pairwise(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the cosine between each vector of a, [n,D] or [D], and its partner in b: float32 [n]."""
-        return pairwise_cosine_similarity(a, b)
+    def similarity(self, a: Any, b: Any) -> np.ndarray:
+        """Return the similarity of each vector of a, [n,D] or [D], and each of b, [m,D] or [D]: float32 [n,m].
+
+        The function is `similarity_fn_name`: the cosine, the dot product, or a distance with a minus sign.
+        """
+        return similarity(self.similarity_fn_name, a, b)
+
+    def similarity_pairwise(self, a: Any, b: Any) -> np.ndarray:
+        """Return the similarity of each vector of a, [n,D] or [D], and its partner in b: float32 [n]."""
+        return pairwise_similarity(self.similarity_fn_name, a, b)
 
     def _encode_as(self, prompt_names: tuple[str, ...], sentences: Any, options: dict[str, Any]) -> Any:
         if options.get("prompt") is None and options.get("prompt_name") is None:

@@ -250,8 +250,8 @@ class HeadMethods:
             limit, which most models lack.
         batch_size, show_progress_bar, timeout: as in `encode`.
 
-        Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has them,
-        and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
+        Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has
+        them, and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
         """
         runner = self.runner_of("fill_mask", "encode sparsely")
         prompt = choose_prompt(self._text, prompt, prompt_name)

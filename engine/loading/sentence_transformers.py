@@ -193,6 +193,7 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     max_seq_length = _max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = _pooling(modules.pooling)
     prompts, default_prompt_name = _prompts(modules.folder)
+    vectors = modules.folder.read_object_or_empty(_PROMPTS)
     with modules.folder.within():
         return replace(
             tokenizer,
@@ -204,6 +205,8 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
             prompts=prompts,
             default_prompt_name=default_prompt_name,
             feeds_token_types=token_types,
+            similarity=vectors.get("similarity_fn_name") or "cosine",
+            truncate_dim=vectors.get("truncate_dim"),
         )
 
 
@@ -295,9 +298,6 @@ def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
     if _model_type(folder) not in supported:
         raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; supported are "
                                f"{', '.join(supported)}")
-    if values.get("truncate_dim") is not None:
-        raise UnsupportedError(f"{path}: truncate_dim = {shown(values['truncate_dim'])} is not supported; remove it "
-                               "from this file and pass it to encode")
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise WeightsError(f"{path}: prompts must map names to texts, not {shown(prompts)}")

@@ -15,6 +15,8 @@ def _is_unicode(text: Any) -> bool:
     return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+"""How a model compares its vectors, by the names of sentence-transformers."""
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
 
 
@@ -46,6 +48,10 @@ class TextConfig:
     """The tokenizer's ids from this number on stand for pieces that the model does not know, and become `unknown_id`;
     0 if it has no such ids."""
     unknown_id: int = 0
+    similarity: str = "cosine"
+    """How the model's vectors are compared, one of `SIMILARITIES`."""
+    truncate_dim: int | None = None
+    """How many of the first dimensions of a vector `encode` keeps unless a call says otherwise; None for all."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
@@ -63,6 +69,10 @@ class TextConfig:
                             f"{shown(self.max_seq_length)}")
         if self.max_seq_length is not None and (type(self.max_seq_length) is not int or self.max_seq_length < 1):
             problems.append(f"max_seq_length must be a positive int or nothing, not {shown(self.max_seq_length)}")
+        if not isinstance(self.similarity, str) or self.similarity not in SIMILARITIES:
+            problems.append(f"similarity must be one of {', '.join(SIMILARITIES)}, not {shown(self.similarity)}")
+        if self.truncate_dim is not None and (type(self.truncate_dim) is not int or self.truncate_dim < 1):
+            problems.append(f"truncate_dim must be a positive int or nothing, not {shown(self.truncate_dim)}")
         if not 0 <= self.unknown_id <= self.known_ids <= LARGEST:
             problems.append(f"known_ids must be a number of ids, {LARGEST:,} at most, and unknown_id one of them, not "
                             f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
@@ -101,5 +111,6 @@ class TextConfig:
 
 _LONGEST_FILLED = 4096
 
-TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id")
+TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
+                         "truncate_dim")
 """Fields of the text configuration that version 1 of the .npz does not know."""

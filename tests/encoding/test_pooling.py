@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.base.errors import InputError
-from engine.encoding.pooling import cosine_similarity, normalize, pairwise_cosine_similarity, pool
+from engine.encoding.pooling import normalize, pool
 from engine.model.text_config import POOLINGS
 
 TOKENS = np.array([[1, -2], [3, 0], [5, 8], [9, 9]], np.float32)
@@ -57,36 +56,6 @@ def test_a_sequence_never_feels_its_neighbours(lengths, width, skip):
 
 def test_normalize():
     np.testing.assert_allclose(normalize(np.array([[3, 4], [0, 0]], np.float32)), [[0.6, 0.8], [0, 0]])
-
-
-def test_cosine_similarity():
-    a, b = [[2, 0], [1, 1]], [[0, 3], [5, 0], [-1, -1]]
-    np.testing.assert_allclose(cosine_similarity(a, b), [[0, 1, -(0.5**0.5)], [0.5**0.5, 0.5**0.5, -1]], atol=1e-7)
-    np.testing.assert_allclose(cosine_similarity([1.0, 0.0], [0.0, 0.0]), [[0]])
-
-
-def test_cosine_similarity_of_pairs():
-    a, b = [[2, 0], [1, 1]], [[0, 3], [-1, -1]]
-    np.testing.assert_allclose(pairwise_cosine_similarity(a, b), [0, -1], atol=1e-7)
-    np.testing.assert_allclose(pairwise_cosine_similarity([1.0, 0.0], [3.0, 0.0]), [1])
-
-
-@pytest.mark.parametrize(("a", "b", "message"), [
-    (np.ones((2, 3)), np.ones((2, 4)), "vectors of 3 and of 4 dimensions"),
-    (np.ones(3), np.ones(4), "vectors of 3 and of 4 dimensions"),
-    (np.ones((1, 2, 3)), np.ones(3), r"\[n,D\] or \[D\], not \[1, 2, 3\]"),
-    ("a text", np.ones(3), "vectors must be numbers"),
-    ([[1, 2], [3]], np.ones(2), "vectors must be numbers"),
-])  # fmt: skip
-def test_vectors_that_cannot_be_compared(a, b, message):
-    for similarity in (cosine_similarity, pairwise_cosine_similarity):
-        with pytest.raises(InputError, match=message):
-            similarity(a, b)
-
-
-def test_pairs_of_unequal_numbers():
-    with pytest.raises(InputError, match="not 2 and 3"):
-        pairwise_cosine_similarity(np.ones((2, 3)), np.ones((3, 3)))
 
 
 def test_vectors_whose_sum_float32_cannot_hold_give_no_warning():
