@@ -24,6 +24,7 @@ from ..weights.model import Model, Transformer
 from .generation_settings import settings_of
 from .head_tokens import with_tokens
 from .logit_score import has_logit_score, read_logit_score
+from .model_type import with_model_type
 from .peft import refuse_adapter
 from .sentence_transformers import (
     MODULES,
@@ -126,7 +127,7 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
         inside = next((f"; it has {shown(path.name)}, so pass the path of that file"
                        for path in sorted(home.path.glob("*.gguf"))), "")
         raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")
-    values = home.read_object(CONFIG)
+    values = with_model_type(home, home.read_object(CONFIG), CONFIG)
     with home.within(CONFIG):
         return get_family(values), values
 

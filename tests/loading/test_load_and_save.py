@@ -297,7 +297,7 @@ def test_half_precision_folders_are_widened(tmp_path):
     (b"\xff\xfe", WeightsError, "not valid UTF-8 JSON"),
     (b"[1]", WeightsError, "expected a JSON object, found list"),
     (b"[" * 50_000, WeightsError, "nested too deeply"),
-    (b"{}", WeightsError, "model_type must name"),
+    (b"{}", WeightsError, "there is no model_type, and the tensors fit no family"),
     (b'{"model_type": "xlnet"}', UnsupportedError, "'xlnet' is not supported; supported are albert"),
     (b'{"model_type": "bert", "hidden_size": "x"}', WeightsError, "hidden_size must be an integer"),
 ])

@@ -1,0 +1,65 @@
+"""Find the family of a config.json without a model_type, as transformers wrote it before version 3.
+
+The classes in `architectures` name the family, or else the tensors do: those of one family alone are all known to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.errors import InputError, WeightsError, listed
+from ..families import FAMILIES
+from ..families.parts import Part
+from ..files.folder import ModelFolder
+from ..weights.parameters import expected_shapes
+
+CLASSES = {"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "xlm-roberta", "Camembert": "camembert",
+           "DistilBert": "distilbert", "Albert": "albert", "Electra": "electra", "T5": "t5", "GPT2": "gpt2"}
+"""The model_type of each family of that time, by what the names of its classes begin with."""
+
+
+def with_model_type(folder: ModelFolder, values: dict[str, Any], config: str) -> dict[str, Any]:
+    """Return the contents of a config.json with a model_type; config: the name of the file.
+
+    Raises `WeightsError` if no family fits the files, and `InputError` if several do.
+    """
+    if "model_type" in values:
+        return values
+    names = values.get("architectures")
+    if isinstance(names, list) and names and isinstance(names[0], str):
+        name = names[0].removesuffix("Model").partition("For")[0].partition("LMHead")[0]
+        if name in CLASSES:
+            return values | {"model_type": CLASSES[name]}
+    tensors = _tensor_names(folder)
+    fitting = [model_type for model_type in FAMILIES if _fits(model_type, values, tensors)]
+    if len(fitting) == 1:
+        return values | {"model_type": fitting[0]}
+    if not fitting:
+        raise WeightsError(f"{folder.label(config)}: there is no model_type, and the tensors fit no family that the "
+                           f"engine knows; add a model_type, one of {', '.join(FAMILIES)}")
+    raise InputError(f"{folder.label(config)}: there is no model_type, and the tensors fit {listed(fitting)}; add the "
+                     "right one to the file")
+
+
+def _tensor_names(folder: ModelFolder) -> list[str]:
+    """Return the names of the tensors in the files of weights, and read none of them."""
+    names: list[str] = []
+
+    def note(name: str) -> None:
+        names.append(name)
+
+    folder.tensors(note)
+    return names
+
+
+def _fits(model_type: str, values: dict[str, Any], tensors: list[str]) -> bool:
+    """Return whether an encoder of a family has all of these tensors, and its own are all there."""
+    read = FAMILIES[model_type].read_encoder
+    if read is None:
+        return False
+    try:
+        part: Part = read(values | {"model_type": model_type})
+    except (InputError, WeightsError, NotImplementedError):
+        return False
+    renamed = [part.names.rename(name) for name in tensors]
+    return bool(tensors) and set(tensors).isdisjoint(renamed) and expected_shapes(part.config).keys() <= {*renamed}
