@@ -31,12 +31,12 @@ WRITERS = {
     "generation": "models", "generating": "models", "decoders": "models", "reranker": "models", "audio": "models",
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
-    "heads": "models", "heads_answers": "pipelines",
-    "sparse": "models",
+    "heads": "models", "heads_answers": "pipelines", "sparse": "models",
 }
 """The writers, and the environment that each runs in."""
 
-WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_tokenizer", "transcripts", "sparse")
+WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_tokenizer", "transcripts", "sparse",
+                    "sample_rates")
 """Writers that need real models. The first lines of each say how to get them."""
 
 
