@@ -85,7 +85,17 @@ def _to_groups(w: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _search(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return q [n, G, 16], m and o [n, G], all whole float32, and the scales [n, 2] for weights [n, G, 16]."""
+    """Return q [n, G, 16], m and o [n, G], all whole float32, and the scales [n, 2] for weights [n, G, 16].
+
+    The search is for rows whose largest weight is 1, so that no square overflows. Rows below 1e-30 become zeros.
+    """
+    largest = np.abs(x).max(axis=(1, 2))
+    x = x * np.where(largest > 1e-30, 1 / np.maximum(largest, np.float32(1e-30)), 0)[:, None, None]
+    q, m, o, scales = _search_normalized(x)
+    return q, m, o, scales * np.where(largest > 1e-30, largest, 1)[:, None]
+
+
+def _search_normalized(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     lowest, highest = x.min(axis=2), x.max(axis=2)
     span, middle = highest - lowest, (highest + lowest) / 2
     weight = x * x
