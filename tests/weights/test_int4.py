@@ -101,8 +101,9 @@ def test_a_converted_model(model, tmp_path):
     assert all(np.array_equal(read[name], weights[name]) for name in weights)
     save(model, tmp_path / "original.npz")
     # Tables are rounded in the converted file, so compare with a file whose tables are rounded, too.
-    mixed = dict(model.decoder.weights) | {name: weights[name] for name in weights if name.removesuffix("_scale") in finer
-                                           and parameters[name.removesuffix("_scale")].kind == "table"}
+    tables = {name for name in finer if parameters[name].kind == "table"}
+    mixed = dict(model.decoder.weights)
+    mixed |= {name: array for name, array in weights.items() if name.removesuffix("_scale") in tables}
     save(Model(decoder=type(model.decoder)(model.decoder.config, mixed)), tmp_path / "tables.npz")
     prompts = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10]]
     ids = []
