@@ -74,6 +74,25 @@ class FirstToken(RandomLanguageModel):
         next(self.generator.stream(self.prompt, max_new_tokens=2))
 
 
+class Step(RandomLanguageModel):
+    """A new token of one sequence behind this many others, with keys and values in each precision."""
+
+    params = ([32, 500, 2000], ["float32", "bfloat16", "int8"])
+    param_names = ("context", "cache")
+
+    def setup(self, path, context, cache):
+        model = load_model(path, kind="generate").decoder
+        self.decoder = get_backend("auto").prepare_decoder(model.config, model.weights, RunConfig(cache=cache))
+        before, self.tokens = random_ids([context, 1], CONFIG.vocab_size)
+        self.request = self.decoder.open()
+        self.parent = int(self.decoder.step_top([Row(self.request, None, before)], 1).hypotheses[0])
+        self.time_step(path, context, cache)
+
+    def time_step(self, path, context, cache):
+        top = self.decoder.step_top([Row(self.request, self.parent, self.tokens)], 1)
+        self.decoder.release(np.ravel(top.hypotheses).tolist())
+
+
 class Continuation(RandomLanguageModel):
     """New tokens of a request behind tokens that the decoder has read before, as in the next turn of a chat."""
 

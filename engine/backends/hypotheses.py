@@ -36,9 +36,6 @@ class Node(Generic[Rows]):
     count: int
     """The number of its own tokens."""
     rows: Rows
-    held: bool = True
-    """Whether it may still become a parent."""
-    children: int = 0
 
     @property
     def length(self) -> int:
@@ -101,6 +98,10 @@ class Forest(Generic[Rows]):
     def __len__(self) -> int:
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
         return sum(1 for _ in self.nodes())
+
+    def parents_to_be(self) -> list[Rows]:
+        """Return the rows of the hypotheses that may become parents."""
+        return [node.rows for node in self._nodes.values()]
 
     @property
     def requests(self) -> list[int]:
@@ -171,7 +172,7 @@ class Forest(Generic[Rows]):
         self._dropped.extend(hypotheses)
 
     def settle(self) -> list[Rows]:
-        """End the requests and drop the hypotheses as was wanted; return the rows that nobody needs any more."""
+        """End the requests and drop the hypotheses as was wanted; return the rows of those that become no parents."""
         freed: list[Rows] = []
         while self._dropped:
             self._release(self._dropped[0], freed)
@@ -192,14 +193,6 @@ class Forest(Generic[Rows]):
             request.hypotheses &= self._nodes.keys()
         wanted = {number for request in list(self._requests.values()) for number in request.hypotheses}
         self._nodes = {number: node for number, node in self._nodes.items() if number in wanted}
-        nodes = list(self.nodes())
-        for node in nodes:
-            node.held, node.children = False, 0
-        for node in self._nodes.values():
-            node.held = True
-        for node in nodes:
-            if node.parent is not None:
-                node.parent.children += 1
 
     def parents(self, rows: Sequence[Row]) -> list[Node[Rows] | None]:
         """Return the parent of each row; raises `InputError` for a row that cannot be computed."""
@@ -238,22 +231,14 @@ class Forest(Generic[Rows]):
         number, self._next_node = self._next_node, self._next_node + 1
         self._nodes[number] = Node(row.request, parent, parent.length if parent else 0, len(row.tokens), rows)
         self._requests[row.request].hypotheses.add(number)
-        if parent is not None:
-            parent.children += 1
         return number
 
     def _release(self, hypothesis: int, freed: list[Rows]) -> None:
-        """Let a hypothesis become no parent any more, and add the rows that nobody needs then to `freed`."""
+        """Let a hypothesis become no parent any more, and add its rows to `freed`."""
         node = self._nodes.pop(hypothesis, None)
-        if node is None:
-            return
-        self._requests[node.request].hypotheses.discard(hypothesis)
-        node.held = False
-        while node is not None and not node.held and not node.children:
+        if node is not None:
+            self._requests[node.request].hypotheses.discard(hypothesis)
             freed.append(node.rows)
-            node = node.parent
-            if node is not None:
-                node.children -= 1
 
 
 def check_vectors(vectors: np.ndarray, width: int) -> None:

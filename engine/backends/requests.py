@@ -84,7 +84,7 @@ class Requests(Generic[Rows]):
             del self._sources[request]
 
     def _free_rows(self, rows: list[Rows]) -> None:
-        """Free the rows of hypotheses that nobody needs any more."""
+        """Free the rows of hypotheses that become no parents any more, except for what others share."""
 
     def _repair_rows(self) -> None:
-        """Free all rows but those of the hypotheses of the forest."""
+        """Free all rows but those of the hypotheses that may become parents."""

@@ -82,10 +82,12 @@ class Generator(Loaded):
         precision: str | None = None,
         max_rows: int = 64,
         cache_tokens: int | None = None,
+        cache: str | None = None,
     ):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         self._adopt(PreparedModel(model, "Generator", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens))
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache_tokens=cache_tokens,
+                                  cache=cache))
         self.encoder_config, self.source_text = self._model.encoder_config, self._model.source_text
         self.generation = self._model.generation
         self._decoder = self._model.decoder
@@ -102,6 +104,7 @@ class Generator(Loaded):
         precision: str | None = None,
         max_rows: int = 64,
         cache_tokens: int | None = None,
+        cache: str | None = None,
         memory: str = "map",
     ) -> Generator:
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz or a .gguf.
@@ -112,13 +115,16 @@ class Generator(Loaded):
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
         cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
             for each beam or sample. A request that can never fit is refused; others wait. None for any number.
+        cache: the precision of the keys and values that are kept: "float32", "bfloat16", or "int8" with a scale for
+            each token and key head. None is "float32" for precision float32, and "bfloat16" for the others.
 
         Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable` and `InputError`, as `Engine.load` does.
         """
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-                                   "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens}
+                                   "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens,
+                                   "cache": cache}
         return cls._load(open_source(path, memory), "generate", options, memory)
 
     @renamed_arguments

@@ -102,6 +102,7 @@ class Loaded:
         c, layers = self.config, " + ".join(str(config.num_layers) for config in self._configs)
         numbers = sum(int(np.prod(shape, dtype=np.int64)) for config in self._configs
                       for shape in expected_shapes(config).values())
+        cache = f", cache {self._model.cache}" if c.decodes else ""
         return (f"<{type(self).__name__}: {c.family}, {layers} layers of width {c.hidden_size}, "
-                f"{numbers / 1e6:.1f}M parameters; {self.backend} backend, {self.precision}, {self.threads} "
+                f"{numbers / 1e6:.1f}M parameters; {self.backend} backend, {self.precision}{cache}, {self.threads} "
                 f"thread{'s' * (self.threads > 1)}>")

@@ -18,6 +18,7 @@ from ..generation.results import Generated, Request
 from ..generation.scoring import score
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
+from ..model.precision import cache_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.tokenizer import Tokenizer
@@ -32,7 +33,7 @@ class PreparedModel:
 
     def __init__(self, model: Model, holder: str, *, backend: str = "auto", threads: int | None = None,
                  max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
-                 cache_tokens: int | None = None):
+                 cache_tokens: int | None = None, cache: str | None = None):
         """Check a model and prepare its parts. holder: the class whose arguments these are, as messages name it."""
         from ..files.reading import release_pages
         from ..weights.model import Model  # here, because `import engine` shall stay light
@@ -49,7 +50,7 @@ class PreparedModel:
         for part in model.parts.values():
             check_layout(chosen, part.layout, part.config.decodes)
         cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
-        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens)
+        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens, cache_name(cache))
                 for name, part in model.parts.items()}
         self.config: ModelConfig = model.decoder.config
         self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None
@@ -59,7 +60,7 @@ class PreparedModel:
         self.source_text: TextConfig | None = (model.encoder or model.decoder).text
         self.stem = model.encoder.stem if model.encoder else None
         self.backend, self.threads, self.max_batch_tokens = chosen.name, count, max_batch_tokens
-        self.precision = runs["decoder"].precision
+        self.precision, self.cache = runs["decoder"].precision, runs["decoder"].cache_precision
         self.budget = Budget(positive_int("max_rows", max_rows), max_batch_tokens)
         self.encoder = None
         if model.encoder is not None:

@@ -68,10 +68,10 @@ class Transcriber(Loaded):
 
     @renamed_arguments
     def __init__(self, model: Model, *, backend: str = "auto", threads: int | None = None, max_batch_tokens: int = 8192,
-                 precision: str | None = None, max_rows: int = 64):
+                 precision: str | None = None, max_rows: int = 64, cache: str | None = None):
         """As `load`, for a model with an encoder of audio that is in memory already."""
         self._adopt(PreparedModel(model, "Transcriber", backend=backend, threads=threads, precision=precision,
-                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows))
+                                  max_batch_tokens=max_batch_tokens, max_rows=max_rows, cache=cache))
         self.generation, self._decoder = self._model.generation, self._model.decoder
         if not isinstance(self._model.stem, Frames):
             raise UnsupportedError(f"a model of the family {self.config.family} does not read audio; Whisper's do")
@@ -81,13 +81,13 @@ class Transcriber(Loaded):
     @classmethod
     @renamed_arguments
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
-             max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
+             max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64, cache: str | None = None,
              memory: str = "map") -> Transcriber:
         """Load a model of speech; the options are those of `Generator.load`, without cache_tokens."""
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
-                                   "precision": precision, "max_rows": max_rows}
+                                   "precision": precision, "max_rows": max_rows, "cache": cache}
         return cls._load(open_source(path, memory), "transcribe", options, memory)
 
     @property

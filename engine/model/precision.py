@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.errors import InputError, shown
+
 
 @dataclass(frozen=True)
 class WeightFormat:
@@ -22,6 +24,8 @@ class WeightFormat:
     """Whether a plan can compute in it; a precision that is only stored is widened when a plan packs the weights."""
     aliases: tuple[str, ...] = ()
     """Other names that callers may use, in lower case."""
+    cache: str = "float32"
+    """In which precision a decoder keeps its keys and values if nobody says."""
     scales: int = 0
     """The float32 numbers beside each row."""
     block: int = 1
@@ -58,10 +62,10 @@ FORMATS = {
     row.name: row
     for row in (
         WeightFormat("float32", np.dtype(np.float32), computed=True, aliases=("fp32", "f32")),
-        WeightFormat("bfloat16", np.dtype(np.uint16), computed=True, aliases=("bf16",)),
-        WeightFormat("int8", np.dtype(np.int8), computed=True, aliases=("i8",), scales=1),
+        WeightFormat("bfloat16", np.dtype(np.uint16), computed=True, aliases=("bf16",), cache="bfloat16"),
+        WeightFormat("int8", np.dtype(np.int8), computed=True, aliases=("i8",), scales=1, cache="bfloat16"),
         WeightFormat("int4", np.dtype(np.uint8), computed=True, aliases=("i4",), scales=2, block=32, entries=19,
-                     only_linear=True),
+                     only_linear=True, cache="bfloat16"),
         WeightFormat("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
     )
 }
@@ -73,6 +77,19 @@ STORED = {row.dtype: row.name for row in FORMATS.values()}
 """The name of the precision that each dtype stores."""
 
 _NAMES = {name: row.name for row in FORMATS.values() for name in (row.name, *row.aliases)}
+
+
+CACHED = ("float32", "bfloat16", "int8")
+"""The precisions in which a decoder can keep keys and values, in the order of enum Storage; int8 has a scale for each
+token and head."""
+
+
+def cache_name(asked: str | None) -> str | None:
+    """Return the table's name of the precision of a cache; None stays None. Raises `InputError` for any other name."""
+    name = canonical_name(asked) if isinstance(asked, str) else asked
+    if name is not None and name not in CACHED:
+        raise InputError(f"cache must be None or one of {', '.join(CACHED)}, not {shown(asked)}")
+    return name
 
 
 def canonical_name(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .attention import AttentionKind as AttentionKind
+from .precision import FORMATS
 
 
 @dataclass(frozen=True)
@@ -21,3 +22,11 @@ class RunConfig:
     a larger batch runs as several groups of sequences."""
     cache_tokens: int | None = None
     """The most tokens of all open requests of a decoder together; None for any number."""
+    cache: str | None = None
+    """Precision of the keys and values that a decoder keeps: "float32", "bfloat16" or "int8", which has a scale for
+    each token and key head. None for that of `FORMATS[precision].cache`."""
+
+    @property
+    def cache_precision(self) -> str:
+        """Return the precision of the keys and values that a decoder keeps."""
+        return self.cache or FORMATS[self.precision].cache

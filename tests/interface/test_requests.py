@@ -195,12 +195,12 @@ def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
 
 
 def test_a_bound_of_the_cache_counts_the_pass_for_attention_weights(monkeypatch):
-    rows, take = [], Cache.take
-    monkeypatch.setattr(Cache, "take", lambda cache, n: (take(cache, n), rows.append(cache.taken))[0])
+    cells, extend = [], Cache.extend
+    monkeypatch.setattr(Cache, "extend", lambda cache, *own: (extend(cache, *own), cells.append(cache.taken))[0])
     generator = Generator(translator(), cache_tokens=22)
     options = {"max_new_tokens": 10, "min_new_tokens": 10, "output_attentions": True}
     generator.generate([[5, 6]] * 3, **options)
-    assert max(rows) <= 22
+    assert max(cells) == 2, "one for the 11 tokens of a request, one for the pass"
     with pytest.raises(InputError, match="up to 24 tokens"):
         generator.generate([[5, 6]], **options | {"max_new_tokens": 11})
 

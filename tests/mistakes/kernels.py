@@ -125,14 +125,14 @@ MISTAKES = (
     ),
     _portable(
         name="weights-of-older-keys",
-        what="The sum of the weights of older keys is not corrected for a new maximum.",
-        file="engine/backends/cython_cpu/kernels/cached_attention.pxi",
-        right="        g.sum[i] *= g.correction[i]\n",
-        wrong="",
+        what="The sum of the weights of older ranges is not corrected for a new maximum.",
+        file="engine/backends/cython_cpu/kernels/ranges.pxi",
+        right="v_fma(v_set1(range_sum), new, v_mul(v_set1(sum[0]), old))",
+        wrong="v_fma(v_set1(range_sum), new, v_set1(sum[0]))",
         tests="tests/backends/kernels/test_cached_attention.py -k portable",
         caught_by=(
             "tests/backends/kernels/test_cached_attention.py::test_around_every_block_of_keys",
-            "tests/backends/kernels/test_cached_attention.py::test_blocks_of_every_size",
+            "tests/backends/kernels/test_cached_attention.py::test_bias_and_softcap",
         ),
     ),
     _portable(

@@ -82,14 +82,14 @@ MISTAKES = (
     ),
     Mistake(
         name="numba-context-of-older-keys",
-        what="The context of older keys is not corrected for a new maximum.",
-        file="engine/backends/numba_cpu/kernels/cached_attention.py",
-        right="v_fma(v_load(g.context + k), v_set1(g.correction[i]), v_load(g.product + k))",
-        wrong="v_add(v_load(g.context + k), v_load(g.product + k))",
+        what="The context of older ranges is not corrected for a new maximum.",
+        file="engine/backends/numba_cpu/kernels/ranges.py",
+        right="v_fma(v_load(context + k), new, v_mul(v_load(total + k), old))",
+        wrong="v_fma(v_load(context + k), new, v_load(total + k))",
         tests="tests/backends/kernels/test_cached_attention.py -k numba",
         caught_by=(
             "tests/backends/kernels/test_cached_attention.py::test_around_every_block_of_keys",
-            "tests/backends/kernels/test_cached_attention.py::test_blocks_of_every_size",
+            "tests/backends/kernels/test_cached_attention.py::test_bias_and_softcap",
         ),
     ),
     Mistake(

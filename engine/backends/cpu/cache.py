@@ -1,8 +1,8 @@
-"""The cache of a decoder: blocks of rows of keys and values, which rows are free, and the rows of each hypothesis."""
+"""The cache of a decoder: cells of keys and values, which cells are free, and the cells of each hypothesis."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,142 +10,171 @@ from numpy.typing import NDArray
 
 from .packer import allocate
 
-BLOCK_ROWS = 64
-"""Rows of a block, CACHE_ROWS in state.pxi."""
+CELL = 16
+"""Tokens of a cell, CELL in table.pxd."""
 REGION_BYTES = 2**24
 """About the size of a region: large enough for huge pages, small enough to be given back soon."""
+LONG_RUN, SHORT_RUN = 16, 4
+"""Cells of one head that lie one after the other: a stream for the prefetcher. The short run is for large models."""
+
+
+@dataclass(eq=False)
+class _CellList:
+    """The cells of one or more hypotheses that have the same ones, in order."""
+
+    cells: NDArray[np.int32]
+    users: int = 1
+
+
+@dataclass(eq=False)
+class CellTable:
+    """The cells of the cache in which the tokens of a hypothesis lie, in order; `Cache.extend` makes it."""
+
+    shared: _CellList
+    length: int
+    """The number of tokens."""
+    copied: int | None = None
+    """The cell whose first tokens have to be copied to this hypothesis' own cell, before its first new token."""
+
+    @property
+    def cells(self) -> NDArray[np.int32]:
+        """Return the numbers of the cells."""
+        return self.shared.cells
 
 
 class Cache:
-    """Rows of keys and values, one for each token, in regions of whole blocks.
+    """Cells of CELL tokens in regions. A cell holds the keys and values of its tokens in all layers.
 
-    A region is allocated when no row is free. It is given back when none of its rows is taken, and more rows are free
-    than are taken. No row ever moves.
+    A hypothesis holds the cells of all its tokens. Children share the full cells of their parent. The first child goes
+    on in the parent's last cell; each other one copies it.
+
+    A region is allocated when no cell is free. It is given back when none of its cells is taken, and more cells are
+    free than are taken. No cell ever moves.
     """
 
-    def __init__(self, row_floats: int, most_rows: int | None = None):
-        """Hold no rows yet; row_floats: floats of the keys and values of one token in all layers.
+    def __init__(self, cell_bytes: int, heads: int, most_tokens: int | None = None):
+        """Hold no cells yet.
 
-        most_rows: the most rows that will be taken, if somebody sees to that; a region need not be larger.
+        cell_bytes: of the keys, or of the values, of one head. heads: key heads of all layers together.
+        most_tokens: the most tokens that will be taken, if somebody sees to that; a region need not be larger.
         """
-        blocks = max(1, REGION_BYTES // (4 * BLOCK_ROWS * row_floats))
-        if most_rows is not None:
-            blocks = min(blocks, -(-most_rows // BLOCK_ROWS))
-        self._block_floats, self._region_rows = BLOCK_ROWS * row_floats, blocks * BLOCK_ROWS
+        most = LONG_RUN if most_tokens is None else -(-most_tokens // CELL)
+        whole = 2 * heads * cell_bytes
+        run = max(1, min(LONG_RUN, max(SHORT_RUN, REGION_BYTES // whole), most))
+        segments = max(1, REGION_BYTES // (run * whole))
+        if most_tokens is not None:
+            segments = min(segments, -(-most // run))
+        self.run_bytes = run * cell_bytes
+        """Bytes from the keys of a cell to its values, and from there to the keys of the next head."""
+        self._region_cells, self._cell_bytes = segments * run, whole
+        segment, place = np.divmod(np.arange(self._region_cells, dtype=np.uintp), np.uintp(run))
+        self._places = segment * np.uintp(run * whole) + place * np.uintp(cell_bytes)
         self._regions: list[np.ndarray | None] = []
         """The memory of each region; None for one that was given back, whose place another may take."""
         self.addresses = np.zeros(1, np.uintp)
-        """The address of each block; one zero while there is no block."""
+        """The address of each cell; one zero while there is none."""
         self._free = np.zeros(0, np.int32)
-        self._count = 0     # free rows are self._free[:count], the next one to be taken last
+        self._count = 0     # free cells are self._free[:count], the next one to be taken last
+        self._lists = np.zeros(0, np.int32)
+        """How many lists have each cell."""
 
     @property
-    def rows(self) -> int:
-        """Return the number of rows, free ones included."""
-        return self._region_rows * sum(region is not None for region in self._regions)
+    def cells(self) -> int:
+        """Return the number of cells, free ones included."""
+        return self._region_cells * sum(region is not None for region in self._regions)
 
     @property
     def taken(self) -> int:
-        """Return the number of rows that are not free."""
-        return self.rows - self._count
+        """Return the number of cells that are not free."""
+        return self.cells - self._count
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of all rows."""
-        return 4 * self._block_floats * self.rows // BLOCK_ROWS
+        """Return the bytes of all cells."""
+        return self._cell_bytes * self.cells
 
-    def take(self, n: int) -> NDArray[np.int32]:
-        """Return n rows that nobody uses; allocate regions if there are too few."""
-        if self._count < n:
-            self._grow(n - self._count)
-        self._count -= n
-        return self._free[self._count : self._count + n][::-1].copy()
+    def extend(self, parent: CellTable | None, count: int) -> CellTable:
+        """Return the table of a child with `count` tokens of its own; allocate regions if there are too few cells.
 
-    def give(self, rows: NDArray[np.int32]) -> None:
-        """Take rows back."""
-        self._free[self._count : self._count + len(rows)] = rows[::-1]
-        self._count += len(rows)
+        The parent must not have been freed.
+        """
+        length = count if parent is None else parent.length + count
+        needed = -(-length // CELL)
+        if parent is None:
+            return CellTable(self._list(np.empty(0, np.int32), needed), length)
+        shared, copied = parent.shared, None
+        kept = shared.cells
+        if parent.length % CELL and not (shared.users == 1 and self._lists[kept[-1]] == 1):
+            kept, copied = kept[:-1], int(kept[-1])
+        elif needed == len(kept):
+            shared.users += 1
+            return CellTable(shared, length)
+        return CellTable(self._list(kept, needed - len(kept)), length, copied)
 
-    def keep(self, taken: Sequence[NDArray[np.int32]]) -> None:
-        """Let exactly these rows be taken, whatever came in the middle of an earlier call."""
-        free = np.repeat([region is not None for region in self._regions], self._region_rows)
-        for rows in taken:
-            free[rows] = False
+    def free(self, tables: Iterable[CellTable]) -> None:
+        """Take the cells of hypotheses back that no other hypothesis has."""
+        for table in tables:
+            shared = table.shared
+            shared.users -= 1
+            if not shared.users:
+                self._lists[shared.cells] -= 1
+                free = shared.cells[self._lists[shared.cells] == 0]
+                self._free[self._count : self._count + len(free)] = free[::-1]
+                self._count += len(free)
+
+    def keep(self, tables: Iterable[CellTable]) -> None:
+        """Let exactly the cells of these hypotheses be taken, whatever came in the middle of an earlier call."""
+        lists: dict[int, _CellList] = {}
+        for shared in (table.shared for table in tables):
+            shared.users = shared.users + 1 if id(shared) in lists else 1
+            lists[id(shared)] = shared
+        self._lists = np.zeros(len(self._regions) * self._region_cells, np.int32)
+        for shared in lists.values():
+            self._lists[shared.cells] += 1
+        there = np.array([region is not None for region in self._regions], bool)
+        free = np.repeat(there, self._region_cells) & (self._lists == 0)
         self._hold(np.flatnonzero(free)[::-1].astype(np.int32))
 
     def shrink(self) -> None:
-        """Give regions back to the system while more rows are free than are taken, except for one region."""
-        spare = self._count - max(self.taken, self._region_rows)
-        if spare < self._region_rows:
+        """Give regions back to the system while more cells are free than are taken, except for one region."""
+        spare = self._count - max(self.taken, self._region_cells)
+        if spare < self._region_cells:
             return
         free = self._free[: self._count]
-        counts = np.bincount(free // self._region_rows, minlength=len(self._regions))
-        empty = np.flatnonzero(counts == self._region_rows)[::-1][: spare // self._region_rows]
+        counts = np.bincount(free // self._region_cells, minlength=len(self._regions))
+        empty = np.flatnonzero(counts == self._region_cells)[::-1][: spare // self._region_cells]
         if not len(empty):
             return
         for i in empty.tolist():
             self._regions[i] = None
-        self._hold(free[~np.isin(free // self._region_rows, empty)])
+        self._hold(free[~np.isin(free // self._region_cells, empty)])
 
-    def _grow(self, rows: int) -> None:
+    def _list(self, kept: NDArray[np.int32], fresh: int) -> _CellList:
+        """Return a list of these cells and of fresh ones."""
+        if self._count < fresh:
+            self._grow(fresh - self._count)
+        self._count -= fresh
+        cells = np.concatenate([kept, self._free[self._count : self._count + fresh][::-1]])
+        self._lists[cells] += 1
+        return _CellList(cells)
+
+    def _grow(self, cells: int) -> None:
         fresh = []
-        for _ in range(-(-rows // self._region_rows)):
-            memory = allocate(self._region_rows // BLOCK_ROWS * self._block_floats)
+        for _ in range(-(-cells // self._region_cells)):
+            memory = allocate(self._region_cells * self._cell_bytes // 4)
             place = next((i for i, region in enumerate(self._regions) if region is None), len(self._regions))
             self._regions[place : place + 1] = [memory]
-            fresh.append(np.arange(place * self._region_rows, (place + 1) * self._region_rows, dtype=np.int32))
-        # Fresh rows lie below the free ones, so that rows that are in a CPU cache already are taken first.
+            fresh.append(np.arange(place * self._region_cells, (place + 1) * self._region_cells, dtype=np.int32))
+        # Fresh cells lie below the free ones, so that cells that are in a CPU cache already are taken first.
         self._hold(np.concatenate([np.concatenate(fresh)[::-1], self._free[: self._count]]))
 
     def _hold(self, free: NDArray[np.int32]) -> None:
-        """Hold these free rows, the next one to be taken last, and the addresses of the regions."""
-        blocks = np.arange(self._region_rows // BLOCK_ROWS, dtype=np.uintp) * np.uintp(4 * self._block_floats)
-        self.addresses = np.concatenate([np.zeros_like(blocks) if memory is None else memory.ctypes.data + blocks
+        """Hold these free cells, the next one to be taken last, and the addresses of the regions."""
+        self.addresses = np.concatenate([np.zeros_like(self._places) if memory is None
+                                         else memory.ctypes.data + self._places
                                          for memory in self._regions] or [np.zeros(1, np.uintp)])
-        self._free = np.empty(self.rows, np.int32)
+        fresh = len(self._regions) * self._region_cells - len(self._lists)
+        self._lists = np.concatenate([self._lists, np.zeros(fresh, np.int32)])
+        self._free = np.empty(self.cells, np.int32)
         self._free[: len(free)] = free
         self._count = len(free)
-
-
-@dataclass(eq=False)
-class _Strip:
-    """Row numbers of a hypothesis and of its first children, which share one array."""
-
-    rows: NDArray[np.int32]
-    used: int
-
-
-class RowTable:
-    """The rows of the cache in which the tokens of a hypothesis lie, in order.
-
-    A child's table continues the array of its parent's, unless another child has done so before.
-    """
-
-    def __init__(self, strip: _Strip | None = None, past: int = 0, length: int = 0):
-        """Hold the first `length` rows of a strip, of which those from `past` on are the hypothesis' own."""
-        self._strip = strip or _Strip(np.empty(0, np.int32), 0)
-        self._past, self._length = past, length
-
-    def __len__(self) -> int:
-        """Return the number of tokens."""
-        return self._length
-
-    @property
-    def rows(self) -> NDArray[np.int32]:
-        """Return the rows of all tokens."""
-        return self._strip.rows[: self._length]
-
-    @property
-    def own(self) -> NDArray[np.int32]:
-        """Return the rows of the tokens that the hypothesis added to its parent."""
-        return self._strip.rows[self._past : self._length]
-
-    def extended(self, rows: NDArray[np.int32]) -> RowTable:
-        """Return the table of a child with these rows of its own."""
-        strip, length = self._strip, self._length + len(rows)
-        if strip.used != self._length or length > len(strip.rows):
-            strip = _Strip(np.empty(max(BLOCK_ROWS, 2 * length), np.int32), length)
-            strip.rows[: self._length] = self.rows
-        strip.rows[self._length : length] = rows
-        strip.used = length
-        return RowTable(strip, self._length, length)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...base.errors import EngineError, InputError
 from ...base.stop import Stop
 from ...model.config import ModelConfig
+from ...model.precision import CACHED
 from ...model.run_config import RunConfig
 from ...programs import cross_program, program_of, step_program
 from ...programs.observe import Head, cross_queries_program
@@ -21,9 +22,9 @@ from ...weights.parameters import kept_finer
 from ..hypotheses import Forest, Node, check_heads, check_k, check_sources, check_vectors
 from ..requests import Requests
 from ..steps import CacheStatistics, Row, Scores, Top
-from .cache import Cache, RowTable
+from .cache import CELL, Cache, CellTable
 from .lowering import lower
-from .native.native import Executor, Kernels
+from .native.native import Executor, Kernels, cell_bytes, read_keys, write_cells
 from .native_ops import NativeOps
 from .packer import Packer
 from .schedule import Schedule, make_schedule
@@ -49,19 +50,32 @@ class _NewRows:
     """The rows of a pass, before they are hypotheses."""
 
     rows: Sequence[Row]
-    parents: list[Node[RowTable] | None]
-    tables: list[RowTable]
-    """The rows of the cache of each hypothesis, with those of the new tokens."""
+    parents: list[Node[CellTable] | None]
+    tables: list[CellTable]
+    """The cells of each hypothesis, with those of the new tokens."""
     cu_seqlens: NDArray[np.int32]
     """[R+1]: where the tokens of each row begin in the batch."""
     single: _SingleTokens | None = None
     """Not None if each row has one token, as in most steps, and there are few rows."""
 
 
-class CpuDecoder(Requests[RowTable]):
+@dataclass(eq=False)
+class _Memory:
+    """The keys and values for cross-attention of a source, in cells of all layers and heads."""
+
+    memory: np.ndarray
+    cells: NDArray[np.uintp]
+    """The address of each cell."""
+    length: int
+    """The tokens of the source."""
+    run_bytes: int
+    """Bytes from the keys of a cell to its values."""
+
+
+class CpuDecoder(Requests[CellTable]):
     """A decoder as `engine.backends.interfaces.DecoderPlan` describes it; any thread may call it, and calls take turns.
 
-    Linear maps are in the plan's precision. Everything else is float32, the cache too.
+    Linear maps are in the plan's precision, keys and values in that of the cache. Everything else is float32.
     """
 
     def __init__(self, kernels: Kernels, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig):
@@ -73,12 +87,14 @@ class CpuDecoder(Requests[RowTable]):
         product = kernels.product(run.precision, decodes=True)
         packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
         self._product, self._ops = product, NativeOps(kernels, run.threads)
-        self._executor = lower(step_program(config), product, packer, run.threads)
+        self._storage = CACHED.index(run.cache_precision)
+        self._executor = lower(step_program(config), product, packer, run.threads, self._storage)
         cross = cross_program(config)
         self._cross = lower(cross, product, packer, run.threads) if cross else None
         self._head_width = packer.padded(config.head_width)
         self._vocab_width = packer.padded(config.vocab_size)
-        self._cache = Cache(config.num_layers * 2 * config.kv_heads * self._head_width, run.cache_tokens)
+        self._cell_bytes = cell_bytes(self._storage, self._head_width)
+        self._cache = Cache(self._cell_bytes, config.num_layers * config.kv_heads, run.cache_tokens)
         super().__init__(Forest(config.vocab_size, self.longest, run.cache_tokens))
         self._program = program_of(config)
         self._scales = {operation.layer: operation.scale for operation in self._program.operations
@@ -90,9 +106,9 @@ class CpuDecoder(Requests[RowTable]):
     def statistics(self) -> CacheStatistics:
         """Count what is open and what the cache holds."""
         self._settle_if_free()
-        sources = sum(memory.nbytes for memory, _ in list(self._sources.values()))
+        sources = sum(source.memory.nbytes for source in list(self._sources.values()))
         return CacheStatistics(len(self._forest.requests), len(self._forest.line) + self._turn.waiting,
-                               self._cache.taken, self._cache.nbytes + sources)
+                               sum(node.count for node in self._forest.nodes()), self._cache.nbytes + sources)
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                       stop: Stop | None = None) -> None:
@@ -103,7 +119,7 @@ class CpuDecoder(Requests[RowTable]):
 
     def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
                        stop: Stop | None) -> None:
-        """Let the program write keys and values of each source [layers, 2, heads, S, width] to memory of its own."""
+        """Let the program write keys and values of each source to rows [layers, 2, heads, S, width], and keep cells."""
         assert self._cross is not None
         found, groups, sequences = [], [], []
         token_floats = self._config.num_layers * 2 * self._config.kv_heads * self._head_width
@@ -111,14 +127,25 @@ class CpuDecoder(Requests[RowTable]):
             self._forest.check(request)
             if first == last:
                 raise InputError(f"the source of request {request} has no vectors; a source needs one at least")
-            found.append((request, (np.empty(token_floats * (last - first), np.float32), last - first)))
+            found.append((request, np.empty(token_floats * (last - first), np.float32), last - first))
             groups.append((1, last - first))
             sequences.append((first, last - first, 0))
-        addresses = np.array([memory.ctypes.data for _, (memory, _) in found], np.uintp)
+        addresses = np.array([rows.ctypes.data for _, rows, _ in found], np.uintp)
         vectors = np.ascontiguousarray(vectors, np.float32)
         self._cross.forward(np.array(sequences), np.array(groups), False, None, vectors, None, None, [], stop=stop,
                             results=addresses)
-        self._sources |= found
+        self._sources |= {request: self._memory(rows, length) for request, rows, length in found}
+
+    def _memory(self, rows: np.ndarray, length: int) -> _Memory:
+        """Return keys and values in cells, which lie one after the other in each head."""
+        rows = rows.reshape(2 * self._config.num_layers, self._config.kv_heads, length, self._head_width)
+        count = -(-length // CELL)
+        run = count * self._cell_bytes
+        memory = np.zeros(2 * self._config.num_layers * self._config.kv_heads * run + 64, np.uint8)
+        start = -(-memory.ctypes.data // 64) * 64
+        cells = start + np.arange(count, dtype=np.uintp) * np.uintp(self._cell_bytes)
+        write_cells(self._storage, rows, self._config.head_width, cells, run)
+        return _Memory(memory, cells, length, run)
 
     def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
         """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
@@ -161,14 +188,16 @@ class CpuDecoder(Requests[RowTable]):
         self._forest.parents([row])
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))
-        memory, length = self._sources[row.request]
-        keys_of = memory.reshape(self._config.num_layers, 2, self._config.kv_heads, length, self._head_width)[:, 0]
-        weights = np.empty((len(heads), len(row.tokens), length), np.float32)
-        shared = self._config.num_heads // self._config.kv_heads
+        source = self._sources[row.request]
+        weights = np.empty((len(heads), len(row.tokens), source.length), np.float32)
+        keys = np.zeros((source.length, self._head_width), np.float32)
+        groups = self._config.kv_heads
         for layer, queries in zip(layers, self._queries(row, layers, stop), strict=True):
             for out, (_, head) in ((weights[i], own) for i, own in enumerate(heads) if own[0] == layer):
                 scaled = queries[:, head] * np.float32(self._scales[layer])
-                out[:] = self._ops.softmax(self._ops.linear(scaled, keys_of[layer, head // shared], None, None, None))
+                group = layer * groups + head // (self._config.num_heads // groups)
+                read_keys(self._storage, source.cells, source.run_bytes, group, keys[:, : self._config.head_width])
+                out[:] = self._ops.softmax(self._ops.linear(scaled, keys, None, None, None))
         return weights
 
     def _queries(self, row: Row, layers: tuple[int, ...], stop: Stop | None) -> list[np.ndarray]:
@@ -176,30 +205,31 @@ class CpuDecoder(Requests[RowTable]):
         if self._querying is None or self._querying[0] != layers:
             self._querying = None       # frees the workspace of the other layers first
             self._querying = layers, lower(cross_queries_program(self._program, layers), self._product, self._packer,
-                                         self._run.threads)
-        table, found, kept = RowTable(), [], self._cache.take(len(row.tokens))
+                                         self._run.threads, self._storage)
+        table, found = None, []
         size, H, width = min(_CHUNK, self._run.max_tokens), self._config.num_heads, self._head_width
         for first in range(0, len(row.tokens), size):
             tokens = row.tokens[first : first + size]
-            table = table.extended(kept[first : first + size])
+            longer = self._cache.extend(table, len(tokens))
+            self._cache.free([table] if table else [])
+            table = longer
             arrays = [np.empty((len(tokens), H, width), np.float32) for _ in layers]
             new = _NewRows([Row(row.request, None, tokens)], [None], [table], np.array([0, len(tokens)], np.int32))
             self._pass(self._querying[1], new, arrays, stop)
             found.append(arrays)
-        self._cache.give(kept)
+        self._cache.free([table] if table else [])
         return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
-    def _free_rows(self, rows: list[RowTable]) -> None:
-        for table in rows:
-            self._cache.give(table.own)
+    def _free_rows(self, rows: list[CellTable]) -> None:
+        self._cache.free(rows)
         if rows:
             self._cache.shrink()
 
     def _repair_rows(self) -> None:
-        self._cache.keep([node.rows.own for node in self._forest.nodes()])
+        self._cache.keep(self._forest.parents_to_be())
 
     def _new_rows(self, rows: Sequence[Row]) -> _NewRows:
-        """Check the rows of a step, and take rows of the cache for their tokens."""
+        """Check the rows of a step, and take cells for their tokens."""
         parents = self._forest.parents(rows)
         if self._cross is not None:
             check_sources(rows, self._sources)
@@ -208,9 +238,8 @@ class CpuDecoder(Requests[RowTable]):
             raise InputError(f"a row of {max(counts)} tokens exceeds max_batch_tokens={self._run.max_tokens}, which "
                              "bounds the workspace; load the model with a larger max_batch_tokens")
         ends = [0, *accumulate(counts)]
-        new = self._cache.take(ends[-1])
-        tables = [(parent.rows if parent else RowTable()).extended(new[first:last])
-                  for parent, (first, last) in zip(parents, pairwise(ends), strict=True)]
+        tables = [self._cache.extend(parent.rows if parent else None, count)
+                  for parent, count in zip(parents, counts, strict=True)]
         if len(rows) == ends[-1] <= TOGETHER:
             single = self._single_tokens(len(rows))
             return _NewRows(rows, parents, tables, single.cu_seqlens, single)
@@ -228,13 +257,16 @@ class CpuDecoder(Requests[RowTable]):
         picked: of how many of the last tokens of each row the program computes the logits; empty if it computes none.
         """
         rows, tables, single = new.rows, new.tables, new.single
-        past = [len(table) - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
-        starts = [0, *accumulate(map(len, tables))]
+        past = [table.length - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
+        starts = [0, *accumulate(len(table.cells) for table in tables)]
         schedule, members = (single.schedule, range(len(rows))) if single else self._schedule(new.cu_seqlens)
         sources = [self._sources.get(row.request) for row in rows]
-        addresses = [(source[0].ctypes.data, source[1]) if source else (0, 0) for source in sources]
-        kept = np.array([(starts[i], past[i], *addresses[i]) for i in members], np.int64)
-        state = self._cache.addresses, np.concatenate([table.rows for table in tables]), kept
+        memories = [(source.cells.ctypes.data, source.length, source.run_bytes) if source else (0, 0, 0)
+                    for source in sources]
+        addresses = self._cache.addresses
+        copied = [0 if table.copied is None else int(addresses[table.copied]) for table in tables]
+        kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in members], np.int64)
+        state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
         firsts, places = [0, *accumulate(picked)], None
         if picked:
             places = single.places if single else np.array([(picked[i], firsts[i]) for i in members], np.int64)

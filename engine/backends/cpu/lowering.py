@@ -30,8 +30,11 @@ from .packer import Packer, allocate
 from .placing import PLACES, Placed, array_of, given_rows, input_of, operands_of, place, stored_products
 
 
-def lower(program: Program, product: Product, packer: Packer, threads: int) -> Executor:
-    """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads."""
+def lower(program: Program, product: Product, packer: Packer, threads: int, storage: int = 0) -> Executor:
+    """Pack the weights of a program that are not packed yet, and return it ready to run on `threads` threads.
+
+    storage: of the cells of a decoder's cache, the index of a precision.
+    """
     steps = fuse(program)
     placed = place(program, product, packer)
     floats = {where: sum(p.floats for p in placed.values() if p.where == where) for where in PLACES}
@@ -40,7 +43,7 @@ def lower(program: Program, product: Product, packer: Packer, threads: int) -> E
         3 * len(steps) * most_parts(steps, product),
         token_floats=floats["pass"], block_floats=floats["block"], picked_floats=floats["picked"], threads=threads,
         allocate=allocate)
-    emitter = _Emitter(executor, packer, product, placed)
+    emitter = _Emitter(executor, packer, product, placed, storage)
     for name, buffer in given_rows(program):
         emitter.give(name, buffer)
     emitter.emit(steps)
@@ -119,8 +122,9 @@ def _observed_rows(operation: Attend) -> np.ndarray:
 
 
 class _Emitter:
-    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed]):
+    def __init__(self, executor: Executor, packer: Packer, product: Product, placed: dict[str, Placed], storage: int):
         self._executor, self._packer, self._product, self._placed = executor, packer, product, placed
+        self._storage = storage
         self._meetings = _Meetings()
         self._converted: set[str] = set()
         """The buffers whose operands the instructions so far have written, since the last Attend."""
@@ -255,7 +259,7 @@ class _Emitter:
         self._executor.attend_state(
             at[operation.q], at[operation.k] if cached else -1, at[operation.v] if cached else -1, at[operation.out],
             KEYS.index(operation.keys), operation.layer, k.heads or 1, q.width // (q.heads or 1), operation.scale,
-            *band(operation), bias,
+            *band(operation), bias, self._storage,
             needs_barrier=self._meetings.before(dict.fromkeys(operands, "all"), {operation.out: "pieces"}))
 
     def _operands(self, operation: Linear, x: Buffer, at: dict[str, int]) -> str:

@@ -7,8 +7,8 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, INT16, PRODUCTS, RELU, SILU, Attention, Best, CachedAttention, Embedding,
-    EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
+    BFLOAT16, CELL, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, INT16, PRODUCTS, RANGE, RELU, SILU, Attention, Best,
+    CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
 include "simd/simd.pxi"
@@ -27,6 +27,10 @@ include "kernels/norm.pxi"
 include "kernels/embed.pxi"
 include "kernels/softmax.pxi"
 include "kernels/rotary.pxi"
+include "kernels/cells.pxi"
+include "kernels/ranges.pxi"
+include "kernels/cached_few.pxi"
+include "kernels/cached_many.pxi"
 include "kernels/cached_attention.pxi"
 include "../cpu/native/best.pxi"
 include "kernels/choose.pxi"
@@ -46,6 +50,7 @@ TABLE.rotate = rotate
 TABLE.weigh = weigh
 TABLE.cached_attention_scratch = cached_attention_scratch
 TABLE.cached_attention = cached_attention
+TABLE.fold_ranges = fold_ranges
 TABLE.choose = choose
 TABLE.log_sum_exp = log_sum_exp
 TABLE.embed = embed

@@ -100,10 +100,22 @@ cdef struct Attention:
     float scale
     float softcap               # c tanh(s / c); 0: none
 
+cdef enum:
+    CELL = 16                   # tokens of a cell of a cache
+    RANGE = 256                 # keys of a range, whose softmax has a maximum of its own; a multiple of CELL
+
 cdef struct CachedAttention:
-    # out = softmax(scores) v for T * heads queries that read one key head of one cache: T successive rows, or the rows of
-    # several beams, times the query heads that share the key head. Options and letters are those of Attention, and the
-    # bits of a query's result equal the bits that float32's attention gives it.
+    # out = softmax(scores) v for T * heads queries that read one key head: T successive rows, or the rows of several
+    # beams, times the query heads that share the key head. Options and letters are those of Attention.
+    #
+    # Keys and values of CELL successive tokens lie in a cell. Cell c holds the tokens from CELL * c on. Its keys begin
+    # `keys` bytes after cells[c], its values `values` bytes, in one of these forms; E is e padded to VL:
+    #
+    #   FLOAT32     keys [d][CELL]                          values [CELL][E]
+    #   BFLOAT16    keys [(d + 1) / 2][CELL][2]             values [CELL][E]
+    #   INT8        keys [d][CELL], float scales [CELL]     values [CELL][E], float scales [CELL]
+    #
+    # Numbers in the place of tokens from S on may be anything.
     const float* q              # query (t, h) at q + t*q_stride + h*q_head, d floats
     float* out                  # query (t, h) at out + t*out_stride + h*out_head, e floats
     Py_ssize_t q_stride
@@ -115,17 +127,16 @@ cdef struct CachedAttention:
     Py_ssize_t S
     Py_ssize_t d
     Py_ssize_t e
-    Py_ssize_t low              # the band: row t sees keys t + low <= s < t + high. A key that no row sees is not read,
-    Py_ssize_t high             # nor is its number in `rows`
-    # Row r of the cache is row r % 2^shift of block r // 2^shift. Its key, d floats, begins k + (r % 2^shift)*k_stride
-    # floats after the start of the block, and its value, e floats, lies there with v and v_stride in place of k and k_stride.
-    const float* const* blocks
-    const int* rows             # [S], the row of each key; NULL: key s lies in row s
-    int shift
-    Py_ssize_t k
-    Py_ssize_t v
-    Py_ssize_t k_stride
-    Py_ssize_t v_stride
+    Py_ssize_t low              # the band: row t sees keys t + low <= s < t + high. A range that no row sees is not read,
+    Py_ssize_t high             # nor are the addresses of its cells
+    const size_t* cells         # [S / CELL, rounded up]
+    Py_ssize_t keys
+    Py_ssize_t values
+    int storage                 # the form of the cells, an enum Storage
+    # NULL, or where the sums of one range alone go, that of the keys from RANGE * range on; out is not written then.
+    # Query (t, h) has E + 2 floats, from (t*heads + h)*(E + 2) on: O [E], the maximum of the scores, the sum of weights.
+    float* sums
+    Py_ssize_t range
     const float* bias           # element (h, t, s) at bias[h*bias_head + t*bias_t + s*bias_s]; NULL: none
     Py_ssize_t bias_head
     Py_ssize_t bias_t
@@ -246,9 +257,11 @@ cdef struct KernelTable:
     # apart, and their entropy[T] = -sum of w ln w; either may be NULL. v and out of the call are not used. The scratch
     # is that of float32's attention.
     void (*weigh)(const Attention* call, float* weights, Py_ssize_t stride, float* entropy, float* scratch) noexcept nogil
-    # Compute attention for few queries over the rows of a cache.
+    # Compute attention over the cells of a cache.
     Py_ssize_t (*cached_attention_scratch)(Py_ssize_t d, Py_ssize_t e) noexcept nogil
     void (*cached_attention)(const CachedAttention* call, float* scratch) noexcept nogil
+    # Compute a query's out [e] from the sums of `ranges` successive ranges, `stride` floats apart; the first is changed.
+    void (*fold_ranges)(float* sums, Py_ssize_t stride, Py_ssize_t ranges, Py_ssize_t e, float* out) noexcept nogil
     # Update the best with M rows of n logits, whose first column has this id. Store the maximum of each row, and the sum
     # of e^(x - maximum), `stride` floats apart; both may be NULL.
     void (*choose)(const Best* best, const float* logits, Py_ssize_t logits_stride, Py_ssize_t M, Py_ssize_t id,

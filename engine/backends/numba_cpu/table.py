@@ -49,6 +49,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 DECODING: dict[str, Callable[..., Any]] = {
     "cached_attention_scratch": cached_attention.cached_attention_scratch,
     "cached_attention": cached_attention.cached_attention,
+    "fold_ranges": cached_attention.fold_ranges,
     "choose": choose.choose,
     "log_sum_exp": choose.log_sum_exp,
 }

@@ -24,6 +24,7 @@ from ..requests import Requests
 from ..steps import CacheStatistics, Row, Scores, Top
 from .attention import attention_weights
 from .plan import add_positions
+from .rounded import cached
 
 Heads = tuple[np.ndarray, np.ndarray]
 """Keys [1,G,T,d] and values [1,G,T,d] of one layer."""
@@ -43,14 +44,14 @@ class _Pass:
 
 class ReferenceDecoder(Requests[list[Heads]]):
     """A decoder as `engine.backends.interfaces.DecoderPlan` describes it. All arithmetic is in the dtype, float32 or
-    float64."""
+    float64. Keys and values, those of sources too, are rounded to the precision of the cache."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
-                 most_tokens: int | None = None):
+                 most_tokens: int | None = None, cache: str = "float32"):
         self.vocab_size = config.vocab_size
         self.longest = config.longest_sequence
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
-        self._offset, self._dtype, self._ops = config.position_offset, dtype, ops
+        self._offset, self._dtype, self._ops, self._kept = config.position_offset, dtype, ops, cache
         self._config, self._width = config, config.memory_size
         self._weights = {name: np.asarray(widen(weights, name, parameter), dtype)
                          for name, parameter in parameters_of(config).items()}
@@ -78,7 +79,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
             self._forest.check(request)
             buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
             arrays = self._run(self._cross.operations, Execution(self._ops, self._weights), buffers)
-            self._sources[request] = {name: arrays[j] for j, (name, _) in enumerate(self._program.inputs)}
+            self._sources[request] = {name: cached(arrays[j], self._kept)
+                                      for j, (name, _) in enumerate(self._program.inputs)}
 
     def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
         """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
@@ -146,7 +148,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
         q, k, v = heads
         if operation.keys == "cache":
             layer = len(state.own)
-            state.own.append((k, v))
+            state.own.append((cached(k, self._kept), cached(v, self._kept)))
             k, v = (np.concatenate([*(rows[layer][i] for rows in state.before), state.own[layer][i]], axis=2)
                     for i in range(2))
         call = execution.attention_call(q, k, v, operation, past)

@@ -46,7 +46,8 @@ def generate(args: argparse.Namespace) -> None:
     if args.command == "generate" and args.stream and args.json:
         raise InputError("--stream writes text; leave out --json")
     lines, places = _inputs(args)
-    generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
+    generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
+                               cache=args.cache)
     settings = {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
     inputs: list[Any] = lines
     if args.command == "translate":

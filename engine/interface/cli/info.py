@@ -13,7 +13,7 @@ from ...base.cpus import cpu_limits
 from ...base.version import __version__
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.source import CLASSES
-from ...model.precision import STORED
+from ...model.precision import CACHED, FORMATS, STORED
 from ...programs import programs_of
 from ...weights.model import Model, Transformer
 from ...weights.parameters import expected_shapes, parameters_of
@@ -68,6 +68,8 @@ def _print_part(model: Transformer) -> None:
     print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
     linear, tables = _stored(model, "linear"), _stored(model, "table")
     print_row("precision", linear if tables in ("", linear) else f"{linear}, tables in {tables}")
+    if c.decodes:
+        print_row("cache", _cache_bytes(model))
     if model.layout is not None:
         print_row("packed", str(model.layout))
     if model.stem is not None:
@@ -83,6 +85,14 @@ def _print_part(model: Transformer) -> None:
     print_row("text", tokens if c.decodes else tokens + vector)
     if text.prompts:
         print_row("prompts", ", ".join(text.prompts))
+
+
+def _cache_bytes(model: Transformer) -> str:
+    """Say how many bytes the keys and values of a token take in each precision of a cache."""
+    c, heads = model.config, 2 * model.config.num_layers * model.config.kv_heads
+    sizes = {name: heads * (c.head_width * FORMATS[name].dtype.itemsize + 4 * (name == "int8")) for name in CACHED}
+    parts = [f"{name} {size:,}" for name, size in sizes.items()]
+    return f"bytes a token: {', '.join(parts)}; {FORMATS[model.precision].cache} unless --cache says otherwise"
 
 
 def _stored(model: Transformer, kind: str) -> str:

@@ -13,7 +13,7 @@ from ...backends import BACKENDS
 from ...base.errors import EngineError
 from ...base.version import __version__
 from ...loading.source import CLASSES
-from ...model.precision import COMPUTED, FORMATS
+from ...model.precision import CACHED, COMPUTED, FORMATS
 from .bench import bench
 from .compare import compare
 from .console import precision_among, warnings_in_a_line, write_utf8
@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         add_settings(command, "prompt" if name == "generate" else "text")
         _add_run_options(command)
-        _add_precision(command)
+        _add_precision(command, cache=True)
         if name == "generate":
             command.add_argument("--stream", action="store_true", help="write each result token by token")
         else:
@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
     add_transcription(command)
     _add_run_options(command)
-    _add_precision(command)
+    _add_precision(command, cache=True)
     command.set_defaults(run=transcribe)
     _add_measurements(commands)
     return parser
@@ -180,8 +180,8 @@ def _add_kind(command: argparse.ArgumentParser) -> None:
     command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
 
 
-def _add_precision(command: argparse.ArgumentParser, auto: bool = False) -> None:
-    """auto: whether the command can choose the precision by itself, as `Engine.load` can."""
+def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
+    """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
     names = (*COMPUTED, "auto") if auto else COMPUTED
     command.add_argument(
         "--precision",
@@ -190,6 +190,14 @@ def _add_precision(command: argparse.ArgumentParser, auto: bool = False) -> None
         help="precision of the computation; by default int8 for int8 weights, otherwise float32"
         + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""),
     )
+    if cache:
+        command.add_argument(
+            "--cache",
+            type=precision_among(CACHED),
+            metavar=_choices(CACHED),
+            help="precision of the keys and values that are kept; by default float32 for precision float32, otherwise "
+            "bfloat16",
+        )
 
 
 def _choices(names: Iterable[str]) -> str:

@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"--{args.form} writes the subtitles of one recording; call the command once for each")
     if args.audio.count(STDIN) > 1:
         raise InputError("standard input holds one recording; give - once")
-    transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
+    transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
+                                   cache=args.cache)
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIN else name for name in args.audio]

@@ -1,16 +1,14 @@
 """Compiled decoders: against the reference, and the same bits in any batch, for any threads, with and without cache."""
 
 import os
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from engine import EngineError, InputError, Model, Transformer
+from engine import EngineError, InputError, Transformer
 from engine.backends.reference import ReferenceBackend
-from engine.interface.generator import Generator
-from engine.model.precision import COMPUTED
+from engine.model.precision import CACHED, COMPUTED
 from engine.model.run_config import RunConfig
 from engine.weights.quantize import widen
 
@@ -201,8 +199,8 @@ def test_logits_that_are_nan_are_an_error():
     assert decoder.statistics().cache_tokens == 0
 
 
-def test_a_beam_copies_no_rows_and_frees_them(monkeypatch):
-    """4 beams of 100 tokens that branch at each step: a row of the cache for each token, none after the end."""
+def test_a_beam_shares_cells_and_frees_them(monkeypatch):
+    """4 beams of 80 tokens that branch at each step: no cell is kept that no beam reads, none after the end."""
     monkeypatch.setattr(cache_module, "REGION_BYTES", 1)
     config = DECODERS["2017"]
     decoder = compiled(config, make_weights(config))
@@ -215,44 +213,48 @@ def test_a_beam_copies_no_rows_and_frees_them(monkeypatch):
             decoder.release(set(beams))
             beams = new
             assert decoder.statistics().cache_tokens == sum(node.count for node in decoder._forest.nodes())
-        grown = decoder._cache.rows
+            assert decoder._cache.taken <= step // 16 + 8, "each beam has at most one cell of its own here"
+        grown = 16 * decoder._cache.cells
         decoder.close(request)
         assert decoder.statistics().cache_tokens == 0
         assert not decoder._sources
     assert grown <= 512, "the cache of one request serves the next one"
 
 
-def test_beams_of_512_tokens_write_each_row_once(monkeypatch):
-    """A beam search with 4 beams: each step writes a row of the cache for each of its tokens, and no other."""
-    config = replace(DECODERS["Llama"], max_positions=600)
-    generator = Generator(Model(decoder=Transformer(config, make_weights(config))), backend="cython",
-                          max_batch_tokens=600)
-    decoder, counts, branched, before = generator._decoder, [], [], []
-    plain = decoder.step_top
+@pytest.mark.parametrize("cache", CACHED)
+def test_forks_copy_the_cell_that_they_leave(cache):
+    """Children of one parent at each place of a cell, in one step and later, against each path alone."""
+    config = DECODERS["Llama"]
+    weights = make_weights(config)
+    decoder = decoder_module.CpuDecoder(isa.chosen(), config, weights, RunConfig(2, max_tokens=600, cache=cache))
+    alone = decoder_module.CpuDecoder(isa.chosen(), config, weights, RunConfig(1, max_tokens=600, cache=cache))
+    rng = np.random.default_rng(0)
 
-    def counted(rows, k, stop):
-        top = plain(rows, k, stop)
-        # A block holds [layers, keys and values, heads, rows, width].
-        after = [memory.reshape(-1, 4 * config.kv_heads, cache_module.BLOCK_ROWS, decoder._head_width).copy()
-                 for memory in decoder._cache._regions]
-        old = [*before, *(np.zeros_like(memory) for memory in after[len(before) :])]
-        changed = sum(int((a != b).any(axis=(1, 3)).sum()) for a, b in zip(old, after, strict=True))
-        counts.append((len(rows), changed, sum(len(row.tokens) for row in rows)))
-        branched.append(len({row.parent for row in rows}) < len(rows))
-        before[:] = after
-        return top
+    def right(tokens, count):
+        request = alone.open()
+        logits = alone.step([row(request, None, tokens, every=True)]).logits[-count:]
+        alone.close(request)
+        return logits
 
-    monkeypatch.setattr(decoder, "step_top", counted)
-    [result] = generator.generate([[1, 2, 3]], num_beams=4, max_new_tokens=512)
-    assert len(result.ids) == 512
-    assert counts[0] == (1, 3, 3)
-    assert counts[1:] == [(4, 4, 4)] * 511
-    assert sum(branched) > 20
-    assert decoder.statistics().cache_tokens == 0
+    for length in range(1, 34):
+        request, prompt = decoder.open(), rng.integers(0, 50, length)
+        (parent,) = decoder.step([row(request, None, prompt)]).hypotheses.tolist()
+        news = [rng.integers(0, 50, count) for count in (1, 1, 17, 3)]
+        scores = decoder.step([row(request, parent, new, every=True) for new in news])
+        found = np.split(scores.logits, np.cumsum([len(new) for new in news])[:-1])
+        for new, logits in zip(news, found, strict=True):
+            assert np.array_equal(logits, right([*prompt, *new], len(new)))
+        children = scores.hypotheses.tolist()
+        decoder.release(children[:1])       # its place is free again
+        late = decoder.step([row(request, parent, [7]), row(request, children[1], [8]), row(request, children[1], [9])])
+        for logits, path in zip(late.logits, ([7], [*news[1], 8], [*news[1], 9]), strict=True):
+            assert np.array_equal(logits, right([*prompt, *path], 1)[0])
+        decoder.close(request)
+    assert decoder._cache.taken == 0
 
 
 def test_random_batches_grow_nothing(monkeypatch):
-    monkeypatch.setattr(cache_module, "REGION_BYTES", 1)     # a block
+    monkeypatch.setattr(cache_module, "REGION_BYTES", 1)     # a short run
     config = DECODERS["T5"]
     decoder = compiled(config, make_weights(config), 2)
     rng, most = np.random.default_rng(5), 0
@@ -263,7 +265,7 @@ def test_random_batches_grow_nothing(monkeypatch):
             rows = [row(request, parent, rng.integers(0, 50, rng.integers(1, 20))) for request, parent in live
                     for _ in range(rng.integers(1, 3))]
             numbers = decoder.step(rows).hypotheses.tolist()
-            most = max(most, decoder._cache.taken)
+            most = max(most, 16 * decoder._cache.taken)
             decoder.release([parent for _, parent in live if parent is not None])
             live = [(one.request, number) for one, number in zip(rows, numbers, strict=True)][:8]
             decoder.release(numbers[8:])
@@ -271,7 +273,7 @@ def test_random_batches_grow_nothing(monkeypatch):
             decoder.close(request)
         assert decoder.statistics().cache_tokens == 0
         assert len(decoder._forest) == 0
-        assert decoder._cache.rows == 64
+        assert decoder._cache.cells == 4
 
 
 def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
@@ -285,11 +287,13 @@ def test_a_stopped_step_leaves_everything_as_it_was(monkeypatch):
         raise KeyboardInterrupt
 
     taken, size = decoder.statistics().cache_tokens, len(decoder._forest)
+    cells = decoder._cache.taken
     monkeypatch.setattr(decoder, "_add", fail)
     with pytest.raises(KeyboardInterrupt):
         decoder.step([row(request, a, [3])])
     monkeypatch.undo()
     assert (decoder.statistics().cache_tokens, len(decoder._forest)) == (taken, size)
+    assert decoder._cache.taken == cells
     assert np.array_equal(decoder.step([row(request, a, [3])]).logits, expected)
 
 
@@ -304,53 +308,68 @@ def test_a_row_longer_than_max_tokens_is_refused():
     assert compiled(config, make_weights(config), max_tokens=8).longest == 8, "biases of longer distances are not there"
 
 
-def test_the_cache_gives_each_row_to_one(monkeypatch):
-    monkeypatch.setattr(cache_module, "REGION_BYTES", 2 * 64 * 3 * 4)
-    cache = cache_module.Cache(3)
-    first = cache.take(70)
-    assert (cache.rows, cache.taken) == (128, 70)
-    assert first.tolist() == list(range(70))
-    cache.give(first[10:20])
-    second = cache.take(100)
-    assert len({*first[:10].tolist(), *first[20:].tolist(), *second.tolist()}) == 160
-    assert len(cache.addresses) * 64 == cache.rows == 256
-    cache.give(second)
-    cache.give(np.concatenate([first[:10], first[20:]]))
+def small_cache(monkeypatch, cells):
+    """A cache whose regions have this many cells, for one head with keys of 64 bytes."""
+    monkeypatch.setattr(cache_module, "REGION_BYTES", 2 * 64 * cells)
+    monkeypatch.setattr(cache_module, "SHORT_RUN", 1)
+    return cache_module.Cache(64, 1)
+
+
+def test_the_cache_gives_each_cell_to_one(monkeypatch):
+    cache = small_cache(monkeypatch, 8)
+    first = [cache.extend(None, 16 * cells) for cells in (5, 1, 3)]
+    assert (cache.cells, cache.taken) == (16, 9)
+    assert [table.cells.tolist() for table in first] == [[0, 1, 2, 3, 4], [5], [6, 7, 8]]
+    cache.free(first[1:2])
+    second = cache.extend(None, 16 * 10)
+    assert len({*first[0].cells.tolist(), *first[2].cells.tolist(), *second.cells.tolist()}) == 18
+    assert len(cache.addresses) == cache.cells == 24
+    # Keys of the cells of a segment lie side by side, and then their values.
+    assert np.diff(cache.addresses[:8]).tolist() == [64] * 7
+    assert cache.run_bytes == 8 * 64
+    cache.free([first[0], first[2], second])
     assert cache.taken == 0
-    assert sorted(cache.take(256).tolist()) == list(range(256))
+    assert sorted(cache.extend(None, 16 * 24).cells.tolist()) == list(range(24))
 
 
 def test_the_cache_gives_regions_back(monkeypatch):
-    monkeypatch.setattr(cache_module, "REGION_BYTES", 64 * 3 * 4)
-    cache = cache_module.Cache(3)
-    rows = cache.take(300)
-    cache.give(np.concatenate([rows[:70], rows[130:]]))      # region 1 and the first rows of region 2 are taken
+    cache = small_cache(monkeypatch, 4)
+    tables = [cache.extend(None, 16 * cells) for cells in (5, 3, 1, 9)]      # regions 0 and 1, 2, and to 4
+    cache.free([tables[0], tables[3]])
     cache.shrink()
-    assert (cache.rows, cache.taken) == (128, 60), "no region is without taken rows"
-    assert (cache.addresses != 0).tolist() == [False, True, True, False, False]
-    cache.keep([rows[70:80]])
-    assert (cache.rows, cache.taken) == (128, 10)
-    more = cache.take(150)
-    assert len(cache.addresses) == 5
-    assert len({*more.tolist(), *rows[70:80].tolist()}) == 160
-    cache.give(more)
-    cache.give(rows[70:80])
+    assert (cache.cells, cache.taken) == (8, 4), "no region is without taken cells"
+    assert (cache.addresses != 0).reshape(-1, 4)[:, 0].tolist() == [False, True, True, False, False]
+    cache.keep(tables[1:2])
+    assert (cache.cells, cache.taken) == (8, 3)
+    more = cache.extend(None, 16 * 10)
+    assert len(cache.addresses) == 20
+    assert len({*more.cells.tolist(), *tables[1].cells.tolist()}) == 13
+    cache.free([more, tables[1]])
     cache.shrink()
-    assert (cache.rows, cache.taken, cache.nbytes) == (64, 0, 64 * 12), "one region is kept"
+    assert (cache.cells, cache.taken, cache.nbytes) == (4, 0, 4 * 128), "one region is kept"
 
 
-def test_a_table_of_rows_is_shared_until_it_branches():
-    rows = np.arange(100, dtype=np.int32)
-    parent = cache_module.RowTable().extended(rows[:5])
-    first, second = parent.extended(rows[5:7]), parent.extended(rows[7:8])
-    third = first.extended(rows[8:90])
-    assert parent.rows.tolist() == list(range(5))
-    assert first.rows.tolist() == [*range(7)]
-    assert second.rows.tolist() == [*range(5), 7]
-    assert third.rows.tolist() == [*range(7), *range(8, 90)]
-    assert third.own.tolist() == list(range(8, 90))
-    assert np.shares_memory(parent.rows, first.rows)
-    assert not np.shares_memory(parent.rows, second.rows)
+def test_children_share_cells_until_they_write_into_them(monkeypatch):
+    cache = small_cache(monkeypatch, 64)
+    parent = cache.extend(None, 20)
+    first, second = cache.extend(parent, 2), cache.extend(parent, 1)
+    assert (first.cells.tolist(), first.copied) == ([0, 1], None), "the first child goes on in the cell"
+    assert (second.cells.tolist(), second.copied) == ([0, 2], 1), "the next one copies it"
+    third, fourth = cache.extend(first, 30), cache.extend(second, 11)
+    assert (third.cells.tolist(), third.copied) == ([0, 3, 4, 5], 1), "its cell has other readers"
+    assert (fourth.cells.tolist(), fourth.copied) == ([0, 2], None)
+    fifth = cache.extend(fourth, 5)
+    assert (fifth.cells.tolist(), fifth.copied) == ([0, 2, 6], None), "a full cell is never copied"
+    cache.free([parent, second])
+    assert cache.taken == 7
+    sixth = cache.extend(first, 1)
+    assert (sixth.cells.tolist(), sixth.copied) == ([0, 1], None), "nobody else reads the cell any more"
+    cache.keep([third, fifth])
+    assert cache.taken == 6
+    cache.free([fifth])
+    assert cache.taken == 4
+    cache.free([third])
+    assert cache.taken == 0
 
 
 @pytest.mark.parametrize("name", isa.available())

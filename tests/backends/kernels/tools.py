@@ -11,7 +11,7 @@ from engine.backends import numba_cpu
 from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
 from engine.backends.cython_cpu import isa
 from engine.model.precision import COMPUTED
-from engine.weights.bfloat16 import to_bfloat16
+from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
 """Names of the kernel tables: one per instruction set, and the one that Numba compiles."""
@@ -188,27 +188,69 @@ def linear_in_order(a, w, bias):
     return y + bias
 
 
-CONSECUTIVE = 62
-"""The shift of a cache whose only block holds all rows, in order."""
+CELL = 16
+RANGE = 256
 
 
-class Cache:
-    """Keys [S,d] and values [S,e] in blocks of 2^shift rows, in random order; all other numbers are NaN."""
+def rounded_rows(x: np.ndarray, storage: int) -> np.ndarray:
+    """Return the rows as a cache of this storage keeps them: float32, bfloat16, or int8 with a scale for each row."""
+    if storage == 0:
+        return x
+    if storage == 1:
+        return from_bfloat16(_halves(x))
+    codes, scales = int8_rows(x)
+    return codes * scales[:, None]
 
-    def __init__(self, rng: np.random.Generator, k: np.ndarray, v: np.ndarray, shift: int, gap: int = 3):
-        S, d, e = len(k), k.shape[1], v.shape[1]
-        per_block = S if shift == CONSECUTIVE else 1 << shift
-        count = round_up(max(S, 1), per_block) // per_block + (0 if shift == CONSECUTIVE else 2)
-        self.keys, self.values = (gap, d + 2), (gap + per_block * (d + 2) + 1, e + 5)
-        self.arrays = [np.full(self.values[0] + per_block * (e + 5), np.nan, np.float32) for _ in range(count)]
-        self.blocks = np.array([array.ctypes.data for array in self.arrays], np.uintp)
-        self.shift = shift
-        self.rows = None
-        numbers = np.arange(S)
-        if shift != CONSECUTIVE:
-            numbers = rng.permutation(count * per_block)[:S]
-            self.rows = numbers.astype(np.int32)
-        for s, row in enumerate(numbers):
-            block, at = self.arrays[row // per_block], row % per_block
-            for (first, stride), x in ((self.keys, k[s]), (self.values, v[s])):
-                block[first + at * stride :][: len(x)] = x
+
+def _halves(x: np.ndarray) -> np.ndarray:
+    """Return the nearest bfloat16 numbers, also of NaN and infinity."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    return np.where(np.isnan(x), 0x7FC0, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def int8_rows(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes and scales of rows, of which the largest magnitude is 127."""
+    scales = np.abs(x).max(axis=1) / np.float32(127)
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales != 0)
+    return np.clip(np.rint(x * inverse[:, None]), -127, 127).astype(np.int8), scales
+
+
+class Cells:
+    """Keys [S,d] and values [S,e] in cells, in random order with gaps; other numbers are NaN, and int8 codes -128."""
+
+    def __init__(self, rng: np.random.Generator, k: np.ndarray, v: np.ndarray, storage: int = 0, VL: int = 16):
+        S, d, E, self.storage = len(k), k.shape[1], round_up(v.shape[1], VL), storage
+        self.k, self.v = rounded_rows(k, storage), rounded_rows(v, storage)
+        count = round_up(max(S, 1), CELL) // CELL
+        keys, values = np.full((count * CELL, d + d % 2), np.nan, np.float32), np.zeros((count * CELL, E), np.float32)
+        values[S:] = np.nan
+        keys[:S, :d], values[:S, : v.shape[1]] = k, v
+        if storage == 2:
+            parts = [_int8_cells(keys[:, :d], S, True), _int8_cells(values, S, False)]
+        else:
+            parts = [x if storage == 0 else _halves(x) for x in (keys, values)]
+            step = 1 if storage == 0 else 2
+            lines = parts[0].reshape(count, CELL, -1, step).transpose(0, 2, 1, 3)
+            parts[0] = lines[:, :d] if storage == 0 else lines
+            parts = [np.ascontiguousarray(x).reshape(count, -1).view(np.uint8) for x in parts]
+        self.keys, self.values = 8, 8 + 4 * parts[0].shape[1] + 20      # bytes in front of the keys, and of the values
+        size, order = self.values + parts[1].shape[1] + 4, rng.permutation(count + 2)[:count]
+        self.memory = np.full((count + 2, round_up(size, 4)), 0xFF, np.uint8)
+        self.cells = self.memory.ctypes.data + order.astype(np.uintp) * np.uintp(self.memory.shape[1])
+        for place, *both in zip(order, *parts, strict=True):
+            for first, x in zip((self.keys, self.values), both, strict=True):
+                self.memory[place, first : first + len(x)] = x
+
+    def attend(self, kernels: Kernels, q: np.ndarray, out: np.ndarray, S: int, scale: float, scratch: np.ndarray,
+               **options: Any) -> None:
+        """Run cached attention of q [T,heads,d] -> out [T,heads,e] over the first S keys."""
+        kernels.cached_attention(q, self.cells, self.keys, self.values, self.storage, out, S, scale, scratch, **options)
+
+
+def _int8_cells(x: np.ndarray, S: int, across: bool) -> np.ndarray:
+    """Return the bytes of the codes and scales of cells, of which the first S rows are real."""
+    codes, scales = np.full(x.shape, -128, np.int8), np.full(len(x), np.nan, np.float32)
+    codes[:S], scales[:S] = int8_rows(x[:S])
+    cells = codes.reshape(-1, CELL, x.shape[1])
+    cells = np.ascontiguousarray(cells.swapaxes(1, 2) if across else cells)
+    return np.concatenate([x.reshape(len(cells), -1).view(np.uint8) for x in (cells, scales)], axis=1)

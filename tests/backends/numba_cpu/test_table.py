@@ -19,7 +19,7 @@ from engine.backends.cython_cpu import isa
 from engine.model.positions import relative_rows
 
 from ...tools.paths import TESTS
-from ..kernels.tools import Cache, convert, load, pack, random_int8, round_up
+from ..kernels.tools import Cells, convert, load, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
 from .peers import BFLOAT16_PEER, INT8_PEER, PEER, WITHOUT
 
@@ -191,19 +191,18 @@ def test_attention(both, kind, T, S, d, e):
 
 
 @pytest.mark.parametrize("kind", ["plain", "band", "bias", "softcap"])
+@pytest.mark.parametrize("storage", [0, 1, 2])
 @pytest.mark.parametrize(("T", "heads", "d", "e"), [(1, 1, 1, 1), (1, 3, 64, 64), (4, 9, 33, 43)])
-def test_cached_attention(both, kind, T, heads, d, e):
+def test_cached_attention(both, kind, storage, T, heads, d, e):
     S, rng = 600, np.random.default_rng(T)
     q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in ((T, heads, d), (S, d), (S, e)))
-    cache, options = Cache(rng, k, v, 6), ATTENTION[kind](rng, T, S)
+    cache, options = Cells(rng, k, v, storage, both[0].VL), ATTENTION[kind](rng, T, S)
     if "bias" in options:
         options["bias"] = np.tile(options["bias"], (heads, 1, 1))
     results = []
     for kernels in both:
         out = np.empty((T, heads, e), np.float32)
-        scratch = np.empty(kernels.cached_attention_scratch(d, e), np.float32)
-        kernels.cached_attention(q, cache.blocks, cache.shift, cache.keys, cache.values, out, S, 0.2, scratch,
-                                 cache.rows, **options)
+        cache.attend(kernels, q, out, S, 0.2, np.empty(kernels.cached_attention_scratch(d, e), np.float32), **options)
         results.append(out)
     assert np.array_equal(*results)
 

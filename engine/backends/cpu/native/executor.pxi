@@ -166,11 +166,11 @@ cdef class Executor:
                 m.scratch_floats = max(m.scratch_floats, op.wide_scratch + row_stride((CALL_QUERIES + longest) * d))
 
     def attend_state(self, int q, int k, int v, int out, int source, Py_ssize_t layer, Py_ssize_t key_heads, Py_ssize_t d,
-                     float scale, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, *, bint needs_barrier):
+                     float scale, Py_ssize_t low, Py_ssize_t high, const float[:, ::1] bias, int storage, *, bint needs_barrier):
         """out = attention of the heads of q over the keys of the cache (source 1), or of the encoder (source 2).
 
         k and v are the buffers that go to the cache, -1 for cross-attention. layer: counts the layers of the cache, or
-        of the keys and values for cross-attention. bias: as in `attend`.
+        of the keys and values for cross-attention. bias: as in `attend`. storage: of the cells, the index of a precision.
         """
         cdef Machine* m = &self.machine
         cdef Instruction* op = self.append(ATTEND, needs_barrier, q, out, bias)
@@ -180,11 +180,9 @@ cdef class Executor:
         if bias is not None:
             op.bias, op.bias_stride = &bias[0, bias.shape[1] // 2], bias.shape[1]
         op.source, op.layer, op.key_heads, op.k, op.v = source, layer, key_heads, max(k, 0), max(v, 0)
-        op.d, op.scale, op.low, op.high = d, scale, low, high
-        if source == FROM_CACHE:
-            m.gathered_floats = max(m.gathered_floats, 2 * e)
-        m.scratch_floats = max(m.scratch_floats, row_stride(max(
-            m.kernels.cached_attention_scratch(d, e), m.kernels.products[<int>FLOAT32].attention_scratch(d, e, 0))))
+        op.d, op.scale, op.low, op.high, op.storage = d, scale, low, high, storage
+        m.sums_floats, m.key_heads = max(m.sums_floats, m.buffers[q].heads * (e + 2)), max(m.key_heads, key_heads)
+        m.scratch_floats = max(m.scratch_floats, row_stride(m.kernels.cached_attention_scratch(d, e)))
 
     def store(self, int x, Py_ssize_t width, int array, *, bint needs_barrier):
         """Copy rows of x to the caller's array of this number."""
@@ -252,9 +250,9 @@ cdef class Executor:
         all sequences; None if no weights are asked for.
         Signal handlers run during the pass; an exception that one raises, such as KeyboardInterrupt, stops the pass.
         stop: None, or a `Stop`, which is checked during the pass.
-        state: what a decoder keeps: (addresses of the cache's blocks, rows of the cache, and for each sequence, in the
-        order of `sequences`, (the place of its first row in these rows, past, address of the keys and values
-        of its source, S)), or None.
+        state: what a decoder keeps: (addresses of cells, bytes from the keys of a cell to its values, and for each sequence,
+        in the order of `sequences`, (the place of its first cell, past, its Sequence.shared_cell, address of the list of the
+        cells of its source, S, bytes from keys to values of the source)), or None.
         picked: for a program that picks rows: for each sequence, (how many of its last tokens are picked, where the first
         of them lies among the picked rows). The result is then [picked rows, columns of the packed map].
         best: None, or (values [picked rows,k], ids [picked rows,k], log_sum_exp [picked rows]), which are filled in place
@@ -298,7 +296,8 @@ cdef class Executor:
             job.share = most * self.machine.token_floats if results is None else 0
             if self.picks:
                 memory = self.pick_for(&job, all_sequences, len(sequences), picked, arrays, best)
-            self.give_memory(&job, self.take_state(&job, all_sequences, len(sequences), state))
+            self.take_state(&job, all_sequences, len(sequences), state)
+            self.give_memory(&job)
             run_team(self.threads, work, &job)
             if job.stop:
                 error, self.error = self.error, None
@@ -307,23 +306,27 @@ cdef class Executor:
             free(all_sequences)
             free(job.groups)
             free(job.arrays)
+            free(job.done)
 
-    cdef Py_ssize_t take_state(self, Job* job, Sequence* sequences, Py_ssize_t count, state) except -1:
-        # Note the state of each sequence; return the most floats that a thread gathers of a cache.
-        cdef const size_t[::1] blocks
-        cdef const int[::1] rows
+    cdef int take_state(self, Job* job, Sequence* sequences, Py_ssize_t count, state) except -1:
+        # Note the state of each sequence, and where the sums of its ranges go.
+        cdef const size_t[::1] cells
         cdef const long long[:, ::1] kept
-        cdef Py_ssize_t i, gathered = 0
+        cdef Py_ssize_t i, done = 0, sums
         if state is None:
             return 0
-        blocks, rows, kept = state
-        job.cache = <const float* const*>&blocks[0]
+        cells, job.run, kept = state
         for i in range(count):
-            sequences[i].rows, sequences[i].past = &rows[kept[i, 0]], kept[i, 1]
-            sequences[i].cross, sequences[i].S = <const float*><size_t>kept[i, 2], kept[i, 3]
-            if sequences[i].past and sequences[i].T > FEW_ROWS:
-                gathered = max(gathered, (sequences[i].past + sequences[i].T) * self.machine.gathered_floats)
-        return row_stride(gathered) if gathered else 0
+            sequences[i].cells, sequences[i].past, sequences[i].shared_cell = &cells[kept[i, 0]], kept[i, 1], <size_t>kept[i, 2]
+            sequences[i].cross, sequences[i].S = <const size_t*><size_t>kept[i, 3], kept[i, 4]
+            sequences[i].cross_run = kept[i, 5]
+        for i in range(job.count):
+            sums = place_sums(&self.machine, job.groups[i].sequences, job.groups[i].count, &done)
+            job.sums_share, job.done_share = max(job.sums_share, row_stride(sums) if sums else 0), max(job.done_share, done)
+        job.done = <Py_ssize_t*>calloc(1 + job.done_share * (self.threads if job.bundles else 1), sizeof(Py_ssize_t))
+        if job.done == NULL:
+            raise MemoryError(f"no memory to count the ranges of {count} sequences")
+        return 0
 
     cdef object pick_for(self, Job* job, Sequence* sequences, Py_ssize_t count, const long long[:, ::1] picked, list arrays,
                          best):
@@ -364,10 +367,11 @@ cdef class Executor:
             job.choice.best[i].ids = &other_ids[i, 0, 0] if i else &ids[0, 0]
         return other_values, other_ids, sums, lists
 
-    cdef int give_memory(self, Job* job, Py_ssize_t gathered) except -1:
-        # Give the buffers of tokens, what each thread gathers and the picked rows their places in the workspace.
-        cdef Py_ssize_t tokens = job.share * (self.threads if job.bundles else 1), i
-        cdef Py_ssize_t needed = tokens + gathered * self.threads + self.head_floats(job.picked)
+    cdef int give_memory(self, Job* job) except -1:
+        # Give the buffers of tokens, the sums of ranges and the picked rows their places in the workspace.
+        cdef Py_ssize_t shares = self.threads if job.bundles else 1
+        cdef Py_ssize_t tokens = job.share * shares, sums = job.sums_share * shares
+        cdef Py_ssize_t needed = tokens + sums + self.head_floats(job.picked)
         cdef float[::1] smaller
         # None if an earlier allocation failed, or in a child that was forked while memory was freed or allocated.
         if self.workspace is None or self.workspace.shape[0] < needed:
@@ -375,10 +379,8 @@ cdef class Executor:
             smaller = None      # freed before the larger one is allocated, and only when self.workspace is None
             self.workspace = self.allocate(needed)
         job.tokens = &self.workspace[0]
-        job.head.rows = <float*>((<size_t>(job.tokens + tokens + gathered * self.threads) + 63) // 64 * 64)
-        for i in range(self.threads):
-            self.privates[i].gathered.sequence = NULL
-            self.privates[i].gathered.rows = job.tokens + tokens + i * gathered
+        job.sums = job.tokens + tokens
+        job.head.rows = <float*>((<size_t>(job.sums + sums) + 63) // 64 * 64)
         return 0
 
 

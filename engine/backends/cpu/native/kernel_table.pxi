@@ -83,13 +83,14 @@ cdef class Kernels:
         with nogil:
             self.table.weigh(&call, rows, stride, nats, &scratch[0])
 
-    def cached_attention(self, const float[:, :, :] q, const size_t[::1] blocks, int shift, keys, values,
-                         float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch, const int[::1] rows=None,
-                         Py_ssize_t low=-2**40, Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None):
-        """out [T,heads,e] from q [T,heads,d] and S keys of a cache, whose blocks are at these addresses.
+    def cached_attention(self, const float[:, :, :] q, const size_t[::1] cells, Py_ssize_t keys, Py_ssize_t values, int storage,
+                         float[:, :, :] out, Py_ssize_t S, float scale, float[::1] scratch, Py_ssize_t low=-2**40,
+                         Py_ssize_t high=2**40, float softcap=0, const float[:, :, :] bias=None,
+                         float[:, :, ::1] sums=None, Py_ssize_t range=0):
+        """out [T,heads,e] from q [T,heads,d] and S keys in cells at these addresses; see CachedAttention in table.pxd.
 
-        keys and values: the offset of the first row in a block, and the stride, in floats. rows [S] or None. bias
-        [heads,T,S]. See CachedAttention in table.pxd.
+        keys, values: bytes from an address to the keys and to the values. storage: the index of the cells' precision.
+        bias [heads,T,S]. sums [T,heads,E + 2] of one range, in place of out.
         """
         cdef CachedAttention call
         memset(&call, 0, sizeof(call))
@@ -97,15 +98,19 @@ cdef class Kernels:
         call.out, call.out_stride, call.out_head = &out[0, 0, 0], out.strides[0] // 4, out.strides[1] // 4
         call.T, call.heads, call.S, call.d, call.e = q.shape[0], q.shape[1], S, q.shape[2], out.shape[2]
         call.low, call.high, call.scale, call.softcap = low, high, scale, softcap
-        call.blocks, call.shift = <const float* const*>&blocks[0], shift
-        call.rows = &rows[0] if rows is not None else NULL
-        call.k, call.k_stride = keys
-        call.v, call.v_stride = values
+        call.cells, call.keys, call.values, call.storage = &cells[0], keys, values, storage
+        if sums is not None:
+            call.sums, call.range = &sums[0, 0, 0], range
         if bias is not None:
             call.bias, call.bias_head = &bias[0, 0, 0], bias.strides[0] // 4
             call.bias_t, call.bias_s = bias.strides[1] // 4, bias.strides[2] // 4
         with nogil:
             self.table.cached_attention(&call, &scratch[0])
+
+    def fold_ranges(self, float[:, ::1] sums, float[::1] out):
+        """out [e] of one query from the sums [ranges,E + 2] of its ranges, of which the first is changed."""
+        with nogil:
+            self.table.fold_ranges(&sums[0, 0], sums.shape[1], sums.shape[0], out.shape[0], &out[0])
 
     def cached_attention_scratch(self, Py_ssize_t d, Py_ssize_t e):
         """Floats of scratch that cached attention needs."""

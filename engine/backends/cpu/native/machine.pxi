@@ -61,7 +61,8 @@ cdef struct Instruction:
     Rotary rotary               # HEADS: the angles of position 0; cos is NULL for no rotation
     int source                  # ATTEND: a KeySource (state.pxi)
     Py_ssize_t layer            # FROM_CACHE, FROM_CROSS: the number of the layer's keys and values
-    Py_ssize_t key_heads        # FROM_CROSS: those of the source, which have the stride of q
+    Py_ssize_t key_heads        # FROM_CACHE, FROM_CROSS: heads of the cells, which have the stride of q
+    int storage                 # FROM_CACHE, FROM_CROSS: of the cells
     int k                       # ATTEND: q is x
     int v
     Py_ssize_t d
@@ -82,11 +83,15 @@ cdef struct Sequence:
     Py_ssize_t T
     Py_ssize_t row              # its first row in its group
     Py_ssize_t past             # FROM_CACHE: tokens of earlier passes
-    const int* rows             # FROM_CACHE: the row of the cache of each token, [past + T]
-    const float* cross          # FROM_CROSS: [layers][keys, values][heads][S][stride]
-    Py_ssize_t S                # tokens of the source
+    const size_t* cells         # FROM_CACHE: the addresses of its cells, [past + T over CELL, rounded up]
+    size_t shared_cell          # FROM_CACHE: the cell of other hypotheses that has its last past % CELL tokens; 0: its own has
+    const size_t* cross         # FROM_CROSS: the addresses of the cells of its source
+    Py_ssize_t S                # FROM_CROSS: tokens of the source
+    Py_ssize_t cross_run        # FROM_CROSS: bytes from the keys of a cell to its values
     Py_ssize_t picked           # how many of its last tokens are picked
     Py_ssize_t first_picked     # where the first of them lies among all picked rows
+    Py_ssize_t sums             # where the sums of its ranges begin in the group's, and the counts of finished ranges
+    Py_ssize_t done
 
 cdef struct Operands:
     char* rows                  # operands.pxi says where each row lies
@@ -98,13 +103,8 @@ cdef struct Group:
     Py_ssize_t count
     Py_ssize_t N                # tokens
     float* rows                 # rows of the buffers that are kept for all tokens; NULL: a share of the workspace
-
-cdef struct Gathered:
-    # The keys and values of one key head that a thread has gathered from the cache (state.pxi).
-    float* rows                 # [keys, values][S][stride]
-    const Sequence* sequence    # NULL: nothing has been gathered in this pass
-    const Instruction* op
-    Py_ssize_t head
+    float* sums                 # of the ranges of sequences of few rows (state.pxi)
+    Py_ssize_t* done            # for each sequence and key head, how many ranges are done; zeros between instructions
 
 cdef struct Private:
     # Memory of one thread; the first thread's rows serve a whole team that splits columns.
@@ -113,7 +113,6 @@ cdef struct Private:
     float* panel                # [block][NR], for a gated product
     float* sums                 # [block][columns], for products that are computed in parts of the depth
     Py_ssize_t begun            # atomic: how many of this thread's blocks of rows have been begun
-    Gathered gathered
 
 cdef struct Machine:
     # What stays the same from pass to pass.
@@ -129,7 +128,8 @@ cdef struct Machine:
     Py_ssize_t scratch_floats
     bint gated                  # whether any product is gated
     Py_ssize_t sums_columns     # of the widest product that is computed in parts of its depth; 0 for none
-    Py_ssize_t gathered_floats  # of the keys and values of one token and head of a cache; 0: there is no cache
+    Py_ssize_t sums_floats      # of the sums of one range of a cache, for all heads of a token; 0: there is no cache
+    Py_ssize_t key_heads        # of a cache
 
 cdef struct Team:
     int rank
@@ -170,5 +170,9 @@ cdef struct Job:
     Group head                  # the picked rows, N being their number in whole strips
     Py_ssize_t picked
     Choice choice               # what LOGITS gives in place of whole rows, if its k is not 0
-    const float* const* cache   # blocks, each [layers][keys, values][heads][CACHE_ROWS][stride]
+    Py_ssize_t run              # bytes from the keys of a cell of the cache to its values
+    float* sums                 # of groups, as tokens; and the floats of one share
+    Py_ssize_t sums_share
+    Py_ssize_t* done            # the same
+    Py_ssize_t done_share
     void* executor              # the Executor, which keeps the exception of a signal handler

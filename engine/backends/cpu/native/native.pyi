@@ -46,20 +46,22 @@ class Kernels:
     def cached_attention(
         self,
         q: Array,
-        blocks: Array,
-        shift: int,
-        keys: tuple[int, int],
-        values: tuple[int, int],
+        cells: Array,
+        keys: int,
+        values: int,
+        storage: int,
         out: Array,
         S: int,
         scale: float,
         scratch: Array,
-        rows: Array | None = None,
         low: int = ...,
         high: int = ...,
         softcap: float = 0.0,
         bias: Array | None = None,
+        sums: Array | None = None,
+        range: int = 0,
     ) -> None: ...
+    def fold_ranges(self, sums: Array, out: Array) -> None: ...
     def cached_attention_scratch(self, d: int, e: int) -> int: ...
     def choose(self, logits: Array, id: int, values: Array, ids: Array, sums: Array | None = None) -> None: ...
     def log_sum_exp(self, maximum: Array, sum: Array, out: Array) -> None: ...
@@ -239,6 +241,7 @@ class Executor:
         low: int,
         high: int,
         bias: Array | None,
+        storage: int,
         *,
         needs_barrier: bool,
     ) -> None: ...
@@ -260,12 +263,15 @@ class Executor:
         arrays: list[Array],
         weight_offsets: Array | None = None,
         stop: Stop | None = None,
-        state: tuple[Array, Array, Array] | None = None,
+        state: tuple[Array, int, Array] | None = None,
         picked: Array | None = None,
         best: tuple[Array, Array, Array] | None = None,
         results: Array | None = None,
     ) -> None: ...
 
+def cell_bytes(storage: int, width: int) -> int: ...
+def write_cells(storage: int, rows: Array, d: int, cells: Array, run: int) -> None: ...
+def read_keys(storage: int, cells: Array, run: int, head: int, rows: Array) -> None: ...
 def layer_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
 def rms_norm(kernels: Kernels, weights: NormWeights, x: Array, out: Array, threads: int = 1) -> None: ...
 def softmax(kernels: Kernels, x: Array, out: Array, threads: int = 1) -> None: ...

@@ -6,7 +6,7 @@ from libc.math cimport INFINITY
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    DISTANCES, FLOAT32, IDENTITY, INT8, Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm,
+    BFLOAT16, CELL, DISTANCES, FLOAT32, IDENTITY, INT8, RANGE, Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm,
     Output, Relative, Rotary, RowRange, ScoreMod,
 )
 from engine.backends.cython_cpu.table cimport Product as ProductRow
@@ -54,6 +54,7 @@ include "kernel_table.pxi"
 include "machine.pxi"
 include "program.pxi"
 include "turn.pxi"
+include "cells.pxi"
 include "state.pxi"
 include "best.pxi"
 include "logits.pxi"

@@ -63,6 +63,8 @@ cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, 
             at.origin = first
             for i in range(begin, end):
                 run(job, &job.machine.code[i], &at, own, first, last, 0, 1)
+            if end < job.machine.count and job.machine.code[end].source == FROM_CACHE:
+                keep_rows(job, &job.machine.code[end], g, first, last, 0, job.machine.code[end].key_heads)
 
 
 cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) noexcept nogil:
@@ -77,11 +79,11 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
         if end == m.body:
             return
         if team.size == 1:
-            attend(job, &m.code[end], g, own, 0, 1)
+            attend(job, &m.code[end], g, own, 0, 1, True)
         else:
             i = take_next(&job.next)
             while i < pieces:
-                attend(job, &m.code[end], g, own, i, pieces)
+                attend(job, &m.code[end], g, own, i, pieces, True)
                 i = take_next(&job.next)
         meet(team)
         if team.rank == 0 and team.size > 1:
@@ -94,16 +96,20 @@ cdef void run_by_columns(Job* job, const Group* g, Private* own, const Team* tea
     cdef const Instruction* op
     cdef Place at
     cdef Py_ssize_t first = g.N * team.rank // team.size, last = g.N * (team.rank + 1) // team.size, i
+    cdef bint prompts = has_prompts(g)
     at.group, at.block, at.origin = g, &job.privates[0], 0
     for i in range(m.body):
         op = &m.code[i]
         if op.needs_barrier:
             meet(team)
+        if prompts and op.kind == ATTEND and op.source == FROM_CACHE:
+            keep_rows(job, op, g, 0, g.N, op.key_heads * team.rank // team.size, op.key_heads * (team.rank + 1) // team.size)
+            meet(team)
         # One look at the clock for each layer: the pass is short, and a look at each instruction would show.
         if is_set(&job.stop):
             continue
         if op.kind == ATTEND and not stopped(job, own):
-            attend(job, op, g, own, team.rank, team.size)
+            attend(job, op, g, own, team.rank, team.size, prompts)
         elif op.kind == MULTIPLY or op.kind == HEADS:
             run(job, op, &at, own, 0, g.N, team.rank, team.size)
         elif first < last:
@@ -121,6 +127,7 @@ cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
             group = job.groups[i]
             if group.rows == NULL:
                 group.rows = job.tokens + rank * job.share
+            group.sums, group.done = job.sums + rank * job.sums_share, job.done + rank * job.done_share
             run_by_rows(job, &group, &job.privates[rank], &team)
             i = take_next(&job.next)
         return
@@ -129,6 +136,7 @@ cdef void run_groups(Job* job, int rank, int size) noexcept nogil:
         group = job.groups[i]
         if group.rows == NULL:
             group.rows = job.tokens
+        group.sums, group.done = job.sums, job.done
         if group.N <= job.machine.product.shared:
             run_by_columns(job, &group, &job.privates[rank], &team)
         else:

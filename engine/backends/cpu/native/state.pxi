@@ -1,115 +1,72 @@
 # Attention over the keys and values that a decoder keeps from pass to pass: a cache of the tokens of earlier passes, and
-# memories of sources. machine.pxi describes where they lie.
+# memories of sources. Both lie in cells (cells.pxi).
 #
-# The bits of a row do not depend on how many rows come with it: the kernels for many and for few queries give the same.
-# Attention is in float32 for every precision.
+# New tokens are written to their cells first. Then all queries read cells, also those of a prompt, so that keys that the
+# cells round are the same for them as for later steps. A work item is a range of keys of one key head for all queries of
+# few rows, or a block of rows of a prompt. The sums of ranges wait until the last range of a head is done; the thread that
+# has computed it folds them, in the order of the ranges. The kernel gives a query the same bits in any division.
+
+cdef extern from *:
+    """
+    static inline Py_ssize_t add_one(Py_ssize_t *count) { return __atomic_add_fetch(count, 1, __ATOMIC_ACQ_REL); }
+    """
+    Py_ssize_t add_one(Py_ssize_t* count) noexcept nogil
 
 cdef enum KeySource:
     FROM_PASS                   # keys and values are rows of buffers that the pass computes
-    FROM_CACHE                  # as FROM_PASS, after the rows of the sequence's earlier passes, in blocks of a cache
-    FROM_CROSS                 # keys and values for cross-attention, computed once for each source
+    FROM_CACHE                  # those of the sequence's earlier passes and of this one, in cells
+    FROM_CROSS                  # those for cross-attention, computed once for each source
 
 cdef enum:
-    CACHE_SHIFT = 6             # binary logarithm of CACHE_ROWS
-    CACHE_ROWS = 64             # rows of a block of a cache
-    FEW_ROWS = 16               # up to this many rows of a sequence go to the kernel for few queries
-    ONE_BLOCK = 40              # CachedAttention.shift for keys that lie in one block
+    FEW_ROWS = 16               # up to this many rows of a sequence are divided by ranges of keys
+    BLOCK_QUERIES = 256         # about how many queries a block of rows has
 
 
-cdef inline float* cache_row(const Job* job, const Instruction* op, int values, Py_ssize_t heads, Py_ssize_t h,
-                             Py_ssize_t stride, int row) noexcept nogil:
-    return (<float*>job.cache[row >> CACHE_SHIFT]
-            + (((2 * op.layer + values) * heads + h) * CACHE_ROWS + row % CACHE_ROWS) * stride)
+cdef inline Py_ssize_t ranges_of(Py_ssize_t S) noexcept nogil:
+    return (S + RANGE - 1) // RANGE
 
 
-cdef void keep_rows(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t h) noexcept nogil:
-    # Copy the keys and values of a sequence's new tokens, of one key head, to the cache.
+cdef inline char* keys_in_cell(const Instruction* op, size_t cell, Py_ssize_t run, Py_ssize_t h) noexcept nogil:
+    return <char*>cell + (op.layer * op.key_heads + h) * 2 * run
+
+
+cdef void keep_tokens(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t h,
+                      Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Write new tokens [first, last) of a sequence to their cells of one key head. Before its first one, the tokens of a cell
+    # that other hypotheses share are copied.
     cdef const Buffer* k = &job.machine.buffers[op.k]
     cdef const Buffer* v = &job.machine.buffers[op.v]
-    cdef const float* key = head_row(g, k, h, sequence.row)
-    cdef const float* value = head_row(g, v, h, sequence.row)
-    cdef Py_ssize_t t
-    cdef int row
-    for t in range(sequence.T):
-        row = sequence.rows[sequence.past + t]
-        memcpy(cache_row(job, op, 0, k.heads, h, k.stride, row), key + t * k.stride, k.stride * sizeof(float))
-        memcpy(cache_row(job, op, 1, k.heads, h, v.stride, row), value + t * v.stride, v.stride * sizeof(float))
+    cdef Py_ssize_t t, place, run = job.run
+    cdef char* cell
+    if 0 == first < last and sequence.shared_cell:
+        copy_tokens(op.storage, op.d, v.stride, keys_in_cell(op, sequence.shared_cell, run, h),
+                    keys_in_cell(op, sequence.cells[sequence.past // CELL], run, h), run, sequence.past % CELL)
+    for t in range(first, last):
+        place = sequence.past + t
+        cell = keys_in_cell(op, sequence.cells[place // CELL], run, h)
+        write_token(op.storage, op.d, v.stride, cell, cell + run, place % CELL, head_row(g, k, h, sequence.row + t),
+                    head_row(g, v, h, sequence.row + t))
 
 
-cdef void gather_rows(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t h,
-                      Gathered* own) noexcept nogil:
-    # Copy the keys and values of a key head, of the sequence's earlier passes and of this pass, to this thread's arrays
-    # [S][stride]. The new ones come from the pass, because another thread may be about to copy them to the cache. Keys
-    # that no query sees are left out, and what lies in their place is never used.
-    cdef const Buffer* k = &job.machine.buffers[op.k]
-    cdef const Buffer* v = &job.machine.buffers[op.v]
-    cdef Py_ssize_t e = k.stride, past = sequence.past, S = past + sequence.T, t
-    cdef size_t size = e * sizeof(float)
-    if own.sequence == sequence and own.op == op and own.head == h:
-        return
-    own.sequence, own.op, own.head = sequence, op, h
-    for t in range(max(0, past + op.low), past):
-        memcpy(own.rows + t * e, cache_row(job, op, 0, k.heads, h, e, sequence.rows[t]), size)
-        memcpy(own.rows + (S + t) * e, cache_row(job, op, 1, k.heads, h, e, sequence.rows[t]), size)
-    memcpy(own.rows + past * e, head_row(g, k, h, sequence.row), sequence.T * size)
-    memcpy(own.rows + (S + past) * e, head_row(g, v, h, sequence.row), sequence.T * size)
+cdef void keep_rows(const Job* job, const Instruction* op, const Group* g, Py_ssize_t first, Py_ssize_t last,
+                    Py_ssize_t head, Py_ssize_t heads) noexcept nogil:
+    # Write the tokens of rows [first, last) of a group to their cells, of key heads [head, heads).
+    cdef const Sequence* sequence
+    cdef Py_ssize_t s, h, begin = 0, end = 0
+    for s in range(g.count):
+        sequence = &g.sequences[s]
+        if rows_of(sequence, first, last, &begin, &end):
+            for h in range(head, heads):
+                keep_tokens(job, op, g, sequence, h, begin - sequence.row, end - sequence.row)
 
 
-cdef void attend_many(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                      Py_ssize_t head, Private* own) noexcept nogil:
-    # Compute attention of a query head for T rows of the group, from the sequence's first on.
-    cdef const Machine* m = job.machine
-    cdef const Buffer* q = &m.buffers[op.x]
-    cdef const Buffer* out = &m.buffers[op.out]
-    cdef Py_ssize_t h = head // (q.heads // op.key_heads), e = q.stride
-    cdef Py_ssize_t past = sequence.past if op.source == FROM_CACHE else 0
-    cdef Attention call
-    memset(&call, 0, sizeof(call))
-    call.q = head_row(g, q, head, sequence.row)
-    call.out = g.rows + out.offset * g.N + sequence.row * out.stride + head * e
-    call.q_stride, call.k_stride, call.v_stride, call.out_stride = e, e, e, out.stride
-    call.T, call.S, call.d, call.e, call.scale = T, keys_of(op, sequence, T), op.d, e, op.scale
-    call.low, call.high, call.bias_t, call.bias_s = op.low + past, op.high + past, 1, -1
-    if past:
-        gather_rows(job, op, g, sequence, h, &own.gathered)
-        call.k, call.v = own.gathered.rows, own.gathered.rows + call.S * e
-    elif op.source == FROM_CACHE:
-        call.k = head_row(g, &m.buffers[op.k], h, sequence.row)
-        call.v = head_row(g, &m.buffers[op.v], h, sequence.row)
-    else:
-        call.k = sequence.cross + (2 * op.layer * op.key_heads + h) * call.S * e
-        call.v = call.k + op.key_heads * call.S * e
-    if op.bias != NULL:
-        call.bias = op.bias + head * op.bias_stride + past
-    m.kernels.products[<int>FLOAT32].attention(&call, own.scratch)
-
-
-cdef void attend_few(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
-                     Py_ssize_t h, float* scratch) noexcept nogil:
-    # Compute attention of the query heads that share key head h, for T rows of the group from the sequence's first on.
-    cdef const Machine* m = job.machine
-    cdef const Buffer* q = &m.buffers[op.x]
-    cdef const Buffer* out = &m.buffers[op.out]
-    cdef Py_ssize_t heads = op.key_heads, shared = q.heads // heads, e = q.stride, S = keys_of(op, sequence, T)
-    cdef Py_ssize_t past = sequence.past if op.source == FROM_CACHE else 0
-    cdef CachedAttention few
-    memset(&few, 0, sizeof(few))
-    few.q = head_row(g, q, h * shared, sequence.row)
-    few.out = g.rows + out.offset * g.N + sequence.row * out.stride + h * shared * e
-    few.q_stride, few.q_head, few.heads, few.out_stride, few.out_head = e, g.N * e, shared, out.stride, e
-    few.T, few.S, few.d, few.e, few.scale = T, S, op.d, e, op.scale
-    few.low, few.high, few.k_stride, few.v_stride = op.low + past, op.high + past, e, e
-    if op.source == FROM_CACHE:
-        few.blocks, few.rows, few.shift = job.cache, sequence.rows, CACHE_SHIFT
-        few.k = (2 * op.layer * heads + h) * CACHE_ROWS * e
-        few.v = few.k + heads * CACHE_ROWS * e
-    else:
-        few.blocks, few.shift = &sequence.cross, ONE_BLOCK
-        few.k = (2 * op.layer * heads + h) * S * e
-        few.v = few.k + heads * S * e
-    if op.bias != NULL:
-        few.bias, few.bias_head, few.bias_t, few.bias_s = op.bias + h * shared * op.bias_stride + past, op.bias_stride, 1, -1
-    m.kernels.cached_attention(&few, scratch)
+cdef bint has_prompts(const Group* g) noexcept nogil:
+    # Return whether a sequence has so many rows that several items read the same new tokens.
+    cdef Py_ssize_t s
+    for s in range(g.count):
+        if g.sequences[s].T > FEW_ROWS:
+            return True
+    return False
 
 
 cdef inline Py_ssize_t run_of(const Instruction* op, const Group* g, Py_ssize_t s, Py_ssize_t* T) noexcept nogil:
@@ -123,45 +80,134 @@ cdef inline Py_ssize_t run_of(const Instruction* op, const Group* g, Py_ssize_t 
     return next - s
 
 
-cdef inline Py_ssize_t keys_of(const Instruction* op, const Sequence* sequence, Py_ssize_t T) noexcept nogil:
+cdef inline Py_ssize_t seen_keys(const Instruction* op, const Sequence* sequence, Py_ssize_t T) noexcept nogil:
     return sequence.S if op.source == FROM_CROSS else sequence.past + T
 
 
+cdef inline Py_ssize_t block_rows(Py_ssize_t shared) noexcept nogil:
+    return max(FEW_ROWS, BLOCK_QUERIES // shared)
+
+
+cdef CachedAttention call_of(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                             Py_ssize_t h, Py_ssize_t row) noexcept nogil:
+    # Return the call for the queries of key head h, for all T rows of a sequence from `row` on.
+    cdef const Machine* m = job.machine
+    cdef const Buffer* q = &m.buffers[op.x]
+    cdef const Buffer* out = &m.buffers[op.out]
+    cdef Py_ssize_t shared = q.heads // op.key_heads, e = q.stride, run = job.run, past = 0
+    cdef CachedAttention call
+    memset(&call, 0, sizeof(call))
+    if op.source == FROM_CACHE:
+        call.cells, past = sequence.cells, sequence.past + row
+    else:
+        call.cells, run = sequence.cross, sequence.cross_run
+    call.q = head_row(g, q, h * shared, sequence.row + row)
+    call.out = g.rows + out.offset * g.N + (sequence.row + row) * out.stride + h * shared * e
+    call.q_stride, call.q_head, call.heads, call.out_stride, call.out_head = e, g.N * e, shared, out.stride, e
+    call.T, call.S, call.d, call.e, call.scale = T - row, seen_keys(op, sequence, T), op.d, e, op.scale
+    call.low, call.high, call.storage = op.low + past, op.high + past, op.storage
+    call.keys = (op.layer * op.key_heads + h) * 2 * run
+    call.values = call.keys + run
+    if op.bias != NULL:
+        call.bias, call.bias_head = op.bias + h * shared * op.bias_stride + past, op.bias_stride
+        call.bias_t, call.bias_s = 1, -1
+    return call
+
+
+cdef void attend_range(const Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                       Py_ssize_t h, Py_ssize_t r, Py_ssize_t first, Py_ssize_t last, float* scratch) noexcept nogil:
+    # Compute what range r of [first, last) adds to the queries of a key head, for T rows from the sequence's first on.
+    cdef const KernelTable* kernels = job.machine.kernels
+    cdef CachedAttention call = call_of(job, op, g, sequence, T, h, 0)
+    cdef Py_ssize_t E = job.machine.buffers[op.x].stride, queries = T * call.heads, head, i
+    if last - first == 1:
+        kernels.cached_attention(&call, scratch)
+        return
+    head = queries * (last - first) * (E + 2)
+    call.sums, call.range = g.sums + sequence.sums + h * head + (r - first) * queries * (E + 2), r
+    kernels.cached_attention(&call, scratch)
+    cdef Py_ssize_t* done = g.done + sequence.done + h
+    if add_one(done) < last - first:
+        return
+    done[0] = 0
+    call.sums = g.sums + sequence.sums + h * head
+    for i in range(queries):
+        kernels.fold_ranges(call.sums + i * (E + 2), queries * (E + 2), last - first, call.e,
+                            call.out + i // call.heads * call.out_stride + i % call.heads * call.out_head)
+
+
+cdef Py_ssize_t attend_few_rows(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                                Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, bint kept, Private* own) noexcept nogil:
+    # Compute the items of a run of few rows whose costs, counted on from `cost`, lie in [begin, end), and return the cost
+    # behind it. An item's cost is its queries times its keys. Unless all tokens have been kept, an item writes those of its
+    # range.
+    cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads
+    cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0
+    cdef Py_ssize_t first = max(0, op.low + past) // RANGE, last = ranges_of(max(0, min(S, T - 1 + past + op.high))), h, r
+    last = max(last, first + 1)
+    for h in range(heads):
+        for r in range(first, last):
+            if begin <= cost < end and not stopped(job, own):
+                if op.source == FROM_CACHE and not kept:
+                    keep_tokens(job, op, g, sequence, h, max(0, r * RANGE - past), min(T, (r + 1) * RANGE - past))
+                attend_range(job, op, g, sequence, T, h, r, first, last, own.scratch)
+            cost += shared * T * min(RANGE, max(1, S - r * RANGE))
+    return cost
+
+
+cdef Py_ssize_t attend_many_rows(Job* job, const Instruction* op, const Group* g, const Sequence* sequence, Py_ssize_t T,
+                                 Py_ssize_t cost, Py_ssize_t begin, Py_ssize_t end, Private* own) noexcept nogil:
+    # The same for many rows, whose items are blocks of rows.
+    cdef Py_ssize_t heads = op.key_heads, shared = job.machine.buffers[op.x].heads // heads, rows = block_rows(shared)
+    cdef Py_ssize_t S = seen_keys(op, sequence, T), past = sequence.past if op.source == FROM_CACHE else 0, h, row, count
+    cdef CachedAttention call
+    for h in range(heads):
+        row = 0
+        while row < T:
+            count = min(rows, T - row)
+            if begin <= cost < end and not stopped(job, own):
+                call = call_of(job, op, g, sequence, T, h, row)
+                call.T = count
+                job.machine.kernels.cached_attention(&call, own.scratch)
+            cost += shared * count * min(max(1, min(S, row + count + past + op.high)), op.high - op.low + count + RANGE)
+            row += count
+    return cost
+
+
 cdef void attend_state(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
-                       Py_ssize_t pieces) noexcept nogil:
-    # Compute one piece of all (run of sequences, head), where a head is one of the queries if there are many rows, and one
-    # of the keys otherwise. The pieces have about equal costs.
-    cdef const Sequence* sequence
-    cdef Py_ssize_t heads = job.machine.buffers[op.x].heads, shared = heads // op.key_heads
-    cdef Py_ssize_t total = 0, cost = 0, s = 0, h, T = 0, count, step
-    cdef bint many
-    while s < g.count:
-        count = run_of(op, g, s, &T)
-        total += heads * T * keys_of(op, &g.sequences[s], T)
-        s += count
-    s = 0
-    while s < g.count:
-        sequence = &g.sequences[s]
-        count = run_of(op, g, s, &T)
-        many = T > FEW_ROWS
-        step = 1 if many else shared
-        h = 0
-        while h < heads:
-            if total * piece // pieces <= cost < total * (piece + 1) // pieces and not stopped(job, own):
-                if op.source == FROM_CACHE and h % shared == 0:
-                    keep_rows(job, op, g, sequence, h // shared)
-                if many:
-                    attend_many(job, op, g, sequence, T, h, own)
-                else:
-                    attend_few(job, op, g, sequence, T, h // shared, own.scratch)
-            cost += step * T * keys_of(op, sequence, T)
-            h += step
-        s += count
+                       Py_ssize_t pieces, bint kept) noexcept nogil:
+    # Compute one piece of all items; the pieces have about equal costs. kept: whether the new tokens lie in their cells.
+    cdef Py_ssize_t nowhere = -1, total = 0, cost, s, T = 0, count, turn
+    cdef Py_ssize_t begin = nowhere, end = nowhere
+    for turn in range(2):       # the first turn only adds the costs up
+        cost = s = 0
+        while s < g.count:
+            count = run_of(op, g, s, &T)
+            if T > FEW_ROWS:
+                cost = attend_many_rows(job, op, g, &g.sequences[s], T, cost, begin, end, own)
+            else:
+                cost = attend_few_rows(job, op, g, &g.sequences[s], T, cost, begin, end, kept, own)
+            s += count
+        total = cost
+        begin, end = total * piece // pieces, total * (piece + 1) // pieces
+
+
+cdef Py_ssize_t place_sums(const Machine* m, Sequence* sequences, Py_ssize_t count, Py_ssize_t* done) noexcept nogil:
+    # Find where the sums and the counts of ranges of each sequence of a group lie; return the floats of all sums.
+    cdef Py_ssize_t s, sums = 0, ranges
+    done[0] = 0
+    for s in range(count):
+        sequences[s].sums, sequences[s].done = sums, done[0]
+        ranges = max(ranges_of(sequences[s].past + sequences[s].T), ranges_of(sequences[s].S))
+        done[0] += m.key_heads
+        if sequences[s].T <= FEW_ROWS and ranges > 1:
+            sums += sequences[s].T * ranges * m.sums_floats
+    return sums
 
 
 cdef void attend(Job* job, const Instruction* op, const Group* g, Private* own, Py_ssize_t piece,
-                 Py_ssize_t pieces) noexcept nogil:
+                 Py_ssize_t pieces, bint kept) noexcept nogil:
     if op.source == FROM_PASS:
         attend_pass(job, op, g, own, piece, pieces)
     else:
-        attend_state(job, op, g, own, piece, pieces)
+        attend_state(job, op, g, own, piece, pieces, kept)

@@ -5,6 +5,16 @@ cdef inline vf row_tail(const float* x, int n) noexcept nogil:
     return v_select(v_less(v_iota(), v_set1(<float>n)), v_loadn(x, n), v_set1(-INFINITY))
 
 
+cdef inline float largest(const float* x, Py_ssize_t n, float least) noexcept nogil:
+    # Return the largest of n numbers and `least`. NaN is ignored.
+    cdef vf highest = v_set1(least)
+    cdef Py_ssize_t i = 0
+    while i < n:
+        highest = v_max(v_load(x + i) if n - i >= VL else row_tail(x + i, <int>(n - i)), highest)
+        i += VL
+    return v_largest(highest)
+
+
 cdef inline vf power(vf x, vf maximum) noexcept nogil:
     # Return 2^((x - maximum) log2 e): 0 where that is below 2^-126, and NaN where x - maximum is NaN.
     cdef vf y = v_mul(v_sub(x, maximum), v_set1(<float>1.4426950408889634))

@@ -75,6 +75,28 @@ INLINE void x_store_int16(int16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
 }
 
+/* From the compiler's vectors of int8, gcc makes a load for each number. */
+#define ENGINE_WIDEN
+INLINE vf v_load_int8(const int8_t *p, int n) {
+    long long bytes = 0;
+    memcpy(&bytes, p, v_whole(n) ? VL : (size_t)n);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes)));
+}
+INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
+    __m128i halves = _mm_setzero_si128();
+    memcpy(&halves, p, v_whole(n) ? 2 * VL : 2 * (size_t)n);
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+}
+/* The mask stays in memory, because tiles need all registers. */
+INLINE vf v_load_half(const uint16_t *p, int second) {
+    static const uint32_t mask[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+                                     0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
+    __m256i pairs = _mm256_loadu_si256((const __m256i *)p);
+    if (!second) return (vf)_mm256_slli_epi32(pairs, 16);
+    __asm__("vpand %1, %0, %0" : "+x"(pairs) : "m"(mask));
+    return (vf)pairs;
+}
+
 /* Dot products of codes */
 
 typedef __m256i vd;

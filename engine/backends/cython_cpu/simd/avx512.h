@@ -85,6 +85,18 @@ INLINE void x_store_int16(int16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
 }
 
+#define ENGINE_WIDEN
+INLINE vf v_load_int8(const int8_t *p, int n) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(v_mask(n), p)));
+}
+INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_mask(n), p)), 16);
+}
+INLINE vf v_load_half(const uint16_t *p, int second) {
+    __m512i pairs = _mm512_loadu_si512(p);
+    return (vf)(second ? _mm512_and_si512(pairs, _mm512_set1_epi32((int32_t)0xffff0000)) : _mm512_slli_epi32(pairs, 16));
+}
+
 /* Dot products of codes */
 
 typedef __m512i vd; /* VL int32 sums */

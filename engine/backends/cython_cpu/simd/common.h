@@ -4,7 +4,12 @@
 
 enum { NR = NV * VL, LINE = 16, AHEAD = 512 }; /* LINE: floats in a cache line. AHEAD: prefetch distance in floats. */
 
+/* Vectors of the tokens of a cell of a cache, and the most queries of a tile over a cell: its sums are in MR*NV registers
+ * at most. */
+enum { CELL_VECTORS = 16 / VL, FEW = NV < CELL_VECTORS ? MR * NV / CELL_VECTORS : MR };
+
 /* Load n int8 numbers, or n bfloat16 numbers, and convert them to float; other lanes are zero. */
+#ifndef ENGINE_WIDEN
 INLINE vf v_load_int8(const int8_t *p, int n) {
     typedef int8_t narrow __attribute__((vector_size(VL)));
     typedef int32_t wide __attribute__((vector_size(VL * 4)));
@@ -19,6 +24,15 @@ INLINE vf v_load_bfloat16(const uint16_t *p, int n) {
     memcpy(&x, p, 2 * (size_t)n);
     return (vf)(__builtin_convertvector(x, wide) << 16);
 }
+
+/* Load the first or the second numbers of VL pairs of bfloat16 numbers, and convert them to float. */
+INLINE vf v_load_half(const uint16_t *p, int second) {
+    typedef uint32_t wide __attribute__((vector_size(VL * 4)));
+    wide pairs;
+    memcpy(&pairs, p, sizeof pairs);
+    return (vf)(second ? pairs & 0xffff0000u : pairs << 16);
+}
+#endif
 
 /* Return 0, 1, 2, ... */
 INLINE vf v_iota(void) {

@@ -16,6 +16,8 @@ cdef extern from "simd/simd.h" nogil:
         KC
         LINE
         AHEAD
+        CELL_VECTORS
+        FEW
     const char* ISA_NAME
     const char* FLOAT_INSTRUCTION
     vf v_set1(float x)
@@ -46,6 +48,7 @@ cdef extern from "simd/simd.h" nogil:
     vf v_load_mask(const unsigned char* p, int n)
     vf v_load_int8(const signed char* p, int n)
     vf v_load_bfloat16(const unsigned short* p, int n)
+    vf v_load_half(const unsigned short* p, int second)
     vf v_iota()
     vf v_zip_low(vf a, vf b)
     vf v_zip_high(vf a, vf b)

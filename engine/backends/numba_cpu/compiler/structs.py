@@ -18,7 +18,7 @@ Integers8: TypeAlias = Any
 Shorts: TypeAlias = Any
 Bits: TypeAlias = Any
 Sizes: TypeAlias = Any
-Rows: TypeAlias = Any
+Cells: TypeAlias = Any
 Operands: TypeAlias = Any
 Code: TypeAlias = Any
 Vector: TypeAlias = Any
@@ -31,7 +31,7 @@ NUMBA_TYPES: dict[str, types.Type] = {
     "Floats": Pointer(types.float32), "Bytes": Pointer(types.uint8), "Ints": Pointer(types.int32),
     "Integers8": Pointer(types.int8), "Shorts": Pointer(types.int16), "Bits": Pointer(types.uint16),
     "Sizes": Pointer(types.intp),
-    "Rows": Pointer(Pointer(types.float32)),
+    "Cells": Pointer(Pointer(types.uint8)),
     "Operands": Pointer(types.uint16 if PAIR_STEPS == 1 else types.float32),
     "Code": Pointer(types.uint8), "Size": types.intp, "Int": types.int32, "Float": types.float32,
     "Double": types.float64, "None": types.void,
@@ -216,13 +216,12 @@ class CachedAttention:
     e: Size
     low: Size
     high: Size
-    blocks: Rows
-    rows: Ints
-    shift: Int
-    k: Size
-    v: Size
-    k_stride: Size
-    v_stride: Size
+    cells: Cells
+    keys: Size
+    values: Size
+    storage: Int
+    sums: Floats
+    range: Size
     bias: Floats
     bias_head: Size
     bias_t: Size
@@ -231,24 +230,27 @@ class CachedAttention:
     softcap: Float
 
 
-class FewQueries(NamedTuple):
-    """A group of queries inside cached attention; see cached_attention.pxi."""
+class Unpacked(NamedTuple):
+    """A range of keys, unpacked, and the sums of a group of queries; see cached_many.pxi."""
 
-    first: Size
+    range: Size
+    begin: Size             # the keys that were unpacked, in the range
+    end: Size
+    first: Size             # the first query, and how many there are
     n: Size
-    keys: Floats        # K^T [d][NR]
-    p: Floats           # [FEW][KEYS]
-    context: Floats     # [FEW][e], e padded to VL
-    product: Floats     # [FEW][e]
-    unused: Floats      # [NR]
-    queries: Floats     # [FEW][d]
-    maximum: Floats     # [FEW]
-    sum: Floats         # [FEW]
-    correction: Floats  # [FEW]
-    tile: Floats        # [VL][VL]
-    begin: Sizes        # [FEW]
-    end: Sizes          # [FEW]
-    values: Rows        # [KEYS]
+    keys: Floats            # [RANGE / NR][d][NR]
+    values: Floats          # [E / NR][RANGE][NR]
+    key_scales: Floats      # [RANGE]
+    value_scales: Floats    # [RANGE]
+    p: Floats               # [CHUNK][RANGE]
+    product: Floats         # [CHUNK][E]
+    maximum: Floats         # [CHUNK]
+    sum: Floats             # [CHUNK]
+    unused: Floats          # [NR]
+    lanes: Floats           # [VL]
+    queries: Floats         # [QUERIES][d]
+    sums: Floats            # [QUERIES][E + 2]: the context, the maximum and the sum of each query
+    finite: Bytes           # 1 if all values of the range are finite, 0 if not, 2 if not checked yet
 
 
 @struct
@@ -331,7 +333,7 @@ class KernelTable(ctypes.Structure):
         ("products", LAYOUTS["Product"] * 4),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
-            "choose", "log_sum_exp", "embed", "activate", "gate", "read")),
+            "fold_ranges", "choose", "log_sum_exp", "embed", "activate", "gate", "read")),
     )  # fmt: skip
 
 

@@ -128,6 +128,19 @@ v_load_int8 = _load_narrow(8, lambda b, x: b.sitofp(x, VF))
 v_load_bfloat16 = _load_narrow(16, _upper_halves)
 
 
+def _load_half(widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+    """Return an intrinsic that loads one number of each of VL pairs of bfloat16 numbers."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return b.bitcast(widened(b, b.load(args[0], typ=VI, align=1)), VF)
+
+    return intrinsic(lambda typing, p: (vector(p), build))
+
+
+v_load_first = _load_half(lambda b, x: b.shl(x, ir.Constant(VI, [16] * VL)))
+v_load_second = _load_half(lambda b, x: b.and_(x, ir.Constant(VI, [-65536] * VL)))
+
+
 @intrinsic
 def transpose(typing: Any, p: Pointer, stride: Any, tile: Pointer) -> Any:
     """Transpose the rows of VL floats at p into tile [VL][VL]; p may equal tile.

@@ -10,8 +10,7 @@ from ..compiler.compiling import helper, inline
 from ..compiler.structs import Best, Float, Floats, Int, Ints, Size
 from ..compiler.vector import v_add, v_fma, v_loadn, v_set1, v_sum
 from ..target import VL
-from .cached_attention import largest
-from .softmax import entries, power
+from .softmax import entries, largest, power
 
 LOWEST = -np.finfo(np.float32).max
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiler.compiling import inline
-from ..compiler.structs import Floats, Size, Vector
+from ..compiler.compiling import helper, inline
+from ..compiler.structs import Float, Floats, Size, Vector
 from ..compiler.vector import (
     v_add,
     v_iota,
@@ -28,6 +28,15 @@ from .elementwise import v_exp2_bounded
 def entries(x: Floats, n: Size) -> Vector:
     """Load n entries of a row, and -inf in the other lanes."""
     return v_select(v_less(v_iota(), v_set1(np.float32(n))), v_loadn(x, n), v_set1(-np.inf))
+
+
+@helper
+def largest(x: Floats, n: Size, least: Float) -> Float:
+    """Return the largest of n numbers and `least`. NaN is ignored."""
+    highest = v_set1(least)
+    for i in range(0, n, VL):
+        highest = v_max(entries(x + i, min(n - i, VL)), highest)
+    return v_largest(highest)
 
 
 @inline

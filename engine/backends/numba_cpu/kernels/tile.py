@@ -12,9 +12,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from ..compiler.emit import F32, I32, VF, fetch, fma, greater, load, load_some, shift, splat
-from ..compiler.flow import Sums, either, repeat
-from ..compiler.pointers import POINTER, SIZE, Pointer, on_stack, store
+from ..compiler.emit import F32, VF, fetch, fma, greater, load, shift, splat
+from ..compiler.flow import Sums, either
+from ..compiler.pointers import SIZE, Pointer, on_stack, store
 from ..compiler.vector import with_parameters
 from ..target import DOT, DOT_MR, LINE, MR, NV, VL
 from .depth import EMPTY, INTEGERS, broadcast, multiply, multiply_pairs
@@ -132,36 +132,6 @@ def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_
             store(b, places[i][j], sums[i][j], 4)
 
 
-def _values(b: ir.IRBuilder, mr: int, nv: int, keys: ir.Value, p: ir.Value, p_stride: ir.Value, rows: ir.Value,
-            column: ir.Value, width: ir.Value, out: ir.Value, out_stride: ir.Value, sum: ir.Value) -> None:
-    """Compute out = out + p v and sum = sum + p, key by key.
-
-    p [mr][keys] weights, rows [keys] pointers to the rows of v, whose columns from `column` on are used. width: columns
-    of the last vector, VL unless nv is 1.
-    """
-    places = [[shift(b, shift(b, out, b.mul(out_stride, SIZE(i))), j * VL) for j in range(nv)] for i in range(mr)]
-    weights = [b.mul(p_stride, SIZE(i)) for i in range(mr)]
-    sums = [load(b, place) for row in places for place in row]
-    sums += [broadcast(b, shift(b, sum, i)) for i in range(mr)]
-
-    def add_key(values: list[ir.Value]) -> list[ir.Value]:
-        p, rows, *sums = values
-        v = shift(b, b.load(rows, typ=POINTER), column)
-        columns = [load(b, shift(b, v, j * VL)) for j in range(nv)] if nv > 1 else [load_some(b, v, width)]
-        results, totals = [], []
-        for i in range(mr):
-            x = broadcast(b, shift(b, p, weights[i]))
-            results += [fma(b, x, columns[j], sums[i * nv + j]) for j in range(nv)]
-            totals.append(b.fadd(sums[mr * nv + i], x))
-        return [shift(b, p, 1), b.gep(rows, [SIZE(1)], source_etype=POINTER), *results, *totals]
-
-    _, _, *sums = repeat(b, keys, [p, rows, *sums], add_key)
-    for i in range(mr):
-        store(b, shift(b, sum, i), b.extract_element(sums[mr * nv + i], I32(0)), 4)
-        for j in range(nv):
-            store(b, places[i][j], sums[i * nv + j], 4)
-
-
 def _function(module: ir.Module, body: Callable[..., None], mr: int, nv: int, kinds: list[ir.Type]) -> ir.Function:
     """Return the tile as a separate function, so that each tile has all registers to itself."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), f"tile{body.__name__}_{mr}_{nv}")
@@ -213,5 +183,3 @@ pairs_tile = tile_of(_pairs)
 dot_tile = tile_of(_dot, DOT_MR)
 scores_tile = tile_of(_scores)
 context_tile = tile_of(_context)
-VALUES_MR = 4
-values_tile = tile_of(_values, VALUES_MR)

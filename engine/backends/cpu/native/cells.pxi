@@ -1,0 +1,116 @@
+# The cells of a cache, in which a decoder keeps keys and values: their sizes, and how tokens are written into them.
+# CachedAttention in table.pxd describes their forms.
+#
+# A cache holds the cells of all layers and key heads. Those of one number lie `run` bytes apart, keys before values:
+# ((layer * heads + head) * 2 + values) * run bytes after the address of the cell.
+
+cdef extern from *:
+    """
+    #include <math.h>
+    #include <stdint.h>
+    #include <string.h>
+    static inline uint16_t engine_bfloat16(float x) {    /* rounds half to even; NaN stays NaN */
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        return (uint16_t)(x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40);
+    }
+    static inline float engine_scale(const float *x, ptrdiff_t n) {  /* the largest magnitude over 127; NaN counts */
+        float most = 0;
+        for (ptrdiff_t i = 0; i < n; i++) most = fabsf(x[i]) > most || x[i] != x[i] ? fabsf(x[i]) : most;
+        return most / 127;
+    }
+    static inline int8_t engine_int8(float x, float inverse) {
+        float y = rintf(x * inverse);       /* NaN, of a row that has NaN or is infinite, becomes 0: its scale says so */
+        return y == y ? (int8_t)(y < -127 ? -127 : y > 127 ? 127 : y) : 0;
+    }
+    """
+    unsigned short engine_bfloat16(float x) nogil
+    float engine_scale(const float* x, Py_ssize_t n) nogil
+    signed char engine_int8(float x, float inverse) nogil
+
+
+def cell_bytes(int storage, Py_ssize_t width):
+    """Return the bytes of the keys, or of the values, of a cell of one head; width: of a head, a multiple of VL."""
+    return bytes_of_cell(storage, width)
+
+
+cdef inline Py_ssize_t bytes_of_cell(int storage, Py_ssize_t width) noexcept nogil:
+    if storage == <int>INT8:
+        return CELL * width + CELL * sizeof(float)
+    return CELL * width * (4 if storage == <int>FLOAT32 else 2)
+
+
+cdef void write_token(int storage, Py_ssize_t d, Py_ssize_t width, char* keys, char* values, Py_ssize_t place,
+                      const float* key, const float* value) noexcept nogil:
+    # Write the key [d] and the value [width] of a token to its place in a cell.
+    cdef Py_ssize_t i
+    cdef float scale, inverse
+    cdef float* floats = <float*>keys + place
+    cdef unsigned short* halves = <unsigned short*>keys + 2 * place
+    cdef signed char* codes = <signed char*>keys + place
+    if storage == <int>FLOAT32:
+        for i in range(d):
+            floats[i * CELL] = key[i]
+        memcpy(values + place * width * sizeof(float), value, width * sizeof(float))
+    elif storage == <int>BFLOAT16:
+        for i in range(d):
+            halves[i // 2 * 2 * CELL + i % 2] = engine_bfloat16(key[i])
+        halves = <unsigned short*>values + place * width
+        for i in range(width):
+            halves[i] = engine_bfloat16(value[i])
+    else:
+        scale = engine_scale(key, d)
+        inverse = 1 / scale if scale != 0 else 0
+        for i in range(d):
+            codes[i * CELL] = engine_int8(key[i], inverse)
+        (<float*>(keys + CELL * d))[place] = scale
+        codes, scale = <signed char*>values + place * width, engine_scale(value, width)
+        inverse = 1 / scale if scale != 0 else 0
+        for i in range(width):
+            codes[i] = engine_int8(value[i], inverse)
+        (<float*>(values + CELL * width))[place] = scale
+
+
+cdef void copy_tokens(int storage, Py_ssize_t d, Py_ssize_t width, const char* source, char* keys, Py_ssize_t values,
+                      Py_ssize_t count) noexcept nogil:
+    # Copy the first `count` tokens of a cell. Other threads may write others into both cells. values: bytes from the keys of
+    # a cell to its values.
+    cdef Py_ssize_t unit = 1 if storage == <int>INT8 else 4, lines = (d + 1) // 2 if storage == <int>BFLOAT16 else d, i
+    cdef Py_ssize_t numbers = 2 if storage == <int>BFLOAT16 else unit
+    for i in range(lines):
+        memcpy(keys + i * CELL * unit, source + i * CELL * unit, count * unit)
+    memcpy(keys + values, source + values, count * width * numbers)
+    if storage == <int>INT8:
+        memcpy(keys + CELL * d, source + CELL * d, count * sizeof(float))
+        memcpy(keys + values + CELL * width, source + values + CELL * width, count * sizeof(float))
+
+
+def write_cells(int storage, const float[:, :, :, ::1] rows, Py_ssize_t d, const size_t[::1] cells, Py_ssize_t run):
+    """Write keys and values [2 * layers, heads, S, width] of a source to its cells [S / 16]; d: the width of a key."""
+    cdef Py_ssize_t heads = rows.shape[1], S = rows.shape[2], width = rows.shape[3], layer, h, s
+    cdef char* cell
+    with nogil:
+        for layer in range(rows.shape[0] // 2):
+            for h in range(heads):
+                for s in range(S):
+                    cell = <char*>cells[s // CELL] + (layer * heads + h) * 2 * run
+                    write_token(storage, d, width, cell, cell + run, s % CELL, &rows[2 * layer, h, s, 0],
+                                &rows[2 * layer + 1, h, s, 0])
+
+
+def read_keys(int storage, const size_t[::1] cells, Py_ssize_t run, Py_ssize_t head, float[:, :] rows):
+    """Read the keys [S,d] of a head, counted through all layers, from cells."""
+    cdef Py_ssize_t s, i, place, d = rows.shape[1]
+    cdef const char* cell
+    cdef unsigned int bits
+    with nogil:
+        for s in range(rows.shape[0]):
+            cell, place = <const char*>cells[s // CELL] + head * 2 * run, s % CELL
+            for i in range(d):
+                if storage == <int>FLOAT32:
+                    rows[s, i] = (<const float*>cell)[i * CELL + place]
+                elif storage == <int>BFLOAT16:
+                    bits = <unsigned int>(<const unsigned short*>cell)[i // 2 * 2 * CELL + 2 * place + i % 2] << 16
+                    memcpy(&rows[s, i], &bits, sizeof(bits))
+                else:
+                    rows[s, i] = (<const signed char*>cell)[i * CELL + place] * (<const float*>(cell + CELL * d))[place]

@@ -1,0 +1,132 @@
+"""The softmax of the keys of one range, and the fold of the ranges; see ranges.pxi."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiler.compiling import helper, inline
+from ..compiler.structs import CachedAttention, Float, Floats, Size, Vector
+from ..compiler.vector import (
+    v_add,
+    v_div,
+    v_equal,
+    v_fma,
+    v_iota,
+    v_largest,
+    v_less,
+    v_load,
+    v_loadn,
+    v_max,
+    v_mul,
+    v_select,
+    v_set1,
+    v_store,
+    v_storen,
+    v_sub,
+    v_sum,
+)
+from ..target import VL
+from .attention import correct, padded
+from .cells import CELL
+from .elementwise import v_exp2
+from .scores import LOG2_E, ONE, v_tanh
+
+LEAST = np.float32(-3.0e38)
+"""The maximum of no scores."""
+
+
+@inline
+def changes_cached_scores(call: CachedAttention) -> bool:
+    """Return True if soft-capping or a bias changes the scores."""
+    return call.softcap != 0 or bool(call.bias)
+
+
+@helper
+def revise_cached_scores(call: CachedAttention, query: Size, p: Floats, key: Size, n: Size, lanes: Floats) -> None:
+    """Compute (c tanh(score / c) + bias) log2 e for a query's scores of keys [key, key + n)."""
+    bias = call.bias + (query % call.heads * call.bias_head + query // call.heads * call.bias_t + key * call.bias_s)
+    cap, inverse = v_set1(call.softcap), v_set1(ONE / call.softcap)
+    v_store(lanes, v_set1(0.0))
+    for s in range(0, n, VL):
+        width = min(n - s, VL)
+        x = v_loadn(p + s, width)
+        if call.softcap != 0:
+            x = v_mul(cap, v_tanh(v_mul(x, inverse)))
+        if call.bias:
+            for r in range(width):
+                lanes[r] = bias[(s + r) * call.bias_s]
+            x = v_add(x, v_load(lanes))
+        v_storen(p + s, v_mul(v_set1(LOG2_E), x), width)
+
+
+@inline
+def multiply_scores(p: Floats, scales: Floats, first: Size, last: Size) -> None:
+    """Multiply the scores or the weights of the cells of keys [first, last) by their scales."""
+    for i in range(first // CELL * CELL, (last + CELL - 1) // CELL * CELL, VL):
+        v_store(p + i, v_mul(v_load(p + i), v_load(scales + i)))
+
+
+@inline
+def seen_lanes(i: Size, begin: Size, end: Size) -> Vector:
+    """Return a mask of the lanes i, i + 1, ... that are at least `begin` and less than `end`."""
+    before_end = v_less(v_iota(), v_set1(np.float32(end - i)))
+    return v_select(v_less(v_iota(), v_set1(np.float32(begin - i))), v_set1(0.0), before_end)
+
+
+@inline
+def weight_at(p: Floats, maximum: Vector) -> Vector:
+    """Return 2^(p - maximum), and 0 where p is -inf, and store it."""
+    x = v_load(p)
+    x = v_select(v_equal(x, v_set1(-np.inf)), v_set1(0.0), v_exp2(v_sub(x, maximum)))
+    v_store(p, x)
+    return x
+
+
+@helper
+def weigh_range(p: Floats, begin: Size, end: Size, maximum: Floats, sum: Floats) -> None:
+    """Turn scores of keys [begin, end) of a range into powers of two, and other keys of their cells into 0.
+
+    The sum has CELL parts, of the keys with one place in their cells, which are added half to half.
+    """
+    first, last = begin // CELL * CELL, (end + CELL - 1) // CELL * CELL
+    highest = v_set1(LEAST)
+    for i in range(first, last, VL):
+        x = v_select(seen_lanes(i, begin, end), v_load(p + i), v_set1(-np.inf))
+        v_store(p + i, x)
+        highest = v_max(x, highest)
+    maximum[0] = v_largest(highest)
+    highest = v_set1(maximum[0])
+    # Parts that the CPU's vectors do not have stay zeros, which change no sum.
+    zero = v_set1(0.0)
+    part0, part1, part2, part3 = zero, zero, zero, zero
+    for i in range(first, last, CELL):
+        part0 = v_add(part0, weight_at(p + i, highest))
+        if VL <= 8:
+            part1 = v_add(part1, weight_at(p + (i + VL), highest))
+        if VL <= 4:
+            part2 = v_add(part2, weight_at(p + (i + 2 * VL), highest))
+            part3 = v_add(part3, weight_at(p + (i + 3 * VL), highest))
+    if VL <= 4:
+        sum[0] = v_sum(v_add(v_add(part0, part2), v_add(part1, part3)))
+    else:
+        sum[0] = v_sum(v_add(part0, part1))
+
+
+@inline
+def fold(total: Floats, E: Size, maximum: Float, sum: Float, context: Floats) -> None:
+    """Add the sums of a range to the context [E], the maximum and the sum of the ranges before it."""
+    most = max(total[E], maximum)
+    old, new = correct(v_set1(total[E]), v_set1(most)), correct(v_set1(maximum), v_set1(most))
+    v_storen(total + (E + 1), v_fma(v_set1(sum), new, v_mul(v_set1(total[E + 1]), old)), 1)
+    total[E] = most
+    for k in range(0, E, VL):
+        v_store(total + k, v_fma(v_load(context + k), new, v_mul(v_load(total + k), old)))
+
+
+@inline
+def store_context_of(total: Floats, e: Size, out: Floats) -> None:
+    """Compute out = O / l. A query that saw no key has the sum 0; its result is zeros."""
+    sum = total[padded(e) + 1]
+    divisor = v_set1(sum if sum != 0 else ONE)
+    for k in range(0, e, VL):
+        v_storen(out + k, v_div(v_load(total + k), divisor), min(e - k, VL))
