@@ -19,13 +19,14 @@ import numpy as np
 
 from engine import Transformer, families
 from engine.base.errors import EngineError, UnsupportedError
-from engine.families import bert, fields, get_family
+from engine.families import bert, fields, get_family, heads
 from engine.families.parts import Part
 from engine.files.folder import ModelFolder, read_shards
 from engine.files.safetensors import read_safetensors
 from engine.loading import sentence_transformers
 from engine.loading.sentence_transformers import find_modules, read_dense, read_text
 from engine.model import config as model_config
+from engine.model import head
 from engine.model.config import ModelConfig
 from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ def _words(name: str, files: Files) -> tuple[str, ...]:
         return (*ModelConfig.__dataclass_fields__, *words_of(model_config))
     path = next(path for path in ("config.json", "0_Transformer/config.json") if path in files)
     family = import_module(f"engine.families.{module_of(get_family(json.loads(files[path])))}")
-    extra = (sentence_transformers,) if "sentence" in name else ()
+    extra = (sentence_transformers,) if "sentence" in name else (heads, head) if "head" in name else ()
     return words_of(family, bert, fields, families, *extra)
 
 
@@ -125,7 +126,7 @@ class Cases:
         self._write(source, changes)
         depth, path = rng.random(), self.path(source)
         try:
-            if depth < 0.7 and NPZ not in changes:
+            if depth < 0.7 and NPZ not in changes and "head" not in self.kinds[source]:
                 _read_parts(path, changes)
                 return True
             model = load_encoder(path, memory=rng.choice(("map", "map", "copy")))

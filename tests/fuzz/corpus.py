@@ -13,6 +13,7 @@ from engine import Transformer
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.families import FAMILIES, get_family
+from engine.families.heads import CLASSES
 from engine.families.parts import Part
 from engine.model.config import ModelConfig
 from engine.model.text_config import TextConfig
@@ -38,6 +39,13 @@ _PROMPTS = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_nam
 _DENSE = {"in_features": 8, "out_features": 5, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
 _FLAGS = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True, "pooling_mode_max_tokens": True,
           "pooling_mode_mean_tokens": False, "include_prompt": False}
+
+
+HEADS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("bert", "classify", {"problem_type": "multi_label_classification"}), ("roberta", "tag", {}),
+    ("distilbert", "fill_mask", {}), ("modernbert", "classify", {"classifier_pooling": "mean"}),
+    ("electra", "answer", {}), ("deberta-v2", "classify", {"pooler_hidden_act": "tanh"}))
+"""A model_type, the task of its head, and further values of its config.json."""
 
 
 def array_of(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -91,6 +99,51 @@ def family_folder(model_type: str, values: Mapping[str, Any], dtype: str = "F32"
     tensors |= {name: array_of(rng, shape) for name, shape in STEMS.get(str(values["model_type"]), {}).items()}
     return {"config.json": json_bytes(values), "model.safetensors": tensor_file(tensors, dtype),
             "tokenizer.json": BERT, "tokenizer_config.json": json_bytes(_SETTINGS)}
+
+
+def head_folder(model_type: str, task: str, labels: int = 3, **values: Any) -> Files:
+    """Return the folder of an encoder with a head of a task; `values` are further ones of config.json."""
+    files = family_folder(model_type, CONFIGS[model_type])
+    config = {"model_type": model_type} | dict(CONFIGS[model_type])
+    part = get_family(config).read_encoder(config)
+    names = next(head for head in part.names.heads if head.task == task)
+    rng, width = np.random.default_rng(2), part.config.hidden_size
+    tensors = tensors_of(part, new=False)
+    for layer in names.layers:
+        last = {"classify": labels, "tag": labels, "answer": 2, "fill_mask": part.config.vocab_size}[task]
+        size = last if layer is names.layers[-1] else width
+        tensors |= {f"{layer.file}.weight": array_of(rng, (size,) if layer.norm else (size, width)),
+                    f"{layer.file}.bias": array_of(rng, (size,))}
+    end = next(end for end, own in CLASSES.items() if own == task)
+    config |= {"architectures": [f"Any{end}"], "id2label": {str(i): f"B-{i}" for i in range(labels)},
+               "problem_type": None, "tie_word_embeddings": False} | values
+    settings = _SETTINGS | {"mask_token": "[CLS]", "unk_token": {"content": "[UNK]"}}
+    return files | {"config.json": json_bytes(config), "model.safetensors": tensor_file(tensors),
+                    "tokenizer_config.json": json_bytes(settings)}
+
+
+def sparse_folder() -> Files:
+    """Return the folder of a SparseEncoder of sentence-transformers."""
+    kinds = {"": "base.modules.transformer.Transformer",
+             "1_SpladePooling": "sparse_encoder.modules.splade_pooling.SpladePooling"}
+    modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{kind}"}
+               for i, (path, kind) in enumerate(kinds.items())]
+    return head_folder("bert", "fill_mask") | {
+        "modules.json": json_bytes(modules),
+        "config_sentence_transformers.json": json_bytes(_PROMPTS | {"model_type": "SparseEncoder",
+                                                                    "max_active_dims": 5}),
+        "sentence_bert_config.json": json_bytes({"transformer_task": "fill-mask"}),
+        "1_SpladePooling/config.json": json_bytes({"pooling_strategy": "sum", "activation_function": "log1p_relu"})}
+
+
+def pair_folder() -> Files:
+    """Return the folder of a CrossEncoder of sentence-transformers."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": NEW["Transformer"]}]
+    settings = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+    return head_folder("bert", "classify", 1) | {
+        "modules.json": json_bytes(modules), "sentence_bert_config.json": json_bytes(settings),
+        "config_sentence_transformers.json": json_bytes({
+            "model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.activation.Sigmoid", "prompts": {}})}
 
 
 def sentence_folder(types: dict[str, str], home: str, tokenizer: bytes, pooling: Any, *kinds: str) -> Files:
@@ -152,6 +205,12 @@ def sources(folder: Path) -> dict[str, Files]:
     found["npz in bfloat16"] = _npz(folder, CONFIGS["qwen3"], "qwen3", "bfloat16")
     save_encoder(pack_transformer(load_encoder(folder / NPZ), isa.chosen().product("bfloat16")), folder / NPZ)
     found["npz, packed"] = {NPZ: (folder / NPZ).read_bytes()}
+    found |= {f"head folder, {name} {task}": head_folder(name, task, **values) for name, task, values in HEADS}
+    found["head folder of sparse vectors"], found["head folder of pairs"] = sparse_folder(), pair_folder()
+    for name, data in found["head folder, modernbert classify"].items():
+        folder.joinpath(name).write_bytes(data)
+    save_encoder(load_encoder(folder), folder / NPZ)
+    found["npz with a head"] = {NPZ: (folder / NPZ).read_bytes()}
     found["npz by hand"] = {NPZ: _by_hand(folder / NPZ)}
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Transformer
+from engine import Engine, Transformer
 from engine.base.errors import EngineError
 from engine.interface.cli.describe import outline
 from engine.programs import program_of
@@ -38,6 +38,22 @@ _IDS: tuple[Any, ...] = (
 )
 
 
+def use_heads(rng: random.Random, engine: Engine) -> None:
+    """Run the heads of a model with any arguments."""
+    texts: Any = rng.choice((rng.choices(TEXTS, k=rng.randrange(4)), rng.choice(TEXTS)))
+    calls = {"classify": (lambda: engine.classify(texts, top_k=rng.choice((1, None, 2, 0, "x"))),
+                          lambda: engine.predict(texts), lambda: engine.rank("a cat", texts)),
+             "tag": (lambda: engine.tag(texts, aggregation_strategy=rng.choice(("none", "simple", "max", 3))),
+                     lambda: engine.tag(texts, aggregation_strategy="first", stride=rng.choice((0, 2, 99, "x")))),
+             "answer": (lambda: engine.answer("a cat", texts, top_k=rng.choice((1, 3))),
+                        lambda: engine.answer(texts, "the cat sat on a mat", max_seq_len=rng.choice((12, 3, "x")))),
+             "fill_mask": (lambda: engine.fill_mask(texts), lambda: engine.encode_sparse(texts),
+                           lambda: engine.fill_mask("the [CLS]", targets=texts))}
+    for task in engine.heads:
+        with suppress(EngineError):
+            rng.choice(calls[task])()
+
+
 def use(rng: random.Random, model: Transformer, place: Path) -> None:
     """Run a model in one of the ways above; sometimes also write it and read it again, which may change nothing.
 
@@ -52,6 +68,7 @@ def use(rng: random.Random, model: Transformer, place: Path) -> None:
         with suppress(EngineError):
             engine.forward(**_arguments(rng, model))
         if engine.text is not None:
+            use_heads(rng, engine)
             engine.encode(["the cat sat", "", ("a" * 30, "t")])
             with suppress(EngineError):
                 texts = rng.choice((rng.choices(TEXTS, k=rng.randrange(4)), rng.choice(TEXTS)))

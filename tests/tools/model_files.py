@@ -30,7 +30,11 @@ def same(one: Transformer, other: Transformer) -> bool:
     def contents(model: Transformer) -> dict[str, Any]:
         return {name: (array.dtype, array.shape, array.tobytes()) for name, array in model.weights.items()}
 
-    return one.config == other.config and one.text == other.text and contents(one) == contents(other)
+    def heads(model: Transformer) -> list[Any]:
+        return [(head.config, {name: array.tobytes() for name, array in head.weights.items()}) for head in model.heads]
+
+    return (one.config, one.text) == (other.config, other.text) and contents(one) == contents(other) and (
+        heads(one) == heads(other))
 
 
 def by_hand(path: Path, document: Any, **arrays: Any) -> Path:
