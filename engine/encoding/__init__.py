@@ -1,5 +1,8 @@
 """Turn token ids into vectors, and sentences into one vector each."""
 
+from .similarity import pairwise_similarity as pairwise_similarity
+from .similarity import similarity as similarity
 from .text_encoder import TextEncoder as TextEncoder
 from .text_encoder import check_options as check_options
 from .text_encoder import role_prompt as role_prompt
+from .vector_precision import quantize_vectors as quantize_vectors

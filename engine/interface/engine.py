@@ -15,11 +15,16 @@ from ..base.arguments import deadline_of, flag, positive_int, positive_int_or_no
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
-from ..encoding import TextEncoder, check_options, role_prompt
+from ..encoding import (
+    TextEncoder,
+    check_options,
+    pairwise_similarity,
+    quantize_vectors,
+    role_prompt,
+    similarity,
+)
 from ..encoding.outputs import read_asked
 from ..encoding.packing import pack
-from ..encoding.similarity import pairwise_similarity, similarity
-from ..encoding.vector_precision import quantize_vectors
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
