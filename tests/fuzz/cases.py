@@ -105,14 +105,17 @@ class Cases:
 
     def run(self, index: int) -> tuple[int, bool]:
         """Run a case; return the number of its kind, and whether the model gave an answer and no `EngineError`."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _WARNED, UserWarning)
+            return self._run(index)
+
+    def _run(self, index: int) -> tuple[int, bool]:
         rng = random.Random(f"{self._seed}/{index}")
         kind = 3 if self._only else rng.choices((0, 1, 2, 3), (90, 2, 2, 6))[0]
         try:
             if kind == 0:
                 source = rng.randrange(len(self._files))
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", _WARNED, UserWarning)
-                    return source, self._run_changed(rng, source)
+                return source, self._run_changed(rng, source)
             if kind == 3:
                 name = rng.choice(self._only or list(pickles.KINDS | binaries.KINDS))
                 return self.kinds.index(name), self._run_other(rng, name)
