@@ -79,7 +79,7 @@ class SourceStepper:
         self._decoder.close(request)
 
     def _encode(self, rows: Sequence[Row]) -> None:
-        if not any(row.request in self._waiting for row in rows):
+        if not self._waiting or not any(row.request in self._waiting for row in rows):
             return
         assert self._encoder is not None
         assert self._config is not None

@@ -65,6 +65,9 @@ class SingleSearch(Search):
         over = ended | (paths.lengths + 1 >= paths.limits)[rows]
         children = zip(paths.owners[rows].tolist(), samples.tolist(), ids.tolist(), ended.tolist(), strict=True)
         outcome.tokens += [(owner, sample, token) for owner, sample, token, last in children if not last]
+        if not over.any():      # as after most steps
+            self.samples = samples
+            return Children(rows, ids, totals)
         for i in np.flatnonzero(over).tolist():
             row = int(rows[i])
             if dead[i]:
@@ -73,9 +76,6 @@ class SingleSearch(Search):
                 length = int(paths.lengths[row] + 1 - paths.prompts[row])
                 result = self.result(row, int(ids[i]), score_of(float(totals[i]), length, self.config.length_penalty))
             self._end(int(paths.owners[row]), int(samples[i]), result, outcome)
-        if not over.any():
-            self.samples = samples
-            return Children(rows, ids, totals)
         live = ~over
         self.samples = samples[live]
         return Children(rows[live], ids[live], totals[live])
