@@ -119,7 +119,7 @@ def measure_kernels(product: Product) -> dict:
             panels.append({"K": K, "kind": kind, "rows": ROWS, "seconds": times})
     attention = [{"d": d, "T": TOKENS, "seconds": [_attention(product, d, T, call) for T in TOKENS]} for d in WIDTHS]
     waits = {"rows": FEW_OR_MANY, "seconds": [_seconds_of_byte(product, M) for M in FEW_OR_MANY]}
-    return {"converts": product.converts, "weight_bytes": product.weight_bytes, "panels": panels,
+    return {"converts": product.converts, "weight_bytes": product.row_bytes(1), "panels": panels,
             "attention": attention, "numbers": _numbers(product), "byte": waits}  # fmt: skip
 
 
@@ -137,8 +137,7 @@ def _seconds_of_panel(product: Product, K: int, M: int, kind: str, call: float) 
 
 def _packed(product: Product, K: int, N: int, activation: bool) -> PackedLinear:
     scale = np.ones(N, np.float32) if product.precision == "int8" else None
-    step = product.depth_step
-    size = N * -(-K // step) * step * product.weight_bytes
+    size = product.packed_bytes(N, K)
     panels = allocate(-(-size // 4)).view(np.uint8)[:size]
     panels[:] = np.random.default_rng(0).integers(0, 60, size, np.uint8)      # finite in each precision
     return PackedLinear(product, panels, K, np.zeros(N, np.float32), scale, ACTIVATIONS["gelu"] if activation else 0)
@@ -150,7 +149,7 @@ def _multiplication(product: Product, K: int, N: int, M: int, kind: str, size: i
     A model finds some rows in the third-level cache, because it comes back to them after other work: the results of a
     plain map (queries, keys and values), the residual, and the context, which the square map reads.
     """
-    count_of_maps = min(512, max(1, size // (N * K * product.weight_bytes)))
+    count_of_maps = min(512, max(1, size // product.packed_bytes(N, K)))
     maps = [_packed(product, K, N, kind == "activation") for _ in range(count_of_maps)]
     operands = [_operands(product, M, K) for _ in range(_copies(M, K) if kind == "residual" and N == K else 1)]
     outs = [_rows(M, N) for _ in range(_copies(M, N) if kind == "plain" else 1)]
@@ -229,7 +228,7 @@ def _seconds_of_byte(product: Product, M: int) -> float:
     far, near = (_multiplication(product, K, N, M, "activation", size) for size in (FAR, NEAR))
     # In turns, because a core's speed changes in the meantime, and the difference is small.
     waits = [usual(far) - usual(near) for _ in range(TURNS)]
-    return max(float(np.median(waits)), 0.0) / (N * K * product.weight_bytes)
+    return max(float(np.median(waits)), 0.0) / product.packed_bytes(N, K)
 
 
 def _meeting() -> tuple[float, float, float]:

@@ -130,5 +130,5 @@ def listing(config: ModelConfig, rates: Rates) -> Listing:
                               hidden_columns=0, operand_bytes=4, operands_stride=lambda width: width)
     placed = place(program, product, sizes)
     recorder = _Recorder(list(placed.values()))
-    _Emitter(recorder, sizes, product, placed).emit(fuse(program))
+    _Emitter(recorder, sizes, product, placed, storage=0).emit(fuse(program))
     return Listing(recorder.code, list(placed.values()))

@@ -60,12 +60,13 @@ class PreparedModel:
         self.source_text: TextConfig | None = (model.encoder or model.decoder).text
         self.stem = model.encoder.stem if model.encoder else None
         self.backend, self.threads, self.max_batch_tokens = chosen.name, count, max_batch_tokens
-        self.precision, self.cache = runs["decoder"].precision, runs["decoder"].cache_precision
+        self.precision = runs["decoder"].precision
         self.budget = Budget(positive_int("max_rows", max_rows), max_batch_tokens)
         self.encoder = None
         if model.encoder is not None:
             self.encoder = chosen.prepare(model.encoder.config, model.encoder.weights, runs["encoder"])
         self.decoder = chosen.prepare_decoder(self.config, model.decoder.weights, runs["decoder"])
+        self.cache = runs["decoder"].cache_precision        # of a precision that the backend knows
         for part in model.parts.values():
             release_pages(part.weights.values())
         self._tokenizers: dict[int, Tokenizer] = {}

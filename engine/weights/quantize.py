@@ -135,7 +135,7 @@ def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | N
     parameter: its shape and heads, which blocks of int4 do not tell.
     """
     array = weights[name]
-    match STORED[array.dtype]:
+    match STORED.get(array.dtype):      # None for a reference in float64
         case "int8":
             return array * weights[f"{name}_scale"][:, None]
         case "int4":

@@ -17,15 +17,10 @@ from typing import Any
 import numpy as np
 
 from engine import Generator, Model, Transcriber, load_model, read_audio, save
-from engine.backends.cpu.native.native import Product
-from engine.backends.cpu.packer import Packer, layout_of, pack_transformer
+from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.model.generation_config import GenerationConfig
-from engine.programs import programs_of
-from engine.programs.operations import Linear
-from engine.weights.model import Transformer
-from engine.weights.packed import PREFIX
-from engine.weights.parameters import linear_maps
+from engine.model.precision import COMPUTED
 from tests.fuzz.mutate import EXTREME, PLAIN, json_of, npz_of, tokenizer_of, value_of
 from tests.fuzz.tokenizer_files import DECODERS, TOKENIZERS
 from tests.tools.encoders import engine_of, load_encoder
@@ -95,36 +90,20 @@ def _first_call(rng: random.Random, place: Path) -> None:
 def _packed_models(place: Path) -> list[bytes]:
     """Return an encoder and a language model, packed in each precision; `place` is for temporary files."""
     found = []
-    for precision in ("float32", "bfloat16", "int8"):
-        product = isa.chosen().product(precision)
-        encoder = pack_transformer(random_model(tiny_text()), product)
+    for precision in COMPUTED:
+        encoder = pack_transformer(random_model(tiny_text()), isa.chosen().product(precision))
         generating = load_model(GENERATING / "llama", kind="generate")
-        decoder = _packed_decoder(generating.decoder, product)
+        decoder = pack_transformer(generating.decoder, isa.chosen().product(precision, decodes=True))
         for model in (Model(encoder=encoder), replace(generating, decoder=decoder)):
             save(model, place / "source.npz")
             found.append((place / "source.npz").read_bytes())
     return found
 
 
-def _packed_decoder(decoder: Transformer, product: Product) -> Transformer:
-    """Return a packed decoder, which no command writes, but which a file may hold."""
-    config, packer, arrays = decoder.config, Packer(product, decoder.weights), {}
-    for one in programs_of(config):
-        for operation, shapes in one.steps():
-            if isinstance(operation, Linear):
-                name = f"{PREFIX}{operation.parts[0].weight}"
-                made = packer.linear(operation, shapes[operation.x]).arrays
-                arrays |= {name + end: array for end, array in zip(("", "_scale", "_sums"), made, strict=True)
-                           if array is not None}
-    linear = {f"{name}.weight" for name in linear_maps(config)}
-    kept = {name: array for name, array in decoder.weights.items() if name not in linear}
-    return replace(decoder, weights=kept | arrays, layout=layout_of(product))
-
-
 def _packed(rng: random.Random, place: Path) -> None:
     """Change a packed file, whose panels the kernels read as they are."""
     data = rng.choice(_packed_models(place.parent))
-    words = ("packed", "columns", "lanes", "int8")
+    words = ("packed", "columns", "lanes", "int8", "int4")
     (place / "m.npz").write_bytes(npz_of(rng, data, words) if rng.random() < 0.9 else data)
     model = load_model(place / "m.npz", memory=rng.choice(("map", "copy")))
     if model.decoder is not None:

@@ -151,6 +151,6 @@ def test_convert_and_info(translator, tmp_path, capsys):
     assert {part.precision for part in load_model(out, kind="generate").parts.values()} == {"int8"}
     assert Generator.load(out).precision == "int8"
     assert main(["info", str(out)]) == 0
-    assert "logits = logits x" in capsys.readouterr().out
+    assert "logits = logits p" in capsys.readouterr().out
     assert main(["info", str(out), "--kind", "encode"]) == 1
     assert "load it with Generator" in capsys.readouterr().err

@@ -166,8 +166,10 @@ def test_options_of_load():
         for load in (engine.load, Engine.load):
             with pytest.raises(InputError, match=f"load has no argument {name}; .*{words}"):
                 load(ENCODERS / "bert", **{name: value})
-    with pytest.raises(UnsupportedError, match="computes in float32, bfloat16, int8; precision 'int4'"):
-        engine.load(DECODERS / "gpt2", compute_type="int4")
+    with pytest.raises(UnsupportedError, match="computes in float32, bfloat16, int8, int4; precision 'float16'"):
+        engine.load(DECODERS / "gpt2", compute_type="float16")
+    with pytest.raises(UnsupportedError, match="int4; precision 'int5' is not there"):
+        engine.load(DECODERS / "gpt2", precision="int5")
 
 
 def test_methods_of_other_libraries(generator):

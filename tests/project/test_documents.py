@@ -154,6 +154,8 @@ def test_examples_run(command, model, tmp_path):
         pytest.skip("needs RDKit and rxnmapper's model; tests/real_models/test_atom_mapping.py runs it")
     if "similar_molecules" in command:
         pytest.skip("needs annalog's model; tests/real_models/test_annalog.py runs it")
+    if "sparse_search" in command:
+        pytest.skip("needs splade-tiny; tests/heads/test_examples.py runs it")
     if model is not None:
         (tmp_path / "models").mkdir()
         (tmp_path / MODEL).symlink_to(model)

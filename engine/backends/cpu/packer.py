@@ -15,7 +15,7 @@ import numpy as np
 from ...base.errors import InputError, UnsupportedError, WeightsError, listed
 from ...model.positions import distance_bias, relative_rows, rotary_angles
 from ...model.precision import COMPUTED, FORMATS, STORED
-from ...programs import program_of
+from ...programs import programs_of
 from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.int4 import quantize_int4, widen_int4
@@ -323,10 +323,9 @@ def pack_transformer(model: Transformer, product: Product) -> Transformer:
     """
     if model.layout is not None:
         raise UnsupportedError(f"the model is packed already, as {model.layout}; pack the original model")
-    program, layout = program_of(model.config), layout_of(product)
-    packer = Packer(product, model.weights, finer=kept_finer(model.config))
+    layout, packer = layout_of(product), Packer(product, model.weights, finer=kept_finer(model.config))
     arrays: dict[str, np.ndarray] = {}
-    for operation, shapes in program.steps():
+    for operation, shapes in (step for program in programs_of(model.config) for step in program.steps()):
         if isinstance(operation, Attend) and operation.relative is not None:
             raise UnsupportedError(f"a model of the family {model.config.family} cannot be packed, because relative "
                                    "positions are computed from linear maps at load; convert it without --packed")

@@ -46,7 +46,7 @@ RUNS: dict[type, dict[str, Any]] = {
     Heads: _any("buffers", "layer", "eps") | {"rotary": (), "norms": ((),)},
     Attend: _any("q", "k", "v", "out", "scale", "layer")
             | {"window": ((None, None),), "bias": (None,), "observed": ((),), "relative": (None,), "keys": ("pass",)},
-    Store: _any("x", "layer") | {"array": (0,)},
+    Store: _any("x", "layer") | {"array": (0,), "top": (False,)},
 }
 """The operations that run, with the values of each field that run.
 

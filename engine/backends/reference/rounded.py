@@ -1,4 +1,4 @@
-"""The forward pass with the roundings of bfloat16 or int8: it defines the results of the kernels in that precision.
+"""The forward pass with the roundings of bfloat16, int8 or int4: it defines the results of the kernels in that precision.
 
 Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller states
 it. Everything else is float64.
@@ -13,6 +13,7 @@ import numpy as np
 
 from ...model.config import ModelConfig
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
+from ...weights.int4 import quantize_int4, widen_int4
 from ...weights.parameters import parameters_of
 from ...weights.quantize import quantize_linear, widen
 from ..ops_interface import AttentionCall
@@ -33,6 +34,16 @@ def codes(x: np.ndarray) -> np.ndarray:
     return low + step * np.rint((x - low) / np.where(step > 0, step, 1))
 
 
+def integers(x: np.ndarray) -> np.ndarray:
+    """Round x [M,K] to the numbers that integers of 12 bits stand for: -2047 to 2047 up to the row's own magnitude."""
+    step = np.abs(x).max(axis=1, keepdims=True) / 2047
+    return step * np.rint(x / np.where(step > 0, step, 1))
+
+
+ROWS = {"int8": codes, "int4": integers}
+"""How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds them."""
+
+
 def cached(x: np.ndarray, precision: str) -> np.ndarray:
     """Round keys or values [..., d] as a cache of this precision keeps them; the dtype stays.
 
@@ -50,9 +61,9 @@ def cached(x: np.ndarray, precision: str) -> np.ndarray:
 
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
                  attention: bool, bounded: bool = False, queries: bool = False) -> ReferencePlan:
-    """Return a plan in float64 that rounds as "bfloat16" or "int8" does.
+    """Return a plan in float64 that rounds as "bfloat16", "int8" or "int4" does.
 
-    rows: whether the input rows of a bfloat16 GEMM are rounded too; the input rows of an int8 GEMM always are.
+    rows: whether the input rows of a bfloat16 GEMM are rounded too; those of int8 and int4 always are, see `ROWS`.
     attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
     `engine.weights.int8_bound`. queries: whether the product that makes queries rounds them, before they are scaled.
     """
@@ -64,8 +75,11 @@ def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precisi
 def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> np.ndarray:
     if precision == "bfloat16":
         return bfloat16(weight)
-    integers, scale = quantize_linear(weight, heads, bounded)
-    return integers * scale[:, None].astype(np.float64)
+    if precision == "int4":
+        blocks, scales = quantize_int4(weight, heads)
+        return widen_int4(blocks, scales.astype(np.float64), weight.shape[1], heads)
+    stored, scale = quantize_linear(weight, heads, bounded)
+    return stored * scale[:, None].astype(np.float64)
 
 
 class _RoundedOps(ReferenceOps):
@@ -74,8 +88,8 @@ class _RoundedOps(ReferenceOps):
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        if self._precision == "int8":
-            x = codes(x)
+        if self._precision in ROWS:
+            x = ROWS[self._precision](x)
         elif self._rows:
             x = bfloat16(x)
         return super().linear(x, weight, bias, activation, residual)

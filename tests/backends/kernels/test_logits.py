@@ -92,7 +92,8 @@ def test_a_stop_leaves_the_product(threads):
         def check(self):
             raise Cancelled
 
-    vocabulary = Vocabulary(load("portable"), "float32", 700, 8000, 300)
+    # long enough for the caller's thread to look at the clock, which it does every 50 ms
+    vocabulary = Vocabulary(load("portable"), "float32", 700, 8000, 400 * threads)
     empty = np.empty((700, 2), np.float32), np.empty((700, 2), np.int32), np.empty(700, np.float32)
     for best in (None, empty):
         with pytest.raises(Cancelled):
