@@ -91,7 +91,7 @@ class CpuDecoder(Requests[CellTable]):
         self._executor = lower(step_program(config), product, packer, run.threads, self._storage)
         cross = cross_program(config)
         self._cross = lower(cross, product, packer, run.threads) if cross else None
-        self._head_width = packer.padded(config.head_width)
+        self._head_width = packer.padded(config.head_width, 1)
         self._vocab_width = packer.padded(config.vocab_size)
         self._cell_bytes = cell_bytes(self._storage, self._head_width)
         self._cache = Cache(self._cell_bytes, config.num_layers * config.kv_heads, run.cache_tokens)

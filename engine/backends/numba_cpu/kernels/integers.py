@@ -29,7 +29,7 @@ from ..compiler.vector import (
     v_sum,
     vector,
 )
-from ..target import MR, NR, NV, VL
+from ..target import INTEGERS, MR, NR, NV, VL
 from .elementwise import IDENTITY, activate_rows
 from .roofline import in_rounds
 from .tile import columns, tile_of
@@ -50,7 +50,7 @@ def _all(x: int) -> ir.Constant:
 
 def _dot(b: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """Return total + x y, the products of both int16 of each lane added."""
-    if VL in _PRODUCTS:
+    if VL in _PRODUCTS and INTEGERS != "lanes":
         return b.add(total, call(b, _PRODUCTS[VL], VI, b.bitcast(x, SHORTS), b.bitcast(y, SHORTS)))
     halves = [(b.ashr(b.shl(v, _all(16)), _all(16)), b.ashr(v, _all(16))) for v in (x, y)]
     return b.add(b.add(total, b.mul(halves[0][0], halves[1][0])), b.mul(halves[0][1], halves[1][1]))
