@@ -1,4 +1,4 @@
-"""The forward pass with the roundings of bfloat16, int8 or int4: it defines the results of the kernels in that precision.
+"""The forward pass with the roundings of bfloat16, int8 or int4: it defines what kernels compute in these precisions.
 
 Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller states
 it. Everything else is float64.
