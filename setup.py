@@ -24,6 +24,7 @@ from setuptools import Extension, setup
 
 SOURCES = "engine/backends/cython_cpu"
 NATIVE = "engine/backends/cpu/native"
+WEIGHTS = "engine/weights/native"
 
 # Kernels rely on every helper being inlined into its tile; the compiler may not fuse or reorder a sum on its own,
 # since each tile height has to round alike.
@@ -148,6 +149,7 @@ def extensions(isas):
     modules = [extension(SOURCES, f"kernels_{isa}", KERNEL_FLAGS + flags[isa], define_macros=ALWAYS_INLINE)
                for isa in isas]
     modules.append(extension(NATIVE, "native", ["-O2", "-pthread"], ["pool.c"], extra_link_args=["-pthread"]))
+    modules.append(extension(WEIGHTS, "int4_search", KERNEL_FLAGS))
     return cythonize(modules, language_level=3, quiet=True)
 
 

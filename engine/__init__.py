@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .files.torch_checkpoint import read_checkpoint
     from .files.torch_pickle import read_pickle
     from .interface import plot
+    from .interface.importance import measure_importance
     from .loading.load import load_model
     from .loading.npz_model import save
     from .loading.torch_modules import read_pytorch_seq2seq, read_torch_transformer
@@ -63,6 +64,7 @@ __all__ = [
     "forward_flops",
     "load",
     "load_model",
+    "measure_importance",
     "measure_peak",
     "ops",
     "plot",
@@ -87,6 +89,7 @@ _LAZY = {
     "expected_shapes": "weights.parameters",
     "forward_flops": "backends.peak",
     "load_model": "loading.load",
+    "measure_importance": "interface.importance",
     "measure_peak": "backends.peak",
     "read_audio": "speech.audio_files",
     "read_checkpoint": "files.torch_checkpoint",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, WeightsError, shown
-from ..model.precision import FORMATS, STORED
+from ..model.precision import FORMATS, STORED, canonical_name
 from .bfloat16 import from_bfloat16, to_bfloat16
 from .int4 import quantize_int4, widen_int4
 from .int8_bound import LIMIT, from_groups, group_sums, integer_sums, to_groups
@@ -146,22 +146,39 @@ def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | N
     return array.astype(np.float32, copy=False)
 
 
-def convert_model(model: Model, precision: str, bounded: bool = False) -> Model:
+def convert_model(model: Model, precision: str, bounded: bool = False,
+                  importance: Mapping[str, np.ndarray] | None = None) -> Model:
     """Return the model with all matrices (linear weights and tables) in this precision, and the rest unchanged.
 
     precision: a name of `engine.model.precision`, or an alias. bfloat16 and float16 are rounded half to even. A matrix
     that has the precision already is not copied. bounded: whether int8 weights of linear maps are within the bound of
     `engine.weights.int8_bound`; CPUs without VNNI run such a model as it is, and round any other int8 model a second
-    time. Raises `UnsupportedError` for linear weights in int8 or int4 that are to become another precision, for a
+    time. importance: for int4, how much an error of each column of each linear weight counts, as
+    `engine.measure_importance` returns it; a weight that it does not name is rounded as without it.
+
+    Raises `UnsupportedError` for linear weights in int8 or int4 that are to become another precision, for a
     packed model and for an unknown precision, and `WeightsError` for numbers that the precision cannot hold.
     """
     if not isinstance(model, Model):
         raise InputError(f"convert_model takes a Model, not {shown(model)}; load_model returns one, and of an encoder "
                          "alone, Model(encoder=...) makes one")
-    return model.map(lambda part: _convert(part, precision, bounded))
+    if importance is not None:
+        _check_importance(model, precision, importance)
+    return model.map(lambda part: _convert(part, precision, bounded, importance or {}))
 
 
-def _convert(part: Transformer, precision: str, bounded: bool) -> Transformer:
+def _check_importance(model: Model, precision: str, importance: Mapping[str, np.ndarray]) -> None:
+    if canonical_name(precision) != "int4":
+        raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
+    if len(model.parts) != 1:
+        raise UnsupportedError("importance is for a language model or an encoder, and this model has both parts")
+    [part] = model.parts.values()
+    if unknown := sorted(importance.keys() - parameters_of(part.config).keys()):
+        raise InputError(f"importance names {unknown[0]!r}, which this model does not have; measure the importance of "
+                         "the model that is converted")
+
+
+def _convert(part: Transformer, precision: str, bounded: bool, importance: Mapping[str, np.ndarray]) -> Transformer:
     if part.layout is not None:
         raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = part.precision_for(precision)
@@ -174,13 +191,13 @@ def _convert(part: Transformer, precision: str, bounded: bool) -> Transformer:
         if STORED[weights[name].dtype] != own:
             wide = widen(weights, name, parameter)
             weights.pop(f"{name}_scale", None)
-            weights[name], scale = _narrow(wide, own, parameter, bounded)
+            weights[name], scale = _narrow(wide, own, parameter, bounded, importance.get(name))
             weights |= {} if scale is None else {f"{name}_scale": scale}
     return replace(part, weights=weights)
 
 
 def _narrow(
-    wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool
+    wide: np.ndarray, precision: str, parameter: Parameter, bounded: bool, importance: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a float32 matrix in a format, and for int8 and int4 the scales of each row, otherwise None."""
     match precision:
@@ -189,7 +206,7 @@ def _narrow(
         case "int8":
             return quantize_rows(wide)
         case "int4":
-            return quantize_int4(wide, parameter.heads)
+            return quantize_int4(wide, parameter.heads, importance)
         case "bfloat16":
             return to_bfloat16(wide), None
         case "float16":

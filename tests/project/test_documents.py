@@ -32,6 +32,7 @@ TEXTS = {
     "sentences.txt": "A kitten sleeps.\nInterest rates rose.\n",
     "pairs.tsv": "4.5\tA kitten sleeps.\tA cat is napping.\n0.2\tA kitten sleeps.\tInterest rates rose.\n"
                  "1.0\tA cat is napping.\tThey won the match.\n",
+    "text.txt": "A kitten sleeps. Interest rates rose. They won the match. " * 60,
 }
 """Files that the commands of the documents read."""
 

@@ -53,8 +53,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
         self._program, self._vectors, self._cross = step_program(config), program_of(config), cross_program(config)
         self._offset, self._dtype, self._ops, self._kept = config.position_offset, dtype, ops, cache
         self._config, self._width = config, config.memory_size
-        self._weights = {name: np.asarray(widen(weights, name, parameter), dtype)
-                         for name, parameter in parameters_of(config).items()}
+        self.weights = {name: np.asarray(widen(weights, name, parameter), dtype)
+                        for name, parameter in parameters_of(config).items()}
         super().__init__(Forest(config.vocab_size, self.longest, most_tokens))
 
     def statistics(self) -> CacheStatistics:
@@ -78,7 +78,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
         for i, request in enumerate(requests):
             self._forest.check(request)
             buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
-            arrays = self._run(self._cross.operations, Execution(self._ops, self._weights), buffers)
+            arrays = self._run(self._cross.operations, Execution(self._ops, self.weights), buffers)
             self._sources[request] = {name: cached(arrays[j], self._kept)
                                       for j, (name, _) in enumerate(self._program.inputs)}
 
@@ -138,7 +138,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
     def _tokens(self, program: Program, row: Row, past: int, state: _Pass) -> np.ndarray:
         """Return the result of a program for the row's tokens, and fill the state."""
         positions = np.arange(past, past + len(row.tokens)) + self._offset
-        execution = Execution(self._ops, self._weights, positions[None])
+        execution = Execution(self._ops, self.weights, positions[None])
         execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
         buffers = dict(self._sources[row.request]) if program.inputs else {}
         return self._run(program.operations, execution, buffers, row, positions)[0]
@@ -167,8 +167,8 @@ class ReferenceDecoder(Requests[list[Heads]]):
                     assert operation.word is not None
                     assert row is not None
                     assert positions is not None
-                    x = self._weights[operation.word.name][row.tokens] * self._dtype(operation.scale)
-                    x = add_positions(operation, self._weights, x, positions, np.zeros_like(positions))
+                    x = self.weights[operation.word.name][row.tokens] * self._dtype(operation.scale)
+                    x = add_positions(operation, self.weights, x, positions, np.zeros_like(positions))
                     buffers[operation.out] = x[None]
                 case Pick():
                     assert row is not None

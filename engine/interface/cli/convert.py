@@ -16,7 +16,8 @@ from ...loading.npz_model import save
 from ...model.precision import COMPUTED
 from ...weights.model import Transformer
 from ...weights.quantize import convert_model
-from .console import warn_generates
+from ..importance import measure_importance
+from .console import read_lines, warn_generates
 from .info import print_model
 
 
@@ -26,6 +27,8 @@ def convert(args: argparse.Namespace) -> None:
         raise InputError(f"the output must be named *.npz, not {args.out!r}")
     if args.bounded and args.precision != "int8":
         raise InputError("--bounded is about int8 weights; add --precision int8")
+    if args.calibration is not None and args.precision != "int4":
+        raise InputError("--calibration is about int4 weights; add --precision int4")
     if args.packed and args.precision not in (None, *COMPUTED):
         raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(COMPUTED)}, not "
                          f"{args.precision}")
@@ -34,10 +37,11 @@ def convert(args: argparse.Namespace) -> None:
     source = open_source(args.folder)
     kind = choose_kind(source, args.kind)
     model = load_model(source, kind=kind, task=args.task)
-    if args.packed and model.decoder is not None:
-        raise InputError("--packed is for encoders, and this model generates; leave it out")
     if args.precision is not None:
-        model = convert_model(model, args.precision, bounded=args.bounded)
+        importance = None
+        if args.calibration is not None:
+            importance = measure_importance(model, "\n".join(read_lines(args.calibration)))
+        model = convert_model(model, args.precision, bounded=args.bounded, importance=importance)
     if args.packed:
         model = model.map(partial(_pack, precision=args.precision))
     save(model, args.out)
@@ -50,7 +54,7 @@ def convert(args: argparse.Namespace) -> None:
 
 
 def _pack(part: Transformer, precision: str | None) -> Transformer:
-    """Return an encoder packed for the compiled kernels of this CPU, which compute in `precision`."""
+    """Return an encoder or a decoder packed for the compiled kernels of this CPU, which compute in `precision`."""
     get_backend("cython")  # raises the reason why it cannot run
     from ...backends.cpu.packer import pack_transformer
     from ...backends.cython_cpu import isa

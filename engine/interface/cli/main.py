@@ -71,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         "by default the weights keep theirs",
     )
     command.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="with --precision int4: a text like those that the model will read, a few thousand words. The model reads "
+        "up to 8,192 tokens of it, and the rounding spares the inputs that are large there: far nearer to the original",
+    )
+    command.add_argument(
         "--bounded",
         action="store_true",
         help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "

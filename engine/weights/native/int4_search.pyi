@@ -1,0 +1,11 @@
+import numpy as np
+
+def search_rows(
+    w: np.ndarray,
+    heads: int,
+    importance: np.ndarray | None,
+    widths: np.ndarray,
+    rounds: int,
+    stored: np.ndarray,
+    scales: np.ndarray,
+) -> int: ...
