@@ -21,24 +21,12 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     (the tokens of a prompt). A sequence without tokens gives zeros.
     """
     out = np.zeros((len(cu_seqlens) - 1, len(modes), tokens.shape[1]), np.float32)
-    with _unwarned():
+    with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
         for row, (start, end) in zip(out, pairwise(cu_seqlens.tolist()), strict=True):
             if start < end:
                 for m, mode in enumerate(modes):
                     row[m] = _POOL[mode](tokens[start:end], skip)
     return out.reshape(len(out), len(modes) * tokens.shape[1])
-
-
-def normalize(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors [..., D] to length 1; a vector of zeros stays unchanged."""
-    with _unwarned():
-        lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
-        return vectors / np.maximum(lengths, 1e-12)
-
-
-def _unwarned() -> np.errstate:
-    """Give no warnings: finite vectors may be so large that their sums are not, and the result shows it."""
-    return np.errstate(over="ignore", invalid="ignore")
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError
-from .pooling import normalize
+from ..weights.modules import normalize
 
 
 def similarity(name: str, a: Any, b: Any) -> np.ndarray:

@@ -19,9 +19,9 @@ from ..model.precision import canonical_name
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, batches, slices
 from ..text.tokenizer import Tokenizer, Tokens
-from ..weights.dense import Dense
+from ..weights.modules import SENTENCE, TOKENS, Module, normalize, run_modules, widths_after
 from .packing import InputShape, pack
-from .pooling import normalize, pool
+from .pooling import pool
 from .vector_precision import PRECISIONS
 
 OUTPUTS = ("sentence_embedding", "token_embeddings", None)
@@ -41,13 +41,14 @@ class TextEncoder:
         plan: Plan,
         threads: int,
         max_tokens: int,
-        dense: tuple[Dense, ...] = (),
+        modules: tuple[Module, ...] = (),
+        token_modules: tuple[Module, ...] = (),
         ops: Ops | None = None,
     ):
-        """dense: linear maps of the pooled vectors, which `ops` computes."""
+        """modules, token_modules: what changes vectors after and before pooling, which `ops` computes."""
         self._config, self._text, self._plan = config, text, plan
         self._threads, self._max_tokens = threads, max_tokens
-        self._dense, self._ops = dense, ops
+        self._modules, self._token_modules, self._ops = modules, token_modules, ops
 
     @property
     def width(self) -> int:
@@ -56,7 +57,8 @@ class TextEncoder:
 
     @property
     def _whole_width(self) -> int:
-        return len(self._dense[-1].weight) if self._dense else len(self._text.pooling) * self._config.hidden_size
+        tokens = widths_after(self._token_modules, self._config.hidden_size, TOKENS)[TOKENS]
+        return widths_after(self._modules, len(self._text.pooling) * tokens, SENTENCE)[SENTENCE]
 
     def encode(
         self,
@@ -77,9 +79,7 @@ class TextEncoder:
         rows: list[Any] = [None] * len(texts)
 
         def finish(pooled: np.ndarray) -> np.ndarray:
-            for dense in self._dense:
-                assert self._ops is not None
-                pooled = dense(pooled, self._ops)
+            pooled = run_modules(self._modules, pooled, SENTENCE, self._ops)
             pooled = (normalize(pooled) if self._text.normalize else pooled)[:, :truncate_dim]
             return normalize(pooled) if normalize_embeddings else pooled
 
@@ -89,7 +89,7 @@ class TextEncoder:
                 if output_value == "sentence_embedding":
                     vectors[members] = finish(self._pool(batch, skip, deadline))
                 else:
-                    tokens = self._plan.forward(batch, deadline)
+                    tokens = self._tokens(batch, deadline)
                     found: Any = form.unpack(tokens)
                     if output_value is None:
                         pooled = finish(pool(tokens, batch.cu_seqlens, self._text.pooling, skip))
@@ -143,9 +143,13 @@ class TextEncoder:
 
     def _pool(self, batch: Batch, skip: int, deadline: float) -> np.ndarray:
         """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
-        if isinstance(self._plan, PoolingPlan) and not deadline:
+        if isinstance(self._plan, PoolingPlan) and not deadline and not self._token_modules:
             return self._plan.pool(batch, self._text.pooling, skip)
-        return pool(self._plan.forward(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
+        return pool(self._tokens(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
+
+    def _tokens(self, batch: Batch, deadline: float) -> np.ndarray:
+        """Return the vectors that pooling reads: those of the plan after the modules of tokens, [N, D']."""
+        return run_modules(self._token_modules, self._plan.forward(batch, deadline), TOKENS, self._ops)
 
     @property
     def _uses_token_types(self) -> bool:

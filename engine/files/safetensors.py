@@ -28,6 +28,7 @@ _BITS = {
     "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 }
 _READABLE = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "BF16": "<u2"}
+_INTEGERS = {"I8": "<i1", "U8": "<u1", "I16": "<i2", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
 _MAX_DIMENSIONS = 8
 _ADVICE = "copy the file again from its source, or save the model again as safetensors"
 
@@ -42,14 +43,16 @@ class _Tensor:
 
 
 def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str | None] = str, *,
-                     keep_float16: bool = False, memory: str = "map") -> dict[str, np.ndarray]:
+                     keep_float16: bool = False, memory: str = "map", keep_integers: bool = False
+                     ) -> dict[str, np.ndarray]:
     """Return the tensors of a file as read-only arrays, under the names that `rename` returns for them.
 
     A tensor whose new name is None is neither read nor converted, whatever its dtype. F32 and BF16 tensors, and F16
     tensors with keep_float16, are views of one memory map, or with memory="copy" of private
     memory; a BF16 tensor is returned as its bits in uint16. F16 is otherwise converted to float32 exactly, and F64 is
-    rounded to float32. Raises `WeightsError` for a file that breaks
-    the format, for any other dtype, and for two tensors with the same new name.
+    rounded to float32. With keep_integers, tensors of integers keep their dtype, except U16, which is refused because
+    uint16 stands for BF16 here. Raises `WeightsError` for a file that breaks the format, for any other dtype, and for
+    two tensors with the same new name.
     """
     path = Path(path)
     with naming(path, _ADVICE):
@@ -61,7 +64,7 @@ def read_safetensors(path: str | os.PathLike[str], rename: Callable[[str], str |
             if name in arrays:
                 raise FormatError(f"two tensors are both {name}, the second is {shown(tensor.name)}")
             if name is not None:
-                arrays[name] = _read_tensor(data, start, tensor, keep_float16)
+                arrays[name] = _read_tensor(data, start, tensor, keep_float16, keep_integers)
         return arrays
 
 
@@ -114,14 +117,15 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(n) is int and 0 <= n < 2**63 for n in values)
 
 
-def _read_tensor(data: mmap, start: int, tensor: _Tensor, keep_float16: bool) -> np.ndarray:
+def _read_tensor(data: mmap, start: int, tensor: _Tensor, keep_float16: bool, keep_integers: bool) -> np.ndarray:
     """Return the tensor read-only: a view of the map when it is aligned and keeps its dtype, otherwise a copy."""
-    if tensor.dtype not in _READABLE:
-        raise FormatError(f"tensor {shown(tensor.name)} has dtype {tensor.dtype}; expected {', '.join(_READABLE)}")
+    readable = _READABLE | (_INTEGERS if keep_integers else {})
+    if tensor.dtype not in readable:
+        raise FormatError(f"tensor {shown(tensor.name)} has dtype {tensor.dtype}; expected {', '.join(readable)}")
     if tensor.begin == tensor.end:
         raise FormatError(f"tensor {shown(tensor.name)} is empty, shape {list(tensor.shape)}")
-    flat = np.frombuffer(data, _READABLE[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
-    kept = tensor.dtype == "BF16" or (tensor.dtype == "F16" and keep_float16)
+    flat = np.frombuffer(data, readable[tensor.dtype], math.prod(tensor.shape), start + tensor.begin)
+    kept = tensor.dtype in ("BF16", *_INTEGERS) or (tensor.dtype == "F16" and keep_float16)
     # An F64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         array = np.require(flat.reshape(tensor.shape), flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])

@@ -17,13 +17,14 @@ from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Norm
 from ..text.tokenizer import Tokens
 from ..weights.head import Head
+from ..weights.modules import sigmoid
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda x: x,
     "identity": lambda x: x,
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, np.float32(0)),
-    "sigmoid": lambda x: sigmoid(x),
+    "sigmoid": sigmoid,
     "softmax": lambda x: softmax(x),
 }
 """Functions that NumPy computes here: of logits [n, labels], and `tanh`, which backends lack."""
@@ -122,12 +123,6 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
              if start < end]
     counts = np.minimum(np.diff(ends), 1)
     return np.array(parts, np.float32).reshape(len(parts), rows.shape[1]), np.append(0, np.cumsum(counts))
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    """Return 1 / (1 + e^-x), without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
@@ -29,7 +30,7 @@ class SparseVectors:
     indices: np.ndarray
     """int32 [nonzeros]: the ids of words, in increasing order within a row."""
     values: np.ndarray
-    """float32 [nonzeros], above 0."""
+    """float32 [nonzeros], not 0."""
     indptr: np.ndarray
     """int64 [n+1]."""
     shape: tuple[int, int]
@@ -91,6 +92,27 @@ class SparseVectors:
         return found
 
 
+def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None,
+                           batch_size: int | None = None, deadline: float = 0.0,
+                           advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
+    """Return the sparse vectors of a model with a number for each token: that number, once for each token of a text.
+
+    The arguments are those of `encode_sparse`. Of several numbers, the largest without their signs are kept.
+    """
+    tokenizer = runner.encoder.tokenizer
+    rows = [_NOTHING] * len(texts)
+    for part in slices(list(texts)):
+        tokens = tokenizer(texts[part.start : part.stop], deadline)
+        for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
+            numbers = runner.encoder.vectors(batch, deadline)[:, 0]
+            for i, (start, end) in zip(members, pairwise(batch.cu_seqlens.tolist()), strict=True):
+                indices, places = np.unique(tokens.input_ids[i], return_index=True)
+                values = numbers[start:end][places]
+                rows[part[i]] = _largest(indices[values != 0], values[values != 0], most)
+            advance(len(members))
+    return _joined(rows, runner)
+
+
 def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None, batch_size: int | None = None,
                   deadline: float = 0.0, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
     """Return the sparse vectors of texts.
@@ -99,7 +121,7 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | 
     number of texts that are done.
     """
     config, tokenizer = runner.config, runner.encoder.tokenizer
-    rows: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int32), np.zeros(0, np.float32))] * len(texts)
+    rows = [_NOTHING] * len(texts)
     for part in slices(list(texts)):
         tokens = tokenizer(texts[part.start : part.stop], deadline)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
@@ -108,10 +130,20 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | 
             for i, numbers in zip(members, pooled, strict=True):
                 rows[part[i]] = _nonzeros(numbers, config.sparse_pooling, config.sparse_activation, most)
             advance(len(members))
+    return _joined(rows, runner)
+
+
+_NOTHING = np.zeros(0, np.int32), np.zeros(0, np.float32)
+"""The words and the numbers of a text without tokens."""
+
+
+def _joined(rows: Sequence[tuple[np.ndarray, np.ndarray]], runner: HeadRunner) -> SparseVectors:
+    """Return the words and the numbers of some texts as one object."""
     sizes = np.array([len(indices) for indices, _ in rows], np.int64)
-    return SparseVectors(np.concatenate([np.zeros(0, np.int32), *(indices for indices, _ in rows)]),
-                         np.concatenate([np.zeros(0, np.float32), *(values for _, values in rows)]),
-                         np.append(np.int64(0), np.cumsum(sizes)), (len(texts), config.outputs), tokenizer.token)
+    return SparseVectors(np.concatenate([_NOTHING[0], *(indices for indices, _ in rows)]),
+                         np.concatenate([_NOTHING[1], *(values for _, values in rows)]),
+                         np.append(np.int64(0), np.cumsum(sizes)), (len(rows), runner.config.outputs),
+                         runner.encoder.tokenizer.token)
 
 
 def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
@@ -146,9 +178,13 @@ def _nonzeros(numbers: np.ndarray, pooling: str, activation: str, most: int | No
     """Return the ids of the words of a text and their numbers; numbers [V]: what `_pooled` yields."""
     indices = np.flatnonzero(numbers > 0)
     values = np.ascontiguousarray(numbers[indices])
-    values = weights_of(values, activation) if pooling == "max" else values
+    return _largest(indices, weights_of(values, activation) if pooling == "max" else values, most)
+
+
+def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return at most so many words of a text and their numbers: those with the largest, without their signs."""
     if most is not None and len(values) > most:
-        kept = np.sort(np.argsort(-values, kind="stable")[:most])
+        kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])
         indices, values = indices[kept], values[kept]
     return indices.astype(np.int32), values
 

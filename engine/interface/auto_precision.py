@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
-from ..encoding.pooling import normalize
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.model import Transformer
+from ..weights.modules import normalize
 
 FASTER = ("int8", "bfloat16")
 """The precisions that are faster than float32 on every CPU, the fastest first."""
@@ -67,12 +67,13 @@ def fastest_engine(encoder: Transformer, make: Callable[[str], AnyEncoder], leas
 
     Each vector's cosine to float32's vector must be at least `least_cosine`, which is 0.999 if None. The vectors are
     those of `encode`, or of all tokens for a model without a tokenizer. make: returns an engine of a precision.
-    A model in int8, or packed for a precision, keeps its precision. Raises `InputError` for a bound that is no cosine.
+    A model in int8, packed for a precision or without layers keeps its precision. Raises `InputError` for a bound that
+    is no cosine.
     """
     bound = LEAST_COSINE if least_cosine is None else least_cosine
     if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not -1 <= bound <= 1:
         raise InputError(f"least_cosine must be a number from -1 to 1, or None for {LEAST_COSINE}, not {shown(bound)}")
-    if encoder.precision != "float32" or encoder.layout is not None:
+    if encoder.precision != "float32" or encoder.layout is not None or not encoder.config.num_layers:
         return make(encoder.precision)
     exact = make("float32")
     expected = _sample_vectors(exact)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import InputError
-from ..encoding.pooling import normalize
 from ..loading.load import load_model
+from ..weights.modules import normalize
 from ..weights.quantize import convert_model
 from .engine import Engine
 

@@ -36,7 +36,8 @@ from .head_methods import HeadMethods
 from .loaded import NO_TOKENIZER, Loaded
 
 if TYPE_CHECKING:
-    from ..weights.model import Model
+    from ..backends.interfaces import Backend, Plan
+    from ..weights.model import Model, Transformer
 
 
 class Engine(HeadMethods, Loaded):
@@ -46,7 +47,8 @@ class Engine(HeadMethods, Loaded):
         vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 
     `heads` lists what stands after the encoder, if there is something; `classify`, `predict` and `rank`, `tag`,
-    `answer` and `fill_mask` run it.
+    `answer` and `fill_mask` run it. A model with an encoder for each task has `routes`; `encode_query` and
+    `encode_document` choose one, and so does `encode(..., task=...)`.
 
     The result of a sequence is the same, to the last bit, in every batch (except with `backend="reference"`). Any
     number of Python threads may call one engine. An engine survives a fork and need not be closed. A pickled engine
@@ -65,25 +67,41 @@ class Engine(HeadMethods, Loaded):
     ):
         """As `load`, for a model that is in memory already, which is checked as `load` checks it."""
         from ..files.reading import release_pages
-        from ..weights.model import Model  # here, as `load_model` below: `import engine` shall stay light
+        from ..weights.model import (  # here, as `load_model` below: `import engine` shall stay light
+            Model,
+            share_weights,
+        )
 
         if not isinstance(model, Model):
             raise InputError(f"Engine takes a Model, not {shown(model)}; Engine.load takes the path of one")
         model = model.checked()
-        if model.encoder is None or model.decoder is not None:
+        if model.decoder is not None:
             raise UnsupportedError("Engine runs an encoder alone, and this model has a decoder; a Generator runs it")
-        encoder, self.max_batch_tokens = model.encoder, positive_int("max_batch_tokens", max_batch_tokens)
-        run = RunConfig(choose_threads(threads), encoder.precision_for(precision), self.max_batch_tokens)
-        chosen = get_backend(backend)
-        check_layout(chosen, encoder.layout, decodes=False)
+        chosen, threads = get_backend(backend), choose_threads(threads)
+        max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
+        parts = list(model.parts.values())
+        held: list[tuple[Transformer, Engine]] = []
+        for part in sorted(parts, key=lambda part: part is not model.encoder):  # this engine holds the first
+            run = RunConfig(threads, _precision_of(part, precision, alone=len(parts) == 1), max_batch_tokens)
+            engine = Engine.__new__(Engine) if held else self
+            plan = next((own._plan for other, own in held if share_weights(other, part)), None)
+            engine._hold(part, chosen, run, plan)
+            held.append((part, engine))
+        self._routes = {task: next(own for other, own in held if other is part) for task, part in model.routes.items()}
+        self._needs_task = model.encoder is None
+        release_pages(array for part in parts for name, array in part.weights.items() if not name.startswith(PREFIX))
+
+    def _hold(self, encoder: Transformer, backend: Backend, run: RunConfig, plan: Plan | None) -> None:
+        """Hold an encoder; plan: that of another engine with the same weights, None to prepare one."""
+        check_layout(backend, encoder.layout, decodes=False)
         self.config, self._configs = encoder.config, [encoder.config]
-        self.text = encoder.text
-        self._dense, self._heads = encoder.dense, encoder.heads
+        self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
+        self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
-        self._stem = encoder.stem
-        self.backend, self.threads, self.precision = chosen.name, run.threads, run.precision
-        self._plan = chosen.prepare(encoder.config, encoder.weights, run)
-        release_pages(array for name, array in encoder.weights.items() if not name.startswith(PREFIX))
+        self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
+        self.max_batch_tokens = run.max_tokens
+        self._plan = plan or backend.prepare(encoder.config, encoder.weights, run)
+        self._routes, self._needs_task = {}, False
 
     @classmethod
     @renamed_arguments
@@ -128,7 +146,9 @@ class Engine(HeadMethods, Loaded):
         if precision == "auto":
             from .auto_precision import fastest_engine
 
-            assert model.encoder is not None
+            if model.encoder is None or model.routes:
+                raise UnsupportedError('precision="auto" compares the vectors of one encoder, and this model has '
+                                       f"routes: {', '.join(model.routes)}; choose a precision by its name")
             engine = fastest_engine(model.encoder, lambda name: cls(model, **options, precision=name), least_cosine)
             precision = engine.precision  # another process that loads the pickled engine computes the same bits
         else:
@@ -217,6 +237,7 @@ class Engine(HeadMethods, Loaded):
         pool: None = None,
         chunk_size: None = None,
         ranges: Any = None,
+        task: str | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Return the vectors of sentences, as `SentenceTransformer.encode` does.
@@ -235,16 +256,27 @@ class Engine(HeadMethods, Loaded):
             `quantize_embeddings` of sentence-transformers makes them: int8 [n, D'] or one bit a dimension [n, D'/8].
         ranges: for int8 and uint8 the smallest and the largest number of each dimension, [2, D']; None for those of the
             vectors of this call, with a warning, because a vector then depends on the others.
+        task: one of `routes`, such as "query"; None for the model's default, if it has routes.
         timeout: seconds after which the call stops with `TimedOut`; None for no limit.
         convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
             effect, as the defaults; every other value is an error.
 
         Returns float32 [n, D'], or [D'] for a single string. D' is the model's width times the number of its pooling
-        modes, or the width of its last Dense module. Token embeddings are a list of n arrays [T_i, D], or one array.
-        output_value=None gives a list of n dictionaries, or one dictionary, with input_ids, attention_mask,
+        modes, or what its modules after pooling make of it. Token embeddings are a list of n arrays [T_i, D], or one
+        array. output_value=None gives a list of n dictionaries, or one dictionary, with input_ids, attention_mask,
         token_type_ids if the model has them, token_embeddings and sentence_embedding.
         Raises `InputError`, and `UnsupportedError` for a model without a tokenizer.
         """
+        if (engine := self.engine_of(task)) is not self:
+            return engine.encode(
+                sentences, prompt_name=prompt_name, prompt=prompt, batch_size=batch_size,
+                show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
+                convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor, device=device,
+                normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim, pool=pool, chunk_size=chunk_size,
+                ranges=ranges, timeout=timeout)  # fmt: skip
+        if "encode_sparse" in self.heads:
+            raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
+                                   "sparse vectors")
         check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
                       convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
         convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
@@ -267,14 +299,16 @@ class Engine(HeadMethods, Loaded):
     def encode_query(self, sentences: Any, **options: Any) -> Any:
         """Encode queries: as `encode`, with the prompt "query" of the model unless options name a prompt.
 
-        If the model has no prompt "query", no prompt is used, even if the model has a default prompt.
+        If the model has no prompt "query", no prompt is used, even if the model has a default prompt. A model with
+        `routes` runs the one called "query".
         """
         return self._encode_as(("query",), sentences, options)
 
     def encode_document(self, sentences: Any, **options: Any) -> Any:
         """Encode documents: as `encode`, with the prompt "document" of the model unless options name a prompt.
 
-        If the model has no prompt "document", its prompt "passage" is used, or else "corpus", or else no prompt.
+        If the model has no prompt "document", its prompt "passage" is used, or else "corpus", or else no prompt. A
+        model with `routes` runs the one called "document".
         """
         return self._encode_as(("document", "passage", "corpus"), sentences, options)
 
@@ -337,7 +371,30 @@ class Engine(HeadMethods, Loaded):
     def _encode_as(self, prompt_names: tuple[str, ...], sentences: Any, options: dict[str, Any]) -> Any:
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options = options | {"prompt": role_prompt(self._text, prompt_names)}
+        if self._routes and options.get("task") is None:
+            options = options | {"task": prompt_names[0]}
         return self.encode(sentences, **options)
+
+    @property
+    def routes(self) -> dict[str, Engine]:
+        """The engine of each task of a model that has several encoders, such as "query"; empty for other models.
+
+        All methods but `encode`, `encode_query`, `encode_document` and `encode_sparse` are those of the default task,
+        or of the first where there is none: `routes[task]` has those of another.
+        """
+        return dict(self._routes)
+
+    def engine_of(self, task: str | None) -> Engine:
+        """Return the engine that serves a task; raises `InputError` for a task that the model has not."""
+        if task is None and not self._needs_task:
+            return self
+        known = ", ".join(map(repr, self._routes))
+        if not self._routes:
+            raise InputError(f"this model has no routes, so task={shown(task)} has no effect; leave it out, or name a "
+                             "prompt with prompt_name")
+        if task is None or not isinstance(task, str) or task not in self._routes:
+            raise InputError(f"task must be one of {known}, the routes of this model, not {shown(task)}")
+        return self._routes[task]
 
     @property
     def _text(self) -> TextConfig:
@@ -365,5 +422,22 @@ class Engine(HeadMethods, Loaded):
 
     @lazy
     def _encoder(self) -> TextEncoder:
-        ops = self._ops("the Dense modules of this model, so it cannot encode text") if self._dense else None
-        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._dense, ops)
+        ops = None
+        if self._modules or self._token_modules:
+            ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
+        return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._modules,
+                           self._token_modules, ops)
+
+
+def _precision_of(part: Transformer, asked: str | None, *, alone: bool) -> str:
+    """Return the precision of an encoder's computation; raises `UnsupportedError` and `InputError`.
+
+    A static model multiplies nothing: it is float32 beside other encoders, and alone it refuses another precision.
+    """
+    precision = part.precision_for(asked)
+    if part.config.num_layers or precision == "float32":
+        return precision
+    if alone:
+        raise UnsupportedError(f"a static model multiplies nothing, so precision={shown(asked)} would change nothing; "
+                               "leave it out. engine convert --precision stores the table in fewer bits")
+    return "float32"

@@ -26,6 +26,7 @@ from ..heads import (
     check_ranks,
     classify,
     encode_sparse,
+    encode_tokens_sparsely,
     fill_mask,
     is_pair,
     order,
@@ -57,6 +58,8 @@ class HeadMethods:
         def _text(self) -> TextConfig: ...
 
         def _ops(self, part: str) -> Ops: ...
+
+        def engine_of(self, task: str | None) -> HeadMethods: ...
 
     @property
     def heads(self) -> dict[str, HeadConfig]:
@@ -241,26 +244,33 @@ class HeadMethods:
     @renamed_arguments
     def encode_sparse(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None,
                       max_active_dims: int | None = None, batch_size: int | None = None,
-                      show_progress_bar: bool | None = None, timeout: float | None = None) -> SparseVectors:
+                      show_progress_bar: bool | None = None, task: str | None = None,
+                      timeout: float | None = None) -> SparseVectors:
         """Return sparse vectors over the vocabulary, as `SparseEncoder.encode` of a SPLADE model does.
 
         sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
         max_active_dims: how many words to keep for each text, those with the largest numbers; None for the model's
             limit, which most models lack.
-        batch_size, show_progress_bar, timeout: as in `encode`.
+        batch_size, show_progress_bar, task, timeout: as in `encode`.
 
         Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has
         them, and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
         """
-        runner = self.runner_of("fill_mask", "encode sparsely")
+        if (engine := self.engine_of(task)) is not self:
+            return engine.encode_sparse(sentences, prompt_name=prompt_name, prompt=prompt,
+                                        max_active_dims=max_active_dims, batch_size=batch_size,
+                                        show_progress_bar=show_progress_bar, timeout=timeout)
+        of_tokens = "encode_sparse" in self.heads
+        runner = self.runner_of("encode_sparse" if of_tokens else "fill_mask", "encode sparsely")
         prompt = choose_prompt(self._text, prompt, prompt_name)
         own = add_prompt(prompt, check_sentences([sentences] if isinstance(sentences, str) else sentences))
         most = positive_int_or_none("max_active_dims", max_active_dims)
         with self._advancing(own, show_progress_bar) as advance:
-            return encode_sparse(runner, own, most=most or runner.config.max_active_dims,
-                                 batch_size=positive_int_or_none("batch_size", batch_size),
-                                 deadline=deadline_of(timeout), advance=advance)
+            encode = encode_tokens_sparsely if of_tokens else encode_sparse
+            return encode(runner, own, most=most or runner.config.max_active_dims,
+                          batch_size=positive_int_or_none("batch_size", batch_size),
+                          deadline=deadline_of(timeout), advance=advance)
 
     def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, timeout: Any
                      ) -> np.ndarray:

@@ -21,10 +21,10 @@ from ..base.progress import progress
 from ..base.stop import Stop
 from ..generation.scoring import last_logits
 from ..heads import check_pairs, is_pair, order, pair_scores
-from ..heads.runner import sigmoid
 from ..text.sentences import check_sentences
 from ..text.tokenizer import Tokenizer
 from ..weights.head import tasks_of
+from ..weights.modules import sigmoid
 from .engine import Engine
 from .loaded import NO_TOKENIZER, Loaded
 from .prepared import PreparedModel

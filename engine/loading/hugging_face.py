@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,35 +12,56 @@ from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.lazy import lazy
 from ..families import get_family
 from ..families.heads import PREFIX, read_heads
-from ..families.parts import Family, Part, Parts, Values
+from ..families.parts import Family, Part, Parts, Values, Weights
 from ..files.folder import ModelFolder
 from ..model.generation_config import GenerationConfig
 from ..model.text_config import TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
-from ..weights.dense import Dense
 from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
+from ..weights.modules import SENTENCE, TOKENS, Dense
 from .generation_settings import settings_of
 from .head_tokens import with_tokens
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
+from .modules import read_modules
 from .peft import refuse_adapter
+from .router import find_routes
 from .sentence_transformers import (
     MODULES,
+    SPARSE_STATIC,
+    STATIC,
+    Modules,
     check_code,
-    find_modules,
-    read_dense,
     read_text,
     sparse_settings,
     stated_pair_function,
     tokenizer_settings,
+    with_settings,
 )
 from .source import Source
+from .static import is_model2vec, read_sparse_static, read_static
 
 CONFIG = "config.json"
 _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMHead", "MTModel")
 """How the names of the classes of transformers end that generate tokens."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the folder of one module holds, before modules.json says how it is used."""
+
+    encoder: Transformer
+    """Without its text settings, heads and modules, unless it is static."""
+    part: Part | None = None
+    values: Values = field(default_factory=dict)
+    """The contents of config.json."""
+    heads: Weights = field(default_factory=dict)
+    """The tensors of heads."""
+    dense: tuple[Dense, ...] = ()
+    """A map of the pooled vector among the tensors of the encoder."""
+    translates: bool = False
 
 
 class FolderSource(Source):
@@ -54,6 +75,8 @@ class FolderSource(Source):
         """Return as `Source.kind`: modules.json decides, or else what the family can do, or `architectures`."""
         if self.folder.has(MODULES):
             return "rank" if has_logit_score(self.folder) else "encode"
+        if is_model2vec(self.folder):
+            return "encode"
         family, values = _family(self.folder, "AutoModel")
         if family.read_generator is None:
             return "encode"
@@ -77,7 +100,55 @@ class FolderSource(Source):
     def _read_encoder(self, task: str | None) -> Model:
         if has_logit_score(self.folder):
             raise self.refuse_kind("encode", "rank")
-        modules = find_modules(self.folder)
+        if not self.folder.has(MODULES) and is_model2vec(self.folder):
+            self.refuse_task(task, "a static model has none; leave it out")
+            return Model(encoder=read_static(self.folder, self._memory))
+        found = find_routes(self.folder)
+        if isinstance(found, Modules):
+            return Model(encoder=self._read_modules(found, task, {}))
+        known: dict[str, _Read] = {}
+        chosen = [*found.tasks.values(), *([] if found.default is None else [found.default])]
+        read = {key: self._read_modules(modules, task, known)
+                for key, modules in {id(modules): modules for modules in chosen}.items()}
+        return Model(encoder=None if found.default is None else read[id(found.default)],
+                     routes={name: read[id(modules)] for name, modules in found.tasks.items()})
+
+    def _read_modules(self, modules: Modules, task: str | None, known: dict[str, _Read]) -> Transformer:
+        """Return the encoder of some modules; known: what has been read, by folder, which other modules may share.
+
+        Raises `WeightsError`, `UnsupportedError` and `InputError`.
+        """
+        home = modules.transformer
+        if modules.first in (STATIC, SPARSE_STATIC):
+            self.refuse_task(task, "a static model has none; leave it out")
+            if str(home) not in known:
+                read = read_static if modules.first == STATIC else read_sparse_static
+                known[str(home)] = _Read(read(home, self._memory))
+            encoder, own = known[str(home)].encoder, known[str(home)].dense
+            text, heads = None if encoder.text is None else with_settings(encoder.text, modules), encoder.heads
+        else:
+            if str(home) not in known:
+                known[str(home)] = self._read_home(modules, task)
+            one = known[str(home)]
+            encoder, part, own = one.encoder, one.part, one.dense
+            assert part is not None
+            text = read_text(modules, part.config, translates=one.translates)
+            if text is not None and modules.pooling is None and part.text is not None:
+                text = part.text(text, tokenizer_settings(home))
+            with home.within():
+                values = one.values | stated_pair_function(self.folder)
+                heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)
+        stated = sparse_settings(modules)
+        with home.within():
+            heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads) if stated else heads
+        if text is None:
+            return replace(encoder, heads=heads)
+        return replace(encoder, text=text, heads=heads,
+                       modules=own + read_modules(modules.after, SENTENCE, self._memory),
+                       token_modules=read_modules(modules.before, TOKENS, self._memory))
+
+    def _read_home(self, modules: Modules, task: str | None) -> _Read:
+        """Return what the folder of a transformer holds; raises the errors of `_read_modules`."""
         home = modules.transformer
         family, values = _family(home, "AutoModel")
         if family.read_encoder is None:
@@ -86,21 +157,11 @@ class FolderSource(Source):
             part = family.read_encoder(values)
         check_code(modules, part.config)
         renamed = home.tensors(part.names.rename, keep_float16=True, memory=self._memory)
-        text = read_text(modules, part.config, translates=family.translates)
         with home.within():
-            of_heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed)
-                        if name.startswith(PREFIX)}
+            heads = {name.removeprefix(PREFIX): renamed.pop(name) for name in list(renamed) if name.startswith(PREFIX)}
             config, weights = part.take(_merged(part, renamed, task))
             own = _take_own_dense(weights)
-            heads = read_heads(part.names.heads, values | stated_pair_function(self.folder), config, of_heads)
-            heads = with_tokens(heads, text, home)
-            if stated := sparse_settings(modules):
-                heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads)
-            encoder = replace(_transformer(part, config, weights, text), heads=heads)
-            if text is not None and modules.pooling is None and part.text is not None:
-                encoder = replace(encoder, text=part.text(text, tokenizer_settings(home)))
-        dense = own + tuple(read_dense(folder, self._memory) for folder in modules.dense)
-        return Model(encoder=replace(encoder, dense=dense if text is not None else ()))
+            return _Read(_transformer(part, config, weights, None), part, values, heads, own, family.translates)
 
     def _read_generator(self, kind: str, task: str | None) -> Model:
         family, values = _family(self.folder, "AutoModelForCausalLM")

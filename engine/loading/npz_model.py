@@ -1,10 +1,13 @@
 """The engine's own file of a model, an `.npz`: docs/npz.md describes it.
 
 The array called config holds a JSON object. Versions 1, 2 and 4 hold an encoder: format, version, model and perhaps
-text, stem and packed. Version 4 also has heads, whose arrays are called heads.TASK.NAME. Version 3 holds a model that
-generates: format, version, generation (the settings that are not the defaults), decoder and perhaps encoder (each with
-model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the file holds
-once, as the encoder's. Arrays of version 3 have the name of their part in front.
+text, stem and packed. Version 4 may also have heads, whose arrays are called heads.TASK.NAME, no layers, and modules
+other than plain linear maps; or in place of one encoder the encoders of several tasks: parts, routes (the number of
+each task's part), default (the number of the part that runs where a call names no task, or null) and shared (an array
+of one part by the name of an equal one of another), with the number of a part in front of each array. Version 3 holds a
+model that generates: format, version, generation (the settings that are not the defaults), decoder and perhaps encoder
+(each with model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the
+file holds once, as the encoder's. Arrays of version 3 have the name of their part in front.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ from ..model.generation_config import GenerationConfig
 from ..model.head import TASKS, HeadConfig
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
-from ..weights.dense import Dense, check_dense
 from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document, take_stem
 from ..weights.model import Model, Transformer
+from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PREFIX, PackedFormat
 from ..weights.parameters import check, expected_shapes, packed_arrays
 from .source import Source
@@ -45,6 +48,9 @@ ADVICE = "see docs/npz.md for what an .npz of weights holds"
 _PARTS = ("encoder", "decoder")
 _OF_PART = {"model", "text", "stem", "packed"}
 """The description of an encoder or a decoder in the file."""
+_DENSE, _TOKEN_MODULES = "dense", "token_modules"
+"""The entries of the text configuration that list modules, and what the names of their arrays begin with."""
+_MOST_PARTS = 32
 _HEADS = "heads."
 """What the names of the arrays of heads begin with."""
 _NOT_WHOLE = (".safetensors", ".bin", ".pt", ".pth")
@@ -61,6 +67,9 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Model):
         raise InputError(f"save takes a Model, not {shown(model)}; load_model returns one")
     model.check_parts("the model to save")
+    if model.routes:
+        _write(path, *_contents_of_routes(model))
+        return
     if model.decoder is None:
         assert model.encoder is not None
         entries, arrays = _contents_of(model.encoder, "the model to save")
@@ -76,6 +85,26 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             else:
                 arrays[f"{name}.{key}"] = array
     _write(path, document | {"shared": shared}, arrays)
+
+
+def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description of a model with an encoder for each task, and its arrays; raises the errors of `save`."""
+    parts = list(model.parts.values())
+    numbers = {id(part): i for i, part in enumerate(parts)}
+    document: dict[str, Any] = {
+        "version": HEADED, "routes": {task: numbers[id(part)] for task, part in model.routes.items()},
+        "default": None if model.encoder is None else numbers[id(model.encoder)], "parts": [], "shared": {}}
+    arrays: dict[str, np.ndarray] = {}
+    for i, part in enumerate(parts):
+        own_document, own = _contents_of(part, f"the model to save, part {i}")
+        document["parts"].append(own_document)
+        for name, array in own.items():
+            same = next((f"{n}.{name}" for n in range(i) if _equal(arrays.get(f"{n}.{name}"), array)), None)
+            if same is None:
+                arrays[f"{i}.{name}"] = array
+            else:
+                document["shared"][f"{i}.{name}"] = same
+    return document, arrays
 
 
 def _write(path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -96,13 +125,11 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
     if part.text is not None:
         document["text"] = part.text.to_json()
         arrays["tokenizer"] = np.frombuffer(part.text.tokenizer_json, np.uint8)
-        check_dense(part.dense, len(part.text.pooling) * part.config.hidden_size, source)
-        if part.dense:
-            document["text"]["dense"] = [dense.activation for dense in part.dense]
-        for i, dense in enumerate(part.dense):
-            arrays[f"dense.{i}.weight"] = dense.weight
-            if dense.bias is not None:
-                arrays[f"dense.{i}.bias"] = dense.bias
+        part.check_modules(source)
+        for entry, modules in ((_DENSE, part.modules), (_TOKEN_MODULES, part.token_modules)):
+            document["text"] |= {entry: [module_document(module) for module in modules]} if modules else {}
+            arrays |= {f"{entry}.{i}.{name}": array for i, module in enumerate(modules)
+                       for name, array in module.arrays.items()}
     if part.stem is not None:
         document["stem"] = stem_document(part.stem)
         arrays |= {f"stem.{name}": array for name, array in stem_arrays(part.stem).items()}
@@ -115,12 +142,13 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
-    if encoder.heads:
+    if encoder.heads or encoder.token_modules or encoder.config.num_layers == 0 or not all(
+            isinstance(module_document(module), str) for module in encoder.modules):
         return HEADED
     new = encoder.config.to_json().keys() & set(NEW_IN_VERSION_2)
     if encoder.text is not None:
         new |= encoder.text.to_json().keys() & set(TEXT_NEW_IN_VERSION_2)
-    return ENCODER if new or encoder.dense or encoder.stem or encoder.layout is not None else 1
+    return ENCODER if new or encoder.modules or encoder.stem or encoder.layout is not None else 1
 
 
 def _changed(config: GenerationConfig) -> dict[str, Any]:
@@ -167,6 +195,8 @@ class NpzSource(Source):
             raise self.refuse_kind(kind, self.kind)
         document, arrays = deepcopy(self._document), dict(self._arrays)     # what follows takes entries out of both
         with naming(self.path, ADVICE), within(self.path):
+            if "routes" in document:
+                return _with_routes(document, arrays)
             if kind == "encode":
                 return Model(encoder=_transformer_of(document, arrays))
             parts = {name: _transformer_of(document[name], own)
@@ -201,17 +231,36 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
     """Return the encoder or the decoder from the result of `_contents_of`; raises `FormatError`."""
     config = ModelConfig.from_json(document["model"])
     text = None
-    dense: tuple[Dense, ...] = ()
+    modules: tuple[Module, ...] = ()
+    token_modules: tuple[Module, ...] = ()
     if ("text" in document) != ("tokenizer" in arrays):
         raise FormatError("the config's text entry and the array called tokenizer must both be there, or neither")
     if "text" in document:
         tokenizer = _text_bytes("tokenizer", arrays.pop("tokenizer"), MAX_TOKENIZER)
-        dense = _take_dense(document["text"], arrays)
+        modules, token_modules = (_take_modules(document["text"], entry, arrays) for entry in (_DENSE, _TOKEN_MODULES))
         text = TextConfig.from_json(document["text"], tokenizer)
     stem = make_stem(document["stem"], take_stem(arrays)) if "stem" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
-    return Transformer(config, arrays, text, dense, stem, layout, heads).with_wide_vectors()
+    return Transformer(config, arrays, text, modules, token_modules, stem, layout, heads).with_wide_vectors()
+
+
+def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:
+    """Return the model with an encoder for each task from the result of `_contents_of_routes`; raises `FormatError`."""
+    for name, same in document["shared"].items():
+        if same not in arrays or name in arrays:
+            raise FormatError(f"the shared array {shown(name)} must not be in the file, and {shown(same)} must be")
+        arrays[name] = arrays[same]
+    parts = []
+    for i, own_document in enumerate(document["parts"]):
+        prefix = f"{i}."
+        own = {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
+        parts.append(_transformer_of(own_document, own))
+    if arrays:
+        raise FormatError(f"the names of arrays begin with the number of a part, which {listed(sorted(arrays))} do not")
+    default = document["default"]
+    return Model(encoder=None if default is None else parts[default],
+                 routes={task: parts[number] for task, number in document["routes"].items()})
 
 
 def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...]:
@@ -226,14 +275,18 @@ def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...
     return tuple(found)
 
 
-def _take_dense(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Dense, ...]:
-    """Remove the entry "dense" and its arrays, and return the maps that they describe."""
-    names = document.pop("dense", []) if isinstance(document, dict) else []
-    if not isinstance(names, list) or not all(f"dense.{i}.weight" in arrays for i in range(len(names))):
-        raise FormatError(f"the entry dense of the text configuration must list the activation of each array "
-                          f"dense.0.weight, dense.1.weight ..., not {shown(names)}")
-    return tuple(Dense(arrays.pop(f"dense.{i}.weight"), arrays.pop(f"dense.{i}.bias", None), name)
-                 for i, name in enumerate(names))
+def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> tuple[Module, ...]:
+    """Remove an entry of the text configuration that lists modules, and their arrays; return the modules."""
+    documents = document.pop(entry, []) if isinstance(document, dict) else []
+    if not isinstance(documents, list) or len(documents) > MOST_MODULES:
+        raise FormatError(f"the entry {entry} of the text configuration must list at most {MOST_MODULES} modules, not "
+                          f"{shown(documents)}")
+    found = []
+    for i, own in enumerate(documents):
+        prefix = f"{entry}.{i}."
+        names = [name for name in arrays if name.startswith(prefix)]
+        found.append(make_module(own, {name.removeprefix(prefix): arrays.pop(name) for name in names}))
+    return tuple(found)
 
 
 def _check_document(document: dict[str, Any]) -> None:
@@ -247,10 +300,27 @@ def _check_document(document: dict[str, Any]) -> None:
                                "engine reads; upgrade encoder-engine")
     if version == GENERATOR:
         _check_generator(document)
-    elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"} != (
+    elif version == HEADED and "routes" in document:
+        _check_routes(document)
+    elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"} - (
             {"heads"} if version == HEADED else set()):
         raise FormatError("the config must have format, version, model and perhaps text, stem and packed, and in "
                           f"version {HEADED} heads, not {listed(sorted(document))}")
+
+
+def _check_routes(document: dict[str, Any]) -> None:
+    routes, parts, shared = document["routes"], document.get("parts"), document.get("shared")
+    default = document.get("default")
+    if (document.keys() != {"format", "version", "routes", "default", "parts", "shared"}
+            or not isinstance(parts, list) or not 1 <= len(parts) <= _MOST_PARTS
+            or not all(isinstance(part, dict) and "model" in part and part.keys() <= _OF_PART | {"heads"}
+                       for part in parts)
+            or not isinstance(routes, dict) or not routes or len(routes) > _MOST_PARTS
+            or not all(type(number) is int and 0 <= number < len(parts) for number in routes.values())
+            or not (default is None or (type(default) is int and 0 <= default < len(parts)))
+            or not isinstance(shared, dict) or not all(isinstance(name, str) for name in shared.values())):
+        raise FormatError("the config of a model with routes must have format, version, routes, default, parts and "
+                          f"shared, not {listed(sorted(document))}, or one of these has the wrong form")
 
 
 def _check_generator(document: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
     modules.json                        the modules and the folder of each
     <Transformer>/                      config.json, weights, tokenizer, sentence_bert_config.json
     <Pooling>/config.json               pooling modes
-    <Dense>/                            config.json and weights of a linear map of the pooled vector, if there is one
+    <Dense>/, <LayerNorm>/ ...          modules that change vectors before or after pooling (`modules.py`)
+    <StaticEmbedding>/                  a tokenizer and a table, in place of Transformer and Pooling (`static.py`)
+    <Router>/router_config.json         the modules of each task (`router.py`)
     config_sentence_transformers.json   prompts
 
 The files of every version up to 6 are supported. A folder without modules.json is read as SentenceTransformer reads a
@@ -15,16 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from ..model.config import ModelConfig
 from ..model.head import SPARSE_ACTIVATIONS, SPARSE_POOLINGS
 from ..model.text_config import POOLINGS, TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
-from ..weights.bfloat16 import from_bfloat16
-from ..weights.dense import Dense
+from ..weights.modules import MOST_MODULES
+from .modules import Entry, is_last_normalize
 
 MODULES = "modules.json"
 """The file by which a folder of sentence-transformers is known."""
@@ -45,16 +45,14 @@ _FLAGS = {
 }
 """The pooling mode of each flag of versions before 6, in the order in which the results are concatenated."""
 
+STATIC, SPARSE_STATIC = "StaticEmbedding", "SparseStaticEmbedding"
+"""The classes of modules that read texts with a table in place of a transformer."""
 _CUSTOM = "custom_st.Transformer"
 _CUSTOM_FAMILIES = ("jina_embeddings_v3",)
 """The families whose folders bring their own module in place of Transformer, which chooses the adapter of a task."""
+_READERS = ("Transformer", _CUSTOM)
+"""The classes of modules that make token vectors for Pooling."""
 _PROMPTS = "config_sentence_transformers.json"
-_MOST_DENSE = 8
-_DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "identity", "torch.nn.modules.activation.Tanh": "tanh"}
-_PLAIN_DENSE: dict[str, Any] = {"use_residual": False, "module_input_name": "sentence_embedding",
-                                "module_output_name": "sentence_embedding"}
-"""The only supported value of these keys of a Dense module; null and an absent key are supported, too."""
-
 _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
 
@@ -71,45 +69,63 @@ class Modules:
 
     folder: ModelFolder
     transformer: ModelFolder
+    """The folder of the first module, which reads texts."""
     pooling: ModelFolder | None = None
-    """None for a model folder without modules.json, and for a cross-encoder."""
-    dense: tuple[ModelFolder, ...] = ()
+    """None for a model folder without modules.json, for a cross-encoder, and for a model with another first module."""
+    before: tuple[Entry, ...] = ()
+    """The modules between the transformer and pooling."""
+    after: tuple[Entry, ...] = ()
+    """The modules after pooling, but for the last Normalize."""
     normalize: bool = False
+    """Whether the last module scales vectors to length 1."""
     code: str | None = None
     """The type of the first module where it is code of the folder."""
     sparse: ModelFolder | None = None
     """The folder of SpladePooling, of a model with sparse vectors."""
+    first: str = "Transformer"
+    """The class of the first module."""
 
 
-def find_modules(folder: ModelFolder) -> Modules:
-    """Find the modules of a model folder; raises `UnsupportedError` for other modules, and for another order."""
-    if not folder.has(MODULES):
-        return Modules(folder, folder)
+def read_entries(folder: ModelFolder) -> list[Entry]:
+    """Return the class and the folder of each module in modules.json; raises `WeightsError`."""
     path, entries = folder.label(MODULES), folder.read_list(MODULES)
     if not all(isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
                for entry in entries):
         raise WeightsError(f"{path}: expected a list of modules, each with a type and a path")
-    kinds = [_kind(entry["type"]) for entry in entries]
+    return [(class_of(entry["type"]), folder.folder(entry["path"], MODULES)) for entry in entries]
+
+
+def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
+    """Find the parts of a model in its modules, in their order; raises `UnsupportedError` for others.
+
+    folder: that of the whole model.
+    """
+    kinds, homes = [kind for kind, _ in entries], [home for _, home in entries]
     if kinds == ["CLIPModel"]:
-        return Modules(folder, folder.folder(entries[0]["path"], MODULES))
+        return Modules(folder, homes[0])
     if kinds == ["Transformer"] and _model_type(folder) == _CROSS_ENCODER:
-        return Modules(folder, _cross_encoder(folder.folder(entries[0]["path"], MODULES)))
+        return Modules(folder, _cross_encoder(homes[0]))
     if kinds in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
-        home = folder.folder(entries[0]["path"], MODULES)
         if kinds[0] == "Transformer":
-            _transformer_settings(home, _PLAIN_TRANSFORMER | {"transformer_task": "fill-mask"})
-        return Modules(folder, home, sparse=folder.folder(entries[1]["path"], MODULES))
-    normalize = kinds[-1:] == ["Normalize"]
-    others = kinds[2 : len(kinds) - normalize]
-    code = kinds[0] if kinds[:1] == [_CUSTOM] else None
-    first = kinds[:2] in (["Transformer", "Pooling"], [_CUSTOM, "Pooling"])
-    if not first or len(others) > _MOST_DENSE or any(kind != "Dense" for kind in others):
-        raise UnsupportedError(f"{path}: the modules are {listed(kinds) or 'none'}; supported are Transformer, Pooling "
-                               f"and, after them, up to {_MOST_DENSE} Dense and one Normalize")
-    homes = [folder.folder(entry["path"], MODULES) for entry in entries]
-    if normalize:
-        _check_normalize(homes[-1])
-    return Modules(folder, homes[0], homes[1], tuple(homes[2 : len(kinds) - normalize]), normalize, code)
+            _transformer_settings(homes[0], _PLAIN_TRANSFORMER | {"transformer_task": "fill-mask"})
+        return Modules(folder, homes[0], sparse=homes[1])
+    if kinds == [SPARSE_STATIC]:
+        return Modules(folder, homes[0], first=kinds[0])
+    kept = [entry for entry in entries if entry[0] != "Dropout"]
+    first = kept[0][0] if kept else ""
+    place = next((i for i, (kind, _) in enumerate(kept) if kind == "Pooling"), 0) if first in _READERS else 0
+    before, after = tuple(kept[1:place]), tuple(kept[place + 1 :])
+    if not (place or first == STATIC) or max(len(before), len(after)) > MOST_MODULES or not (
+            all(kind in ("Dense", "Normalize") for kind, _ in before)
+            and all(kind in ("Dense", "LayerNorm", "Normalize") for kind, _ in after)):
+        raise UnsupportedError(
+            f"{folder.label(MODULES)}: the modules are {listed(kinds) or 'none'}; supported are Transformer and "
+            f"Pooling, with Dense, Normalize and Dropout between them, or {STATIC}; after them Dense, LayerNorm, "
+            f"Normalize and Dropout; and up to {MOST_MODULES} of these in each place; or Transformer and "
+            f"SpladePooling; {SPARSE_STATIC}; or a Router to such modules")
+    normalize = bool(after) and is_last_normalize(after[-1])
+    return Modules(folder, kept[0][1], kept[place][1] if place else None, before, after[: len(after) - normalize],
+                   normalize, first if first == _CUSTOM else None, first=first)
 
 
 def stated_pair_function(folder: ModelFolder) -> dict[str, Any]:
@@ -132,10 +148,16 @@ def _model_type(folder: ModelFolder) -> Any:
 
 
 def sparse_settings(modules: Modules) -> dict[str, Any]:
-    """Return the fields of a head of words that a folder states for sparse vectors; raises `UnsupportedError`."""
-    if modules.sparse is None:
+    """Return the fields of a head that a folder states for sparse vectors; raises `UnsupportedError`."""
+    if modules.sparse is None and modules.first != SPARSE_STATIC:
         return {}
-    config, values = modules.sparse.label("config.json"), modules.sparse.read_object("config.json")
+    found = {} if modules.sparse is None else _splade_pooling(modules.sparse)
+    most = modules.folder.read_object_or_empty(_PROMPTS).get("max_active_dims")
+    return found | ({} if most is None else {"max_active_dims": most})
+
+
+def _splade_pooling(folder: ModelFolder) -> dict[str, Any]:
+    config, values = folder.label("config.json"), folder.read_object("config.json")
     found = {}
     for key, name, allowed in (("pooling_strategy", "sparse_pooling", SPARSE_POOLINGS),
                                ("activation_function", "sparse_activation", SPARSE_ACTIVATIONS)):
@@ -143,8 +165,7 @@ def sparse_settings(modules: Modules) -> dict[str, Any]:
         if not isinstance(found[name], str) or found[name] not in allowed:
             raise UnsupportedError(f"{config}: {key} = {shown(found[name])} is not supported; supported are "
                                    f"{', '.join(allowed)}")
-    most = modules.folder.read_object_or_empty(_PROMPTS).get("max_active_dims")
-    return found | ({} if most is None else {"max_active_dims": most})
+    return found
 
 
 def check_code(modules: Modules, config: ModelConfig) -> None:
@@ -152,27 +173,6 @@ def check_code(modules: Modules, config: ModelConfig) -> None:
     if modules.code is not None and config.family not in _CUSTOM_FAMILIES:
         raise UnsupportedError(f"{modules.folder.label(MODULES)}: the module {modules.code} is code in the folder, "
                                f"which the engine does not run; it is known for {', '.join(_CUSTOM_FAMILIES)} only")
-
-
-def read_dense(folder: ModelFolder, memory: str) -> Dense:
-    """Return the linear map of a Dense module; raises `UnsupportedError` and `WeightsError`."""
-    values, config = folder.read_object("config.json"), folder.label("config.json")
-    for key, expected in _PLAIN_DENSE.items():
-        if values.get(key, expected) not in (expected, None):
-            raise UnsupportedError(f"{config}: {key} = {shown(values[key])} is not supported; only {expected!r} is")
-    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if not isinstance(activation, str) or activation not in _DENSE_ACTIVATIONS:
-        raise UnsupportedError(f"{config}: activation_function {shown(activation)} is not supported; "
-                               f"supported are {', '.join(_DENSE_ACTIVATIONS)}")
-    arrays = folder.tensors(memory=memory)
-    sizes = values.get("out_features"), values.get("in_features")
-    names = ["linear.weight"] + ["linear.bias"] * (values.get("bias") is not False)
-    if sorted(arrays) != sorted(names) or arrays["linear.weight"].shape != sizes:
-        found = ", ".join(f"{name} {list(array.shape)}" for name, array in list(arrays.items())[:10])
-        raise WeightsError(f"{folder}: the weights are {shown(found)}; config.json asks for {' and '.join(names)} with "
-                           f"out_features {shown(sizes[0])} and in_features {shown(sizes[1])}")
-    wide = {name: from_bfloat16(array) if array.dtype == np.uint16 else array for name, array in arrays.items()}
-    return Dense(wide["linear.weight"], wide.get("linear.bias"), _DENSE_ACTIVATIONS[activation])
 
 
 def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False) -> TextConfig | None:
@@ -185,42 +185,32 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
         return None
     token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer)
     if modules.pooling is None:
-        limit = _max_seq_length(modules.transformer, {}, config)
+        limit = max_seq_length(modules.transformer, {}, config)
         prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
         return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
                        default_prompt_name=name)
     settings = _transformer_settings(modules.transformer)
-    max_seq_length = _max_seq_length(modules.transformer, settings, config)
+    limit = max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = _pooling(modules.pooling)
+    with modules.folder.within():
+        text = replace(tokenizer, max_seq_length=limit, pooling=pooling, include_prompt=include_prompt,
+                       lower_case=settings.get("do_lower_case") or False, feeds_token_types=token_types)
+    return with_settings(text, modules)
+
+
+def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
+    """Return text settings with those of the whole model: prompts, similarity, truncate_dim, and the last Normalize."""
     prompts, default_prompt_name = _prompts(modules.folder)
     vectors = modules.folder.read_object_or_empty(_PROMPTS)
     with modules.folder.within():
-        return replace(
-            tokenizer,
-            max_seq_length=max_seq_length,
-            pooling=pooling,
-            normalize=modules.normalize,
-            include_prompt=include_prompt,
-            lower_case=settings.get("do_lower_case") or False,
-            prompts=prompts,
-            default_prompt_name=default_prompt_name,
-            feeds_token_types=token_types,
-            similarity=vectors.get("similarity_fn_name") or "cosine",
-            truncate_dim=vectors.get("truncate_dim"),
-        )
+        return replace(text, normalize=modules.normalize, prompts=prompts, default_prompt_name=default_prompt_name,
+                       similarity=vectors.get("similarity_fn_name") or "cosine",
+                       truncate_dim=vectors.get("truncate_dim"))
 
 
-def _kind(module_type: str) -> str:
+def class_of(module_type: str) -> str:
     """Return the class name of a library module, whose package differs between versions, or another's full name."""
     return module_type.rpartition(".")[2] if module_type.startswith("sentence_transformers.") else module_type
-
-
-def _check_normalize(folder: ModelFolder) -> None:
-    values = folder.read_object_or_empty("config.json")
-    for key in ("module_input_name", "module_output_name"):
-        if values.get(key) not in (None, "sentence_embedding"):
-            raise UnsupportedError(f"{folder.label('config.json')}: {key} = {shown(values[key])} is not supported; "
-                                   "only 'sentence_embedding' is")
 
 
 _PLAIN_TRANSFORMER: dict[str, Any] = {"transformer_task": "feature-extraction",
@@ -239,7 +229,7 @@ def _transformer_settings(folder: ModelFolder, plain: dict[str, Any] = _PLAIN_TR
     return settings
 
 
-def _max_seq_length(folder: ModelFolder, settings: dict[str, Any], config: ModelConfig) -> int | None:
+def max_seq_length(folder: ModelFolder, settings: dict[str, Any], config: ModelConfig) -> int | None:
     """Return the settings' limit on tokens, or else the tokenizer's, but at most what the position table allows."""
     tokenizer = tokenizer_settings(folder)
     overrides = settings.get("processor_kwargs") or settings.get("tokenizer_args") or {}

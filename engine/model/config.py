@@ -38,7 +38,7 @@ class ModelConfig:
     hidden_size: int
     """D: width of the residual stream."""
     num_layers: int
-    """L."""
+    """L; 0 for a static model, whose token vectors are rows of the word table (`static_config`)."""
     num_heads: int
     """H."""
     head_width: int
@@ -124,8 +124,9 @@ class ModelConfig:
         problems = [f"{name} must be an int, not {shown(getattr(self, name))}" for name in _INTS
                     if type(getattr(self, name)) is not int]
         if not problems:
-            problems += [f"{name} must be at least 1, not {shown(getattr(self, name))}" for name in _AT_LEAST_1
-                         if getattr(self, name) < 1]
+            static = self.num_layers == 0 and self.num_heads == 0
+            problems += [f"{name} must be at least 1, not {shown(getattr(self, name))}"
+                         for name in (_AT_LEAST_1_STATIC if static else _AT_LEAST_1) if getattr(self, name) < 1]
             problems += [f"{name} must not exceed {LARGEST:,}, got {shown(getattr(self, name))}" for name in _INTS
                          if getattr(self, name) > LARGEST]
             problems += [f"{name} must not be negative, got {shown(getattr(self, name))}" for name in _INTS
@@ -149,6 +150,12 @@ class ModelConfig:
 
     def _impossible_options(self) -> Iterator[str]:
         """Describe each option beyond BERT's that is impossible, once all have the right types."""
+        if self.num_layers == 0:
+            # Nothing reads these options, so that no number in them can be right.
+            if others := [f.name for f in fields(self) if f.name not in _OF_STATIC
+                          and getattr(self, f.name) != _WITHOUT_LAYERS.get(f.name, f.default)]:
+                yield f"a model without layers has a word table alone, and no {listed(others)}"
+            return
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             yield f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
         for name, choices in (("norm", ("layer", "rms")), ("norm_place", ("post", "pre", "sandwich"))):
@@ -269,6 +276,16 @@ NEW_IN_VERSION_2 = ("num_kv_heads", "position_table", "norm", "norm_place", "nor
                     "logits_bias", "logits_scale", "memory_size")
 """Options that version 1 of the .npz does not know: a file that uses one of them is of version 2."""
 
+def static_config(family: str, hidden_size: int, vocab_size: int) -> ModelConfig:
+    """Return the configuration of a model without layers: the vector of a token is its row of a table [V, D]."""
+    return ModelConfig(family, hidden_size, vocab_size=vocab_size, **_WITHOUT_LAYERS)
+
+
+_WITHOUT_LAYERS: dict[str, Any] = {"num_layers": 0, "num_heads": 0, "head_width": 0, "ffn_size": 0,
+                                   "embedding_norm": False, "position_table": False, "biases": ()}
+"""The options of a static model that do not have their defaults."""
+_OF_STATIC = ("family", "hidden_size", "vocab_size")
+_AT_LEAST_1_STATIC = ("hidden_size", "vocab_size")
 _AT_LEAST_1 = ("hidden_size", "num_layers", "num_heads", "head_width", "ffn_size")
 _INTS = (*_AT_LEAST_1, "vocab_size", "max_positions", "token_types", "position_offset", "pad_token_id", "num_kv_heads",
          "bias_buckets", "bias_max_distance", "embedding_width", "memory_size")

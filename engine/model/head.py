@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import LARGEST
 
-TASKS = ("classify", "tag", "answer", "fill_mask")
+TASKS = ("classify", "tag", "answer", "fill_mask", "encode_sparse")
 """The task of a head, which is the name of the method of `Engine` that runs it."""
 ROWS = ("first", "last", "asked", "all")
 """The token vectors of a sequence that a head reads: one, those at the positions that the caller asks for, or all."""
@@ -62,8 +62,15 @@ class Mean:
     """The mean of the rows of each sequence: float32 [N, D] to [B, D]."""
 
 
-Step: TypeAlias = Linear | Norm | Mean
-_STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean}
+@dataclass(frozen=True)
+class Scatter:
+    """Put the number of each token at the place of its id, once for each id: float32 [N, 1] to [B, size]."""
+
+    size: int
+
+
+Step: TypeAlias = Linear | Norm | Mean | Scatter
+_STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean, "scatter": Scatter}
 """The steps by their names in a file."""
 
 
@@ -106,11 +113,11 @@ class HeadConfig:
                                           ("sparse_activation", SPARSE_ACTIVATIONS))
                     if not (isinstance(getattr(self, name), str) and getattr(self, name) in allowed)]
         if not isinstance(self.steps, tuple) or not 1 <= len(self.steps) <= MOST_STEPS or not all(
-                isinstance(step, (Linear, Norm, Mean)) for step in self.steps):
+                isinstance(step, (Linear, Norm, Mean, Scatter)) for step in self.steps):
             problems.append(f"steps must be a tuple of 1 to {MOST_STEPS} steps, not {shown(self.steps)}")
         else:
             problems += [problem for step in self.steps for problem in _problems_of(step)]
-            names = [step.name for step in self.steps if not isinstance(step, Mean)]
+            names = [step.name for step in self.steps if isinstance(step, (Linear, Norm))]
             if len(set(names)) < len(names):
                 problems.append(f"two steps have one name: {listed(names)}")
         if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
@@ -134,12 +141,15 @@ class HeadConfig:
             return f"there are {len(self.labels)} labels for {outputs} outputs"
         if self.task == "answer" and outputs != 2:
             return f"a head of answers has 2 outputs, start and end, not {outputs}"
+        if (self.task == "encode_sparse" or any(isinstance(step, Scatter) for step in self.steps)) and not (
+                self.task == "encode_sparse" and len(self.steps) == 1 and isinstance(self.steps[0], Scatter)):
+            return "a head of encode_sparse has the step scatter, and no other head has it"
         return None
 
     @property
     def outputs(self) -> int:
         """The number of outputs of a row."""
-        return next((step.size for step in reversed(self.steps) if isinstance(step, Linear)), 0)
+        return next((step.size for step in reversed(self.steps) if isinstance(step, (Linear, Scatter))), 0)
 
     def shapes(self, width: int, words: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of each array, from token vectors of this width on.
@@ -148,13 +158,16 @@ class HeadConfig:
         """
         found: dict[str, tuple[int, ...]] = {}
         for step in self.steps:
+            if isinstance(step, Scatter) and (step.size, width) != words:
+                raise WeightsError(f"the head {self.task} needs a word table of shape {[step.size, 1]}, not "
+                                   f"{list(words)}")
             if isinstance(step, Linear):
                 if step.tied and (step.size, width) != words:
                     raise WeightsError(f"the map {step.name} of head {self.task} is tied to the word table, which has "
                                        f"shape {list(words)}, and not {[step.size, width]}")
                 found |= {} if step.tied else {f"{step.name}.weight": (step.size, width)}
                 width = step.size
-            if not isinstance(step, Mean):
+            if isinstance(step, (Linear, Norm)):
                 found |= {f"{step.name}.weight": (width,)} if isinstance(step, Norm) else {}
                 found |= {f"{step.name}.bias": (width,)} if step.bias else {}
         return found
@@ -196,6 +209,10 @@ def _problems_of(step: Any) -> list[str]:
     if isinstance(step, Mean):
         return []
     problems = []
+    if isinstance(step, (Linear, Scatter)) and (type(step.size) is not int or not 1 <= step.size <= LARGEST):
+        problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
+    if isinstance(step, Scatter):
+        return problems
     if not isinstance(step.name, str) or not step.name.replace("_", "").isalnum():
         problems.append(f"the name of a step must be a word, not {shown(step.name)}")
     if type(step.bias) is not bool:
@@ -204,8 +221,6 @@ def _problems_of(step: Any) -> list[str]:
         if type(step.eps) is not float or not 0.0 <= step.eps < 1.0:
             problems.append(f"eps must be a number from 0 to 1, not {shown(step.eps)}")
         return problems
-    if type(step.size) is not int or not 1 <= step.size <= LARGEST:
-        problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
     if not isinstance(step.activation, str) or step.activation not in ACTIVATIONS:
         problems.append(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(step.activation)}")
     if type(step.tied) is not bool:

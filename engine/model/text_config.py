@@ -52,27 +52,34 @@ class TextConfig:
     """How the model's vectors are compared, one of `SIMILARITIES`."""
     truncate_dim: int | None = None
     """How many of the first dimensions of a vector `encode` keeps unless a call says otherwise; None for all."""
+    special_tokens: bool = True
+    """Whether the tokenizer puts its special tokens, such as [CLS], around a text."""
+    left_out_id: int | None = None
+    """Id of a token that is left out of every sequence, such as that of unknown words; None for no such token."""
+    max_characters: int | None = None
+    """A text is cut to so many characters before it becomes tokens; None for no limit."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
-                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int}
+                 "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int,
+                 "special_tokens": bool}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
                     for name, expected in types.items() if type(getattr(self, name)) is not expected]
         if problems:
             raise WeightsError("impossible text configuration: " + "; ".join(problems))
-        for name in ("end_id", "fill_id"):
+        for name in ("end_id", "fill_id", "left_out_id"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 0 <= value <= LARGEST):
                 problems.append(f"{name} must be None or an int from 0 to {LARGEST:,}, not {shown(value)}")
         if self.fill_id is not None and (type(self.max_seq_length) is not int or self.max_seq_length > _LONGEST_FILLED):
             problems.append(f"fill_id needs a max_seq_length of at most {_LONGEST_FILLED:,}, not "
                             f"{shown(self.max_seq_length)}")
-        if self.max_seq_length is not None and (type(self.max_seq_length) is not int or self.max_seq_length < 1):
-            problems.append(f"max_seq_length must be a positive int or nothing, not {shown(self.max_seq_length)}")
+        problems += [f"{name} must be a positive int or nothing, not {shown(getattr(self, name))}"
+                     for name in ("max_seq_length", "truncate_dim", "max_characters")
+                     if getattr(self, name) is not None and (type(getattr(self, name)) is not int
+                                                             or getattr(self, name) < 1)]
         if not isinstance(self.similarity, str) or self.similarity not in SIMILARITIES:
             problems.append(f"similarity must be one of {', '.join(SIMILARITIES)}, not {shown(self.similarity)}")
-        if self.truncate_dim is not None and (type(self.truncate_dim) is not int or self.truncate_dim < 1):
-            problems.append(f"truncate_dim must be a positive int or nothing, not {shown(self.truncate_dim)}")
         if not 0 <= self.unknown_id <= self.known_ids <= LARGEST:
             problems.append(f"known_ids must be a number of ids, {LARGEST:,} at most, and unknown_id one of them, not "
                             f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
@@ -112,5 +119,5 @@ class TextConfig:
 _LONGEST_FILLED = 4096
 
 TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
-                         "truncate_dim")
+                         "truncate_dim", "special_tokens", "left_out_id", "max_characters")
 """Fields of the text configuration that version 1 of the .npz does not know."""

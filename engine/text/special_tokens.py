@@ -34,10 +34,14 @@ def _is_token(token: Any) -> bool:
 
 
 def finish(text: TextConfig, ids: np.ndarray, limit: int) -> np.ndarray:
-    """Return the ids [T] up to the first `text.end_id`, and filled with `text.fill_id` to `limit` tokens.
+    """Return the ids [T] without `text.left_out_id`, up to the first `text.end_id`, and filled with `text.fill_id`.
+
+    They are filled to `limit` tokens.
 
     Raises `WeightsError` for ids without the end token, because the model then has no vector for the text.
     """
+    if text.left_out_id is not None:
+        ids = ids[ids != text.left_out_id]
     if text.end_id is not None:
         ends = np.flatnonzero(ids == text.end_id)
         if not ends.size:

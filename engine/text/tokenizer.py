@@ -319,6 +319,8 @@ class Tokenizer:
         `tokenizers` reads the whole of a text before it truncates. Raises `InputError` for a text with too few tokens
         in its first `MAX_CHARACTERS`, and for a pair if its first characters do not show which text has more tokens.
         """
+        if (most := self._text.max_characters) is not None:
+            sentence = sentence[:most] if isinstance(sentence, str) else (sentence[0][:most], sentence[1][:most])
         start = START_CHARACTERS * self._limit
         texts = (sentence,) if isinstance(sentence, str) else sentence
         if max(map(len, texts)) <= start:
@@ -400,6 +402,8 @@ def _load(text: TextConfig) -> Any:
     if text.lower_case:
         steps = [tokenizers.normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
         tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
+    if not text.special_tokens:
+        tokenizer.post_processor = None     # which also moves offsets, and these nobody reads of a model without heads
     return tokenizer
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.errors import InputError, WeightsError, shown
 from ..model.positions import resize_matrix
-from .dense import LinearOps
+from .modules import LinearOps
 
 RESIZES = ("none", "bicubic", "antialias")
 """How the table of positions is made to fit an image of another size."""

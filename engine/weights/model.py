@@ -13,9 +13,9 @@ from ..model.generation_config import GenerationConfig
 from ..model.precision import COMPUTED, FORMATS, canonical_name
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
-from .dense import Dense, check_dense
 from .head import Head, check_heads
 from .input_layers import Frames, Stem
+from .modules import SENTENCE, TOKENS, Module, check_modules
 from .packed import PREFIX, PackedFormat
 from .parameters import check, matrices, precision_of
 
@@ -29,8 +29,10 @@ class Transformer:
     """Arrays by name; `expected_shapes` states their names and shapes."""
     text: TextConfig | None = None
     """How it reads sentences; None without a tokenizer, so that it runs on token ids alone."""
-    dense: tuple[Dense, ...] = ()
-    """Linear maps of a sentence's vector, after pooling and before it is scaled to unit length."""
+    modules: tuple[Module, ...] = ()
+    """What changes a sentence's vector, after pooling and before `text.normalize`."""
+    token_modules: tuple[Module, ...] = ()
+    """What changes the vectors of tokens, before pooling."""
     stem: Stem | None = None
     """The input layer, which turns images or audio into token vectors; None if the encoder reads texts."""
     layout: PackedFormat | None = None
@@ -55,8 +57,8 @@ class Transformer:
         """
         self.check_types(source)
         check(self.config, self.weights, source, numbers=not self._checked, layout=self.layout)
-        if not self._checked and self.text is not None:
-            check_dense(self.dense, len(self.text.pooling) * self.config.hidden_size, source)
+        if not self._checked:
+            self.check_modules(source)
         heads = self.heads if self._checked else check_heads(self.heads, self.config, source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
         same = all(weights[name] is array for name, array in self.weights.items()) and (
@@ -74,6 +76,13 @@ class Transformer:
         if not isinstance(self.stem, Stem | None) or (
                 self.stem is not None and self.stem.weight.shape[0] != self.config.hidden_size):
             raise WeightsError(f"{source}: stem must be None, or make token vectors of width {self.config.hidden_size}")
+
+    def check_modules(self, source: str) -> None:
+        """Raise `WeightsError` unless the modules fit the encoder and each other."""
+        if self.text is None:
+            return
+        width = check_modules(self.token_modules, self.config.hidden_size, TOKENS, source)
+        check_modules(self.modules, len(self.text.pooling) * width, SENTENCE, source)
 
     @property
     def precision(self) -> str:
@@ -111,7 +120,7 @@ class Transformer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
-    """An encoder alone, a decoder alone, or a decoder with the encoder that it reads by cross-attention.
+    """An encoder alone, encoders by task, a decoder alone, or a decoder with the encoder that it reads.
 
     `encoder.text` and `decoder.text` are the tokenizers of the two sides; a model with one tokenizer has it in both.
     """
@@ -120,15 +129,21 @@ class Model:
     decoder: Transformer | None = None
     generation: GenerationConfig = field(default_factory=GenerationConfig)
     """How the decoder generates unless a call says otherwise."""
+    routes: Mapping[str, Transformer] = field(default_factory=dict)
+    """The encoder of each task, such as "query" and "document"; empty for a model with one encoder. With routes,
+    `encoder` is the one that runs where a call names no task; None if a call must name one."""
 
     def __repr__(self) -> str:
         return f"<Model: {', '.join(f'{name} {part!r}' for name, part in self.parts.items())}>"
 
     @property
     def parts(self) -> dict[str, Transformer]:
-        """Return the parts of the model that exist, under the names "encoder" and "decoder"."""
-        found = {"encoder": self.encoder, "decoder": self.decoder}
-        return {name: part for name, part in found.items() if part is not None}
+        """Return the different parts of the model, by the names "encoder" and "decoder" or by tasks."""
+        found: dict[str, Transformer] = {}
+        for name, part in (*self.routes.items(), ("encoder", self.encoder), ("decoder", self.decoder)):
+            if part is not None and not any(part is other for other in found.values()):
+                found[name] = part
+        return found
 
     @property
     def kind(self) -> str:
@@ -140,13 +155,15 @@ class Model:
     def checked(self, source: str = "the model") -> Model:
         """Return the model with parts that fit each other, and weights that fit the parts; raises `WeightsError`."""
         self.check_parts(source)
-        if self.decoder is None:
-            assert self.encoder is not None
-            return self._with(encoder=self.encoder.checked(source))
-        return self._with(**{name: part.checked(f"{source}, {name}") for name, part in self.parts.items()})
+        if len(self.parts) == 1:
+            return self.map(lambda part: part.checked(source))
+        names = {id(part): name for name, part in self.parts.items()}
+        return self.map(lambda part: part.checked(f"{source}, {names[id(part)]}"))
 
     def check_parts(self, source: str) -> None:
         """Raise `WeightsError` unless the parts are an encoder, a decoder or two that fit each other."""
+        if not isinstance(self.routes, Mapping) or not all(isinstance(task, str) for task in self.routes):
+            raise WeightsError(f"{source}: routes must map tasks to encoders, not {shown(self.routes)}")
         types = [(part, Transformer) for part in self.parts.values()] + [(self.generation, GenerationConfig)]
         wrong = [shown(value) for value, expected in types if not isinstance(value, expected)]
         if wrong or not self.parts:
@@ -154,12 +171,12 @@ class Model:
                                f"GenerationConfig, not {listed(wrong) or 'neither of the two'}")
         for part in self.parts.values():
             part.check_types(source)
-        if self.encoder is not None and self.encoder.config.decodes:
+        if any(part.config.decodes for part in (self.encoder, *self.routes.values()) if part is not None):
             raise WeightsError(f"{source}: the encoder's configuration has logits, which only a decoder has")
         if self.decoder is None:
             return
-        if any(part.heads for part in self.parts.values()):
-            raise WeightsError(f"{source}: only an encoder alone has heads, and this model has a decoder")
+        if self.routes or any(part.heads for part in self.parts.values()):
+            raise WeightsError(f"{source}: only an encoder alone has heads or routes, and this model has a decoder")
         if not self.decoder.config.decodes:
             raise WeightsError(f"{source}: the decoder's configuration has no logits, so it generates nothing")
         memory = self.decoder.config.memory_size
@@ -169,12 +186,16 @@ class Model:
                                f"encoder gives vectors of width {width}; both must be equal, or 0 without an encoder")
 
     def map(self, change: Callable[[Transformer], Transformer]) -> Model:
-        """Return the model with each part changed."""
-        return self._with(**{name: change(part) for name, part in self.parts.items()})
-
-    def _with(self, **parts: Transformer) -> Model:
-        """Return the model with these parts; the same object if it has them already."""
-        if all(getattr(self, name) is part for name, part in parts.items()):
+        """Return the model with each part changed, once; the same object if no part changes."""
+        changed = {id(part): change(part) for part in self.parts.values()}
+        if all(changed[id(part)] is part for part in self.parts.values()):
             return self
-        return Model(encoder=parts.get("encoder", self.encoder), decoder=parts.get("decoder", self.decoder),
-                     generation=self.generation)
+        return Model(encoder=None if self.encoder is None else changed[id(self.encoder)],
+                     decoder=None if self.decoder is None else changed[id(self.decoder)], generation=self.generation,
+                     routes={task: changed[id(part)] for task, part in self.routes.items()})
+
+
+def share_weights(one: Transformer, other: Transformer) -> bool:
+    """Return whether two transformers are the same up to the modules before and after pooling, and the text."""
+    return (one.config == other.config and one.weights.keys() == other.weights.keys()
+            and all(other.weights[name] is array for name, array in one.weights.items()))

@@ -21,7 +21,7 @@ from ..model.precision import FORMATS, STORED, canonical_name
 from .bfloat16 import from_bfloat16, to_bfloat16
 from .int4 import quantize_int4, widen_int4
 from .int8_bound import LIMIT, from_groups, group_sums, integer_sums, to_groups
-from .model import Model, Transformer
+from .model import Model, Transformer, share_weights
 from .parameters import kept_finer, matrices, parameters_of, row_slabs
 
 if TYPE_CHECKING:
@@ -164,7 +164,15 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
                          "alone, Model(encoder=...) makes one")
     if importance is not None:
         _check_importance(model, precision, importance)
-    return model.map(lambda part: _convert(part, precision, bounded, importance or {}))
+    done: list[tuple[Transformer, Transformer]] = []
+
+    def convert(part: Transformer) -> Transformer:
+        same = next((new for old, new in done if share_weights(old, part)), None)
+        converted = _convert(part, precision, bounded, importance or {}) if same is None else replace(part, weights=same.weights)
+        done.append((part, converted))
+        return converted
+
+    return model.map(convert)
 
 
 def _check_importance(model: Model, precision: str, importance: Mapping[str, np.ndarray]) -> None:

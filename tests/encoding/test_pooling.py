@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.encoding.pooling import normalize, pool
+from engine.encoding.pooling import pool
 from engine.model.text_config import POOLINGS
+from engine.weights.modules import normalize
 
 TOKENS = np.array([[1, -2], [3, 0], [5, 8], [9, 9]], np.float32)
 CU_SEQLENS = np.array([0, 3, 3, 4], np.int32)

@@ -18,7 +18,7 @@ from engine.families.parts import Part
 from engine.model.config import ModelConfig
 from engine.model.text_config import TextConfig
 from engine.weights.bfloat16 import to_bfloat16
-from engine.weights.dense import Dense
+from engine.weights.modules import Dense
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS, STEMS
 from tests.fuzz.tokenizer_files import BERT, TOKENIZERS

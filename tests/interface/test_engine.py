@@ -13,7 +13,7 @@ import pytest
 
 from engine import Engine
 from engine.base.errors import BackendUnavailable, EngineError, InputError, UnsupportedError
-from engine.encoding.pooling import normalize
+from engine.weights.modules import normalize
 
 from ..tools.encoders import convert_encoder, engine_of, save_encoder
 from ..tools.tiny_models import D, random_model

@@ -425,11 +425,12 @@ def test_longest_sequence(tmp_path, files, expected):
 
 
 @pytest.mark.parametrize(("kinds", "types", "words"), [
-    (("Transformer", "Dense", "Pooling"), NEW, "the modules are Transformer, Dense, Pooling; supported"),
-    (("Transformer", "Pooling", "Normalize", "Dense"), NEW, "Pooling, Normalize, Dense; supported"),
-    (("Transformer", "Pooling", *["Dense"] * 9), NEW, "up to 8 Dense and one Normalize"),
+    (("Dense", "Pooling"), NEW, "the modules are Dense, Pooling; supported"),
+    (("Transformer", "Pooling", "Pooling"), NEW, "Pooling, Pooling; supported"),
+    (("Transformer", "Pooling", *["Dense"] * 17), NEW, "up to 16 of these in each place"),
+    (("Transformer", "Pooling", "Dense"), NEW | {"Dense": "sentence_transformers.models.LSTM"}, "Pooling, LSTM; supp"),
     (("Transformer",), NEW, "the modules are Transformer; supported"),
-    (("Transformer", "Normalize", "Pooling"), NEW, "Transformer, Normalize, Pooling"),
+    (("Transformer", "Normalize", "Pooling"), NEW, "Normalize reads 'sentence_embedding'; supported .* 'token_embed"),
     (("Transformer", "Pooling"), NEW | {"Transformer": "custom_st.Transformer"}, "custom_st.Transformer"),
     ((), NEW, "the modules are none"),
 ])
@@ -448,7 +449,7 @@ def test_other_modules_are_refused_by_name(tmp_path, kinds, types, words):
     ("1_Pooling/config.json", {"pooling_mode": "median"}, UnsupportedError, "pooling_mode .*'median'"),
     ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}, UnsupportedError, "pooling_mode"),
     ("1_Pooling/config.json", {"include_prompt": "no"}, WeightsError, "include_prompt must be a bool"),
-    ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, UnsupportedError, "module_input_name"),
+    ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, UnsupportedError, "reads 'token_emb"),
     ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, UnsupportedError, "transformer_task"),
     ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, UnsupportedError, "processing_kwargs"),
     ("sentence_bert_config.json", {"max_seq_length": "9"}, WeightsError, "longest sequence must be a positive number"),

@@ -11,6 +11,7 @@ import numpy as np
 from engine import Transformer
 from engine.loading.npz_model import ENCODER, FORMAT
 from engine.model.text_config import TextConfig
+from engine.weights.modules import module_document
 
 from .tiny_models import hf_folder, random_model, write_json
 
@@ -33,8 +34,12 @@ def same(one: Transformer, other: Transformer) -> bool:
     def heads(model: Transformer) -> list[Any]:
         return [(head.config, {name: array.tobytes() for name, array in head.weights.items()}) for head in model.heads]
 
+    def modules(model: Transformer) -> list[Any]:
+        return [(module_document(module), {name: array.tobytes() for name, array in module.arrays.items()})
+                for module in (*model.token_modules, *model.modules)]
+
     return (one.config, one.text) == (other.config, other.text) and contents(one) == contents(other) and (
-        heads(one) == heads(other))
+        (heads(one), modules(one), len(one.modules)) == (heads(other), modules(other), len(other.modules)))
 
 
 def by_hand(path: Path, document: Any, **arrays: Any) -> Path:

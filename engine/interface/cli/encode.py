@@ -33,6 +33,7 @@ def encode(args: argparse.Namespace) -> None:
         prompt_name=args.prompt_name,
         normalize_embeddings=args.normalize,
         show_progress_bar=sys.stderr.isatty(),
+        task=args.route,
     )
     if args.output == "-":
         WRITERS[suffix](sys.stdout.buffer, vectors)

@@ -16,6 +16,7 @@ from ...loading.source import CLASSES
 from ...model.precision import CACHED, FORMATS, STORED
 from ...programs import programs_of
 from ...weights.model import Model, Transformer
+from ...weights.modules import Dense, LayerNorm, Module, Normalize
 from ...weights.parameters import expected_shapes, parameters_of
 from .console import print_row, warn_generates
 from .describe import outline
@@ -46,7 +47,7 @@ def print_model(model: Model, kind: str) -> None:
     """Print which class serves a model for this kind of use, and each part of it."""
     print_row("kind", f"{kind}, by {CLASSES[kind]}")
     for name, part in model.parts.items():
-        if model.decoder is not None:
+        if len(model.parts) > 1 or model.decoder is not None:
             print(name)
         _print_part(part)
 
@@ -56,18 +57,19 @@ def _print_part(model: Transformer) -> None:
     parameters = sum(math.prod(shape) for shape in expected_shapes(c).values())
     size = sum(array.nbytes for array in model.weights.values())
     print_row("family", c.family)
-    print_row(
-        "layers",
-        f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
-        f"feed-forward {c.ffn_size}, {c.activation}",
-    )
+    if c.num_layers:
+        print_row("layers", f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
+                            f"feed-forward {c.ffn_size}, {c.activation}")
+    else:
+        print_row("layers", f"none: the vector of a token is a row of the table, width {c.hidden_size}")
     for program in programs_of(c):
         for label, formulas in outline(program):
             print_row(label, formulas)
     print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
     print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
     linear, tables = _stored(model, "linear"), _stored(model, "table")
-    print_row("precision", linear if tables in ("", linear) else f"{linear}, tables in {tables}")
+    stored = [linear] * bool(linear) + [f"tables in {tables}"] * (tables not in ("", linear))
+    print_row("precision", ", ".join(stored))
     if c.decodes:
         print_row("cache", _cache_bytes(model))
     if model.layout is not None:
@@ -79,12 +81,19 @@ def _print_part(model: Transformer) -> None:
         print_row("text", "no tokenizer; token ids only")
         return
     limit = text.max_seq_length or c.longest_sequence
-    dense = "".join(f", dense to {len(dense.weight)}" for dense in model.dense)
+    modules = "".join(f", {_module(module)}" for module in model.modules)
     tokens = f"{'up to ' + str(limit) if limit else 'any number of'} tokens"
-    vector = f", pooling {'+'.join(text.pooling)}{dense}{', normalised' if text.normalize else ''}"
+    before = "".join(f", {_module(module)}" for module in model.token_modules)
+    vector = f"{before}, pooling {'+'.join(text.pooling)}{modules}{', normalised' if text.normalize else ''}"
     print_row("text", tokens if c.decodes else tokens + vector)
     if text.prompts:
         print_row("prompts", ", ".join(text.prompts))
+
+
+def _module(module: Module) -> str:
+    """Name a module before or after pooling."""
+    name = {Dense: "dense", LayerNorm: "layer norm", Normalize: "normalised"}[type(module)]
+    return f"{name} to {len(module.weight)}" if isinstance(module, Dense) else name
 
 
 def _cache_bytes(model: Transformer) -> str:

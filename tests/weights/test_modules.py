@@ -1,4 +1,4 @@
-"""Linear maps after pooling: the formula, the bits, the files, and what is refused."""
+"""Modules before and after pooling: the formula, the bits, the files, and what is refused."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from engine import UnsupportedError, WeightsError
 from engine.backends import get_backend
 from engine.weights.bfloat16 import to_bfloat16
-from engine.weights.dense import Dense
+from engine.weights.modules import Dense, LayerNorm
 
 from ..tools.encoders import engine_of, load_encoder, save_encoder
 from ..tools.model_files import st_folder
@@ -30,11 +30,11 @@ MAPS = (Dense(random(0, 37, D)), Dense(random(1, 5, 37), random(2, 5), "tanh"))
 
 @pytest.fixture
 def model():
-    return replace(random_model(tiny_text(normalize=True)), dense=MAPS)
+    return replace(random_model(tiny_text(normalize=True)), modules=MAPS)
 
 
 def test_the_formula(model, backend):
-    plain = replace(model, text=replace(model.text, normalize=False), dense=())
+    plain = replace(model, text=replace(model.text, normalize=False), modules=())
     pooled = engine_of(plain, backend=backend).encode(SENTENCES).astype(np.float64)
     expected = np.tanh(pooled @ MAPS[0].weight.T @ MAPS[1].weight.T + MAPS[1].bias)
     engine = engine_of(replace(model, text=plain.text), backend=backend)
@@ -61,11 +61,11 @@ def test_bits_depend_on_the_sentence_alone(model, compiled_backend, threads):
 def test_the_engines_own_file(model, tmp_path):
     save_encoder(model, tmp_path / "model.npz")
     loaded = load_encoder(tmp_path / "model.npz")
-    for one, other in zip(loaded.dense, MAPS, strict=True):
+    for one, other in zip(loaded.modules, MAPS, strict=True):
         assert one.activation == other.activation
         assert np.array_equal(one.weight, other.weight)
-    assert loaded.dense[0].bias is None
-    assert np.array_equal(loaded.dense[1].bias, MAPS[1].bias)
+    assert loaded.modules[0].bias is None
+    assert np.array_equal(loaded.modules[1].bias, MAPS[1].bias)
     expected = engine_of(model, backend="reference").encode(SENTENCES)
     assert np.array_equal(engine_of(loaded, backend="reference").encode(SENTENCES), expected)
 
@@ -77,7 +77,7 @@ def test_a_backend_without_single_operations_is_named(model, monkeypatch):
         raise UnsupportedError("whole models only")
 
     monkeypatch.setattr(type(get_backend("reference")), "ops", refuse)
-    with pytest.raises(UnsupportedError, match="the reference backend does not run the Dense modules"):
+    with pytest.raises(UnsupportedError, match="the reference backend does not run the modules of this model"):
         engine.encode("dog")
 
 
@@ -94,7 +94,7 @@ def test_a_dense_module_in_a_file_of_torch(tmp_path):
     path = dense_folder(tmp_path, tensors)
     (path / "2_Dense" / "model.safetensors").unlink()
     (path / "2_Dense" / "pytorch_model.bin").write_bytes(checkpoint(tensors))
-    np.testing.assert_array_equal(load_encoder(path).dense[0].weight, tensors["linear.weight"])
+    np.testing.assert_array_equal(load_encoder(path).modules[0].weight, tensors["linear.weight"])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.uint16])
@@ -102,7 +102,7 @@ def test_a_sentence_transformers_folder(tmp_path, dtype):
     exact = np.round(random(0, 7, D) * 8) / np.float32(8)       # numbers that every dtype can hold
     stored = to_bfloat16(exact) if dtype == np.uint16 else exact.astype(dtype)
     dtypes = {"linear.weight": "BF16"} if dtype == np.uint16 else {}
-    (dense,) = load_encoder(dense_folder(tmp_path, {"linear.weight": stored}, dtypes=dtypes)).dense
+    (dense,) = load_encoder(dense_folder(tmp_path, {"linear.weight": stored}, dtypes=dtypes)).modules
     assert dense.weight.dtype == np.float32
     assert np.array_equal(dense.weight, exact)
     assert dense.bias is None
@@ -114,7 +114,7 @@ def test_weights_in_a_checkpoint(tmp_path):
     folder = dense_folder(tmp_path, tensors)
     (folder / "2_Dense" / "model.safetensors").unlink()
     (folder / "2_Dense" / "pytorch_model.bin").write_bytes(checkpoint(tensors))
-    assert np.array_equal(load_encoder(folder).dense[0].weight, tensors["linear.weight"])
+    assert np.array_equal(load_encoder(folder).modules[0].weight, tensors["linear.weight"])
 
 
 def test_a_bias_and_tanh_are_the_defaults(tmp_path):
@@ -122,21 +122,24 @@ def test_a_bias_and_tanh_are_the_defaults(tmp_path):
     folder = dense_folder(tmp_path, tensors, kinds=("Transformer", "Pooling", "Dense"), bias=True,
                           activation_function=TANH, module_output_name=None, module_input_name="sentence_embedding")
     model = load_encoder(folder)
-    assert np.array_equal(model.dense[0].bias, tensors["linear.bias"])
-    assert model.dense[0].activation == "tanh"
+    assert np.array_equal(model.modules[0].bias, tensors["linear.bias"])
+    assert model.modules[0].activation == "tanh"
     assert not model.text.normalize
 
 
 @pytest.mark.parametrize(("values", "tensors", "words"), [
-    ({"activation_function": "torch.nn.modules.activation.GELU"}, {}, "activation_function 'torch.nn.modules"),
+    ({"activation_function": "torch.nn.modules.activation.SiLU"}, {}, "activation_function 'torch.nn.modules.*GELU"),
+    ({"activation_function": "my.code.Tanh"}, {}, "activation_function 'my.code.Tanh' is not supported"),
     ({"activation_function": None}, {}, "activation_function None"),
-    ({"use_residual": True}, {}, "use_residual = True"),
-    ({"module_output_name": "token_embeddings"}, {}, "module_output_name = 'token_embeddings'"),
-    ({"bias": True}, {}, "asks for linear.weight and linear.bias"),
-    ({"out_features": 8}, {}, r"linear.weight \[7, 12\].*out_features 8 and in_features 12"),
-    ({}, {"linear.weight": random(0, 12)}, "out_features 7 and in_features 12"),
-    ({}, {"linear.weight": random(0, 7, 12), "other": random(0, 3)}, "asks for linear.weight with"),
-    ({"in_features": 24}, {"linear.weight": random(0, 7, 24)}, r"Dense module 0 must be .* float32 \[out, 12\]"),
+    ({"use_residual": True}, {}, r"asks for linear.weight \[7, 12\], residual.weight \[7, 12\]"),
+    ({"use_residual": "yes"}, {}, "use_residual must be true or false, not 'yes'"),
+    ({"module_input_name": "token_embeddings"}, {}, "Dense reads 'token_embeddings'; supported .* 'sentence_embed"),
+    ({"module_output_name": 3}, {}, "module_output_name must be a name of at most 100 characters, not 3"),
+    ({"bias": True}, {}, r"asks for linear.weight \[7, 12\], linear.bias \[7\]"),
+    ({"out_features": 8}, {}, r"linear.weight \[7, 12\]; config.json asks for linear.weight \[8, 12\]"),
+    ({}, {"linear.weight": random(0, 12)}, r"linear.weight \[12\]; config.json asks for linear.weight \[7, 12\]"),
+    ({}, {"linear.weight": random(0, 7, 12), "other": random(0, 3)}, r"other \[3\]; config.json asks for"),
+    ({"in_features": 24}, {"linear.weight": random(0, 7, 24)}, r"weight must be finite numbers, float32 \[7, 12\]"),
     ({}, {"linear.weight": random(0, 7, 12) * np.float32(np.inf)}, "must be finite numbers"),
 ])
 def test_other_dense_modules_are_refused_by_name(tmp_path, values, tensors, words):
@@ -146,16 +149,22 @@ def test_other_dense_modules_are_refused_by_name(tmp_path, values, tensors, word
 
 
 @pytest.mark.parametrize(("maps", "words"), [
-    ([MAPS[0]], "dense must be a tuple of Dense"),
-    ((MAPS[1],), r"float32 \[out, 12\], not float32 \[5, 37\]"),
+    ([MAPS[0]], "modules must be a tuple of at most 16 Dense"),
+    ((MAPS[0],) * 17, "modules must be a tuple of at most 16 Dense"),
+    ((MAPS[1],), r"float32 \[5, 12\], not float32 \[5, 37\], where vectors have 12 numbers"),
     ((Dense(MAPS[0].weight.astype(np.float64)),), "not float64"),
-    ((Dense(MAPS[0].weight, random(0, 36)),), r"the bias of Dense module 0 must be .* \[37\], not float32 \[36\]"),
+    ((Dense(MAPS[0].weight, random(0, 36)),), r"Dense module 0: bias must be .* \[37\], not float32 \[36\]"),
     ((Dense(MAPS[0].weight.tolist()),), r"not \[\["),
-    ((Dense(MAPS[0].weight, None, "relu"),), "one of identity, tanh, not 'relu'"),
+    ((Dense(MAPS[0].weight, None, "silu"),), "one of identity, tanh, relu, gelu, sigmoid, and .* not 'silu'"),
+    ((Dense(MAPS[0].weight, use_residual=True),), r"residual must be .* \[37, 12\], not None"),
+    ((Dense(MAPS[0].weight, residual=MAPS[0].weight),), "residual must be left out"),
+    ((Dense(MAPS[0].weight, source="other"),), "reads 'other' and writes .*; there are vectors called sentence_emb"),
+    ((LayerNorm(random(0, 12), random(0, 11)),), r"LayerNorm module 0: bias must be .* \[12\]"),
+    ((LayerNorm(random(0, 12), random(0, 12), 2.0),), "eps must be a number from 0 to 1"),
 ])
 def test_impossible_maps_are_refused(model, maps, words):
     with pytest.raises(WeightsError, match=words):
-        engine_of(replace(model, dense=maps), backend="reference")
+        engine_of(replace(model, modules=maps), backend="reference")
 
 
 @pytest.mark.parametrize("names", [["tanh", "tanh", "tanh"], "tanh", 3, [None, "tanh"]])
@@ -166,5 +175,5 @@ def test_a_damaged_list_of_maps_is_refused(model, tmp_path, names):
     document["text"]["dense"] = names
     arrays["config"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     np.savez(tmp_path / "model.npz", **arrays)
-    with pytest.raises(WeightsError, match=r"[dD]ense"):
+    with pytest.raises(WeightsError, match=r"module"):
         load_encoder(tmp_path / "model.npz")

@@ -1,0 +1,204 @@
+"""Read static models: a tokenizer, and a table with the vector of each token.
+
+    StaticEmbedding of sentence-transformers    embedding.weight [V, D]
+    model2vec                                   embeddings [K, D] and perhaps mapping [V], weights [V]
+
+The vector of token t is row t of the table; with a mapping, row mapping[t]; with weights, that row times weights[t].
+The vector of a text is the mean over its tokens, without special tokens. In a folder whose config.json names model2vec,
+texts are read as model2vec reads them: tokens of unknown words are left out, and long texts are truncated. A model is
+an encoder without layers.
+
+SparseStaticEmbedding, the query side of SPLADE models without inference for queries, has a number for each token:
+`weight` [V], or a file with the number of each token by its text. Its table is [V, 1], and a head puts the numbers into
+places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..files.folder import FORMATS, ModelFolder
+from ..files.safetensors import read_safetensors
+from ..model.config import static_config
+from ..model.head import HeadConfig, Scatter
+from ..model.text_config import TextConfig
+from ..text.safety import read_tokenizer
+from ..text.vocabularies.of_folder import read_tokenizers
+from ..weights.bfloat16 import widened
+from ..weights.head import Head
+from ..weights.model import Transformer
+from .sentence_transformers import max_seq_length
+
+_SPARSE = "sparse_static"
+MODEL2VEC = "model2vec"
+"""The model_type of model2vec's folders."""
+_CONFIG = "config.json"
+_NAMES = {"embedding.weight": "table", "embeddings": "table", "mapping": "mapping", "weights": "weights"}
+_LONGEST = 512
+"""The most tokens of a text in model2vec, where the folder does not say another number."""
+
+
+def is_model2vec(folder: ModelFolder) -> bool:
+    """Return whether the config.json of a folder names model2vec."""
+    return folder.has(_CONFIG) and folder.read_object(_CONFIG).get("model_type") == MODEL2VEC
+
+
+def read_static(folder: ModelFolder, memory: str) -> Transformer:
+    """Return the static model in a folder, which reads texts and whose vectors are not scaled to unit length.
+
+    Raises `WeightsError` and `UnsupportedError`.
+    """
+    text, _ = read_tokenizers(folder, translates=False)
+    if text is None:
+        raise WeightsError(f"{folder}: a static model needs a tokenizer.json, and there is none")
+    own = is_model2vec(folder)
+    with folder.within("tokenizer.json"):
+        text = _text_of_model2vec(folder, text) if own else _truncated(text)
+    weights = _table(folder, _arrays(folder, memory))
+    with folder.within():
+        rows, width = weights["embeddings.word"].shape
+        config = static_config(MODEL2VEC if own else "static", width, rows)
+    return Transformer(config, weights, text)
+
+
+def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
+    """Return the model of SparseStaticEmbedding in a folder; raises `WeightsError` and `UnsupportedError`."""
+    text, _ = read_tokenizers(folder, translates=False)
+    if text is None:
+        raise WeightsError(f"{folder}: SparseStaticEmbedding needs a tokenizer.json, and there is none")
+    stated = folder.read_object_or_empty(_CONFIG).get("path")
+    if stated is not None:
+        weight = _numbers_by_token(folder, stated, text)
+    else:
+        arrays = folder.tensors(memory=memory)
+        weight = widened(arrays.get("weight", np.zeros(0, np.float32)))
+        if list(arrays) != ["weight"] or weight.ndim != 1:
+            raise WeightsError(f"{folder}: SparseStaticEmbedding has one vector called weight, not "
+                               f"{listed(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
+    with folder.within():
+        config = static_config(_SPARSE, 1, len(weight))
+        head = HeadConfig("encode_sparse", "all", (Scatter(len(weight)),))
+        text = replace(text, special_tokens=False, feeds_token_types=False,
+                       max_seq_length=max_seq_length(folder, {}, config))
+    return Transformer(config, {"embeddings.word": weight.reshape(-1, 1)}, text, heads=(Head(head),))
+
+
+def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.ndarray:
+    """Return the number of each token [V], from a JSON object in a folder that has them by the texts of tokens.
+
+    Tokens that the file lacks have 0. Raises `WeightsError`.
+    """
+    if not isinstance(name, str) or not name.endswith(".json") or not name.replace(".", "").replace("_", "").isalnum():
+        raise WeightsError(f"{folder.label(_CONFIG)}: path must be the name of a .json file in this folder, not "
+                           f"{shown(name)}")
+    numbers = folder.read_object(name)
+    with folder.within("tokenizer.json"):
+        vocabulary = _vocabulary(read_tokenizer(text.tokenizer_json))
+    weight = np.zeros(len(vocabulary), np.float32)
+    for token, number in numbers.items():
+        place = vocabulary.get(token, len(weight))
+        if place >= len(weight) or type(number) not in (int, float):
+            raise WeightsError(f"{folder.label(name)}: expected a number for each token of the tokenizer, not "
+                               f"{shown(number)} for {shown(token)}")
+        weight[place] = number
+    return weight
+
+
+def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a folder by the values of `_NAMES`; raises `WeightsError` for others."""
+    path = folder.path / next(iter(FORMATS))
+    if folder.has(path.name):
+        found = read_safetensors(path, keep_float16=True, keep_integers=True, memory=memory)
+    else:
+        found = folder.tensors(keep_float16=True, memory=memory)
+    arrays = {_NAMES[name]: array for name, array in found.items() if name in _NAMES}
+    if "table" not in arrays or len(arrays) != len(found):
+        raise WeightsError(f"{folder}: the tensors are {listed(sorted(found))}; a static model has embedding.weight, "
+                           "or embeddings and perhaps mapping and weights")
+    return arrays
+
+
+def _table(folder: ModelFolder, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the word table with a row for each token, and for a table in int8 the scale of each row.
+
+    A mapping is applied here, so that a table with fewer rows than tokens grows to one row a token. Weights become the
+    scales of an int8 table, and are multiplied into any other, which is then float32.
+    """
+    table, mapping, weights = (arrays.get(name) for name in ("table", "mapping", "weights"))
+    assert table is not None
+    if table.ndim != 2 or table.dtype not in (np.int8, np.uint16, np.float16, np.float32):
+        raise WeightsError(f"{folder}: the table must be a matrix [V, D] in float32, float16, bfloat16 or int8, not "
+                           f"{table.dtype} {list(table.shape)}")
+    if mapping is not None:
+        if mapping.ndim != 1 or mapping.dtype.kind not in "iu" or mapping.min() < 0 or mapping.max() >= len(table):
+            raise WeightsError(f"{folder}: mapping must be a vector of places in the table, which has {len(table):,} "
+                               f"rows, not {mapping.dtype} {list(mapping.shape)} from {mapping.min()} to "
+                               f"{mapping.max()}")
+        table = table[mapping]
+    if weights is not None and (weights.shape != table.shape[:1] or weights.dtype.kind != "f"):
+        raise WeightsError(f"{folder}: weights must be {len(table):,} numbers, one for each token, not {weights.dtype} "
+                           f"{list(weights.shape)}")
+    if table.dtype == np.int8 and _is_scale(table, weights):
+        scale = np.ones(len(table)) if weights is None else weights
+        return {"embeddings.word": table, "embeddings.word_scale": scale.astype(np.float32)}
+    if weights is not None or table.dtype == np.int8:
+        table = (table if table.dtype == np.int8 else widened(table)).astype(np.float32)
+        table = table if weights is None else table * weights.astype(np.float32)[:, None]
+    return {"embeddings.word": table}
+
+
+def _is_scale(table: np.ndarray, weights: np.ndarray | None) -> bool:
+    """Return whether weights can be the scales of an int8 table, which are above 0 and leave out the code -128."""
+    return bool(table.min() > -128) and (weights is None or bool((weights > 0).all()))
+
+
+def _truncated(text: TextConfig) -> TextConfig:
+    """Return how StaticEmbedding reads texts: truncated as the tokenizer.json says, if it says so."""
+    truncation = read_tokenizer(text.tokenizer_json).get("truncation")
+    limit = truncation.get("max_length") if isinstance(truncation, dict) else None
+    return replace(text, special_tokens=False, feeds_token_types=False, max_seq_length=limit)
+
+
+def _text_of_model2vec(folder: ModelFolder, text: TextConfig) -> TextConfig:
+    """Return how model2vec reads texts: cut by characters, truncated, then without the tokens of unknown words."""
+    values, tokenizer = folder.read_object(_CONFIG), read_tokenizer(text.tokenizer_json)
+    limit, scaled = values.get("max_length", _LONGEST), values.get("normalize", False)
+    if (limit is not None and (type(limit) is not int or limit < 1)) or type(scaled) is not bool:
+        raise WeightsError(f"config.json: max_length must be a number of tokens or null, and normalize true or false, "
+                           f"not {shown(limit)} and {shown(scaled)}")
+    vocabulary = _vocabulary(tokenizer)
+    # A text is cut before it is tokenized, so that a text of long words may keep fewer tokens than are allowed.
+    most = None if limit is None else max(1, limit * int(median(map(len, vocabulary))))
+    return replace(text, special_tokens=False, feeds_token_types=False, max_seq_length=limit, max_characters=most,
+                   normalize=scaled, left_out_id=_unknown_id(tokenizer, vocabulary))
+
+
+def _vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
+    """Return the ids of all tokens of a tokenizer.json; raises `WeightsError` and `UnsupportedError`."""
+    model = tokenizer.get("model")
+    words = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(words, list) and all(isinstance(entry, list) and entry for entry in words):
+        words = {entry[0]: i for i, entry in enumerate(words)}      # Unigram: pairs of a token and its score
+    if not isinstance(words, dict) or not words or not all(
+            isinstance(word, str) and type(number) is int for word, number in words.items()):
+        raise UnsupportedError("the vocabulary of the tokenizer is neither a map from tokens to ids nor a list of "
+                               "tokens with scores")
+    added = tokenizer.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) and isinstance(token.get("content"), str)
+                                              and type(token.get("id")) is int for token in added):
+        raise WeightsError("added_tokens must be a list of tokens, each with a content and an id")
+    return words | {token["content"]: token["id"] for token in added}
+
+
+def _unknown_id(tokenizer: dict[str, Any], vocabulary: dict[str, int]) -> int | None:
+    """Return the id of the token for unknown words; None for a tokenizer without one."""
+    model = tokenizer["model"]
+    if isinstance(model["vocab"], list):
+        return model.get("unk_id")
+    unknown = model.get("unk_token")
+    return vocabulary.get(unknown) if isinstance(unknown, str) else None

@@ -1,0 +1,252 @@
+"""The modules of sentence-transformers that change vectors: of tokens before pooling, and of sentences after it.
+
+Each module reads the vectors of one name and writes vectors under one name, usually the same. `Dropout` does nothing
+when a model is used, so that no model in memory has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ..base.errors import WeightsError, shown
+
+TOKENS, SENTENCE = "token_embeddings", "sentence_embedding"
+"""The names of the vectors that pooling reads, and of those that it writes, which are also the result of `encode`."""
+ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "sigmoid")
+"""The activations of `Dense`."""
+MOST_MODULES = 16
+"""Limit on the modules before pooling, and on those after it."""
+
+
+class LinearOps(Protocol):
+    """The operation that a backend provides for linear maps."""
+
+    def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
+               residual: np.ndarray | None) -> np.ndarray:
+        """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]."""
+
+
+class ModuleOps(LinearOps, Protocol):
+    """The operations that a backend provides for modules."""
+
+    def layer_norm(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, eps: float) -> np.ndarray:
+        """Return (x - mean) / sqrt(variance + eps) * weight + bias over the last axis of x [M,D]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A linear map: activation(weight x + bias), plus x or residual x if `use_residual` is True."""
+
+    weight: np.ndarray
+    """float32 [out, in]."""
+    bias: np.ndarray | None = None
+    """float32 [out]; None for no bias."""
+    activation: str = "identity"
+    """One of `ACTIVATIONS`."""
+    use_residual: bool = False
+    residual: np.ndarray | None = None
+    """float32 [out, in], the map of x that is added; None to add x itself, which then has `out` numbers."""
+    source: str = SENTENCE
+    target: str = SENTENCE
+
+    def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
+        """Return the images of vectors [n, in]: float32 [n, out]."""
+        own = _FUNCTIONS.get(self.activation)
+        found = ops.linear(vectors, self.weight, self.bias, None if own else self.activation, None)
+        found = own(found) if own else found
+        if self.use_residual:
+            found += vectors if self.residual is None else ops.linear(vectors, self.residual, None, None, None)
+        return found
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by their names."""
+        return _given(weight=self.weight, bias=self.bias, residual=self.residual)
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that its arrays must have, where vectors have `width` numbers."""
+        out = np.shape(self.weight)[:1]
+        residual = {"residual": (*out, width)} if self.use_residual and out != (width,) else {}
+        return {"weight": (*out, width), **({} if self.bias is None else {"bias": out}), **residual}
+
+    def width_after(self, width: int) -> int:
+        """Return the length of its vectors, from vectors of this length on."""
+        return len(self.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerNorm:
+    """LayerNorm of each vector: Ba et al. 2016 (arXiv 1607.06450), equation 3."""
+
+    weight: np.ndarray
+    """float32 [D]."""
+    bias: np.ndarray
+    """float32 [D]."""
+    eps: float = 1e-5
+    source: str = SENTENCE
+    target: str = SENTENCE
+
+    def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
+        """Return the normed vectors: float32 [n, D]."""
+        return ops.layer_norm(vectors, self.weight, self.bias, self.eps)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by their names."""
+        return _given(weight=self.weight, bias=self.bias)
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that its arrays must have, where vectors have `width` numbers."""
+        return {"weight": (width,), "bias": (width,)}
+
+    def width_after(self, width: int) -> int:
+        """Return the length of its vectors, from vectors of this length on."""
+        return width
+
+
+@dataclass(frozen=True, eq=False)
+class Normalize:
+    """Scale each vector to length 1; a vector of zeros stays unchanged."""
+
+    source: str = SENTENCE
+    target: str = SENTENCE
+
+    def __call__(self, vectors: np.ndarray, ops: ModuleOps) -> np.ndarray:
+        """Return the scaled vectors: float32 [n, D]."""
+        return normalize(vectors)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """There are no arrays."""
+        return {}
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """There are no shapes."""
+        return {}
+
+    def width_after(self, width: int) -> int:
+        """Return the length of its vectors, from vectors of this length on."""
+        return width
+
+
+Module: TypeAlias = Dense | LayerNorm | Normalize
+KINDS: dict[str, type[Module]] = {"dense": Dense, "layer_norm": LayerNorm, "normalize": Normalize}
+"""The modules by their names in a file."""
+
+
+def run_modules(modules: Sequence[Module], vectors: np.ndarray, name: str, ops: ModuleOps | None) -> np.ndarray:
+    """Return the vectors called `name` after all modules: float32 [n, D'], from vectors [n, D] of that name.
+
+    Each vector is computed by itself, so that it does not depend on the others.
+    """
+    named = {name: vectors}
+    for module in modules:
+        assert ops is not None
+        named[module.target] = module(np.ascontiguousarray(named[module.source]), ops)
+    return named[name]
+
+
+def widths_after(modules: Sequence[Module], width: int, name: str) -> dict[str, int]:
+    """Return the length of the vectors of each name after all modules, from vectors of this length and name on."""
+    widths = {name: width}
+    for module in modules:
+        widths[module.target] = module.width_after(widths[module.source])
+    return widths
+
+
+def check_modules(modules: Any, width: int, name: str, source: str) -> int:
+    """Return the length of the vectors called `name` after all modules, from vectors of this length on.
+
+    source: what a message begins with. Raises `WeightsError` unless the modules can follow one another.
+    """
+    if not isinstance(modules, tuple) or len(modules) > MOST_MODULES or not all(
+            isinstance(module, (Dense, LayerNorm, Normalize)) for module in modules):
+        raise WeightsError(f"{source}: modules must be a tuple of at most {MOST_MODULES} Dense, LayerNorm and "
+                           f"Normalize, not {shown(modules)}")
+    widths = {name: width}
+    for i, module in enumerate(modules):
+        label = f"{source}: {type(module).__name__} module {i}"
+        if not isinstance(module.target, str) or module.source not in widths:
+            raise WeightsError(f"{label} reads {shown(module.source)} and writes {shown(module.target)}; there are "
+                               f"vectors called {', '.join(widths)}")
+        _check_arrays(module, widths[module.source], label)
+        widths[module.target] = module.width_after(widths[module.source])
+    return widths[name]
+
+
+def _check_arrays(module: Module, width: int, label: str) -> None:
+    """Raise `WeightsError` unless the arrays and settings of a module fit vectors of this length."""
+    shapes, arrays = module.shapes(width), module.arrays
+    for name in [*shapes, *(name for name in arrays if name not in shapes)]:
+        array = arrays.get(name)
+        if name not in shapes or not isinstance(array, np.ndarray) or array.dtype != np.float32 or (
+                array.shape != shapes[name] or array.size == 0 or not np.isfinite(array).all()):
+            found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
+            expected = f"finite numbers, float32 {list(shapes[name])}" if name in shapes else "left out"
+            raise WeightsError(f"{label}: {name} must be {expected}, not {found}, where vectors have {width} numbers")
+    if isinstance(module, Dense):
+        if module.activation not in ACTIVATIONS or type(module.use_residual) is not bool:
+            raise WeightsError(f"{label}: activation must be one of {', '.join(ACTIVATIONS)}, and use_residual a bool, "
+                               f"not {shown(module.activation)} and {shown(module.use_residual)}")
+    elif isinstance(module, LayerNorm) and (type(module.eps) is not float or not 0.0 <= module.eps < 1.0):
+        raise WeightsError(f"{label}: eps must be a number from 0 to 1, not {shown(module.eps)}")
+
+
+def module_document(module: Module) -> str | dict[str, Any]:
+    """Return all but the arrays of a module for a file, which `make_module` reads.
+
+    A plain linear map is the name of its activation, as in files that had no other modules.
+    """
+    settings = {name: getattr(module, name) for name in _SETTINGS[type(module)]}
+    if isinstance(module, Dense) and settings == _PLAIN | {"activation": module.activation} and (
+            module.activation in _PLAIN_ACTIVATIONS):
+        return module.activation
+    return {"module": next(name for name, kind in KINDS.items() if kind is type(module))} | settings
+
+
+def make_module(document: Any, arrays: dict[str, np.ndarray]) -> Module:
+    """Return the module that a document and its arrays describe; raises `WeightsError` for anything else."""
+    if isinstance(document, str):
+        document = {"module": "dense"} | _PLAIN | {"activation": document}
+    kind = KINDS.get(str(document.get("module"))) if isinstance(document, dict) else None
+    if kind is None or document.keys() != {"module", *_SETTINGS[kind]} or not arrays.keys() <= _ARRAYS[kind] or (
+            _NEEDED[kind] - arrays.keys()):
+        raise WeightsError(f"a module must be the name of an activation, or one of {', '.join(KINDS)} with its "
+                           f"settings and its arrays, not {shown(document)} with {', '.join(arrays) or 'no arrays'}")
+    made: Any = kind
+    found: Module = made(**arrays, **{name: document[name] for name in _SETTINGS[kind]})
+    return found
+
+
+def normalize(vectors: np.ndarray) -> np.ndarray:
+    """Scale vectors [..., D] to length 1; a vector of zeros stays unchanged."""
+    with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
+        lengths = np.sqrt((vectors * vectors).sum(axis=-1, keepdims=True))
+        return vectors / np.maximum(lengths, 1e-12)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + e^-x), without overflow."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+
+
+def _given(**arrays: np.ndarray | None) -> dict[str, np.ndarray]:
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+_SETTINGS: dict[type[Module], tuple[str, ...]] = {
+    Dense: ("activation", "use_residual", "source", "target"), LayerNorm: ("eps", "source", "target"),
+    Normalize: ("source", "target")}
+_ARRAYS: dict[type[Module], set[str]] = {Dense: {"weight", "bias", "residual"}, LayerNorm: {"weight", "bias"},
+                                         Normalize: set()}
+_NEEDED: dict[type[Module], set[str]] = {Dense: {"weight"}, LayerNorm: {"weight", "bias"}, Normalize: set()}
+_PLAIN: dict[str, Any] = {"activation": "identity", "use_residual": False, "source": SENTENCE, "target": SENTENCE}
+_PLAIN_ACTIVATIONS = ("identity", "tanh")
+_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "tanh": np.tanh,
+                                                             "sigmoid": sigmoid}
+"""The activations that NumPy computes here, because the linear map of a backend has only the others."""
