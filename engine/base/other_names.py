@@ -227,7 +227,6 @@ ENCODE: Mapping[str, OtherName] = {
     "normalize": _same("normalize_embeddings"),
     "dimensions": _same("truncate_dim"),
     "output_dimension": _same("truncate_dim"),
-    "task": _else("for a prompt, call encode_query or encode_document; for an adapter, Engine.load(path, task=...)"),
     "task_type": _else("call encode_query or encode_document for a prompt"),
     "processing_kwargs": _else(_FOLDER, {}),
     "parallel": _else("threads= of load says how many CPUs work", 0),

@@ -390,8 +390,8 @@ class Engine(HeadMethods, Loaded):
             return self
         known = ", ".join(map(repr, self._routes))
         if not self._routes:
-            raise InputError(f"this model has no routes, so task={shown(task)} has no effect; leave it out, or name a "
-                             "prompt with prompt_name")
+            raise InputError(f"this model has no routes, so task={shown(task)} chooses nothing; for a prompt, call "
+                             "encode_query or encode_document; for an adapter, Engine.load(path, task=...)")
         if task is None or not isinstance(task, str) or task not in self._routes:
             raise InputError(f"task must be one of {known}, the routes of this model, not {shown(task)}")
         return self._routes[task]
