@@ -136,7 +136,7 @@ def test_arguments_of_encode():
     for given in ({"documents": ["a cat"], "normalize": True, "dimensions": 3, "parallel": None},
                   {"input": ["a cat"], "normalize_embeddings": True, "truncate_dim": 3, "truncation": True}):
         np.testing.assert_array_equal(encoder.encode(**given), expected)
-    for name, words in (("task_type", "encode_query or encode_document"), ("processing_kwargs", "in the model's folder"),
+    for name, words in (("task_type", "encode_query or enc"), ("processing_kwargs", "in the model's folder"),
                         ("max_length", "nothing like it"), ("parallel", "threads= of load")):
         with pytest.raises(InputError, match=f"encode has no argument {name}; .*{words}"):
             encoder.encode("a cat", **{name: 3})

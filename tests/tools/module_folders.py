@@ -98,6 +98,15 @@ def write_static(folder: Path, name: str) -> Path:
     return folder
 
 
+def write_wordllama(folder: Path, package: Path) -> Path:
+    """Lay out the table and the tokenizer of the package wordllama 0.4.0.post1 as a StaticEmbedding."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy(package / "weights" / "l2_supercat_256.safetensors", folder / "model.safetensors")
+    shutil.copy(package / "tokenizers" / "l2_supercat_tokenizer_config.json", folder / "tokenizer.json")
+    write_modules(folder, [("StaticEmbedding", "")])
+    return folder
+
+
 def write_dense(folder: Path, rng: np.random.Generator, out: int, width: int, activation: str = "Identity",
                 **settings: Any) -> None:
     bias, residual = bool(rng.random() < 0.7), settings.get("use_residual", False)

@@ -36,7 +36,7 @@ WRITERS = {
 """The writers, and the environment that each runs in."""
 
 WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_tokenizer", "transcripts", "sparse",
-                    "sample_rates")
+                    "modules", "sample_rates")
 """Writers that need real models. The first lines of each say how to get them."""
 
 

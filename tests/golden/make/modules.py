@@ -1,11 +1,16 @@
-"""Make modules.npz: the vectors of static models, chains of modules and routes in sentence-transformers and model2vec.
+"""Make modules.npz and wordllama.npy: vectors of static models, chains of modules and routes in other libraries.
 
-The folders are those of tests/tools/module_folders.py. The file has the vectors of some texts, [n, D] in float32, under
-these names: "static NAME"; "chain SEED"; and "route NAME, TASK", where TASK is "none" for no task, or "encode_query" or
-"encode_document" for that method.
+    pip install --no-deps --target models wordllama==0.4.0.post1
+    python -m tests.golden.make.modules models/wordllama
+
+The libraries are sentence-transformers and model2vec, and the folders those of tests/tools/module_folders.py.
+modules.npz has the vectors of some texts, [n, D] in float32, under these names: "static NAME"; "chain SEED"; and
+"route NAME, TASK", where TASK is "none" for no task, or "encode_query" or "encode_document" for that method.
+wordllama.npy has the vectors of all texts by the real table of wordllama (MIT), in the layout of StaticEmbedding.
 """
 
 import logging
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -28,7 +33,7 @@ def static_vectors(folder: Path, name: str) -> np.ndarray:
     return np.asarray(SentenceTransformer(str(folder), device="cpu").float().encode(some))
 
 
-def main() -> None:
+def main(wordllama: str) -> None:
     torch.set_num_threads(1)
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
@@ -60,5 +65,11 @@ def main() -> None:
     np.savez_compressed(HEADS / "modules.npz", **{name: np.asarray(array, np.float32) for name, array in found.items()})
 
 
+    with tempfile.TemporaryDirectory() as place:
+        folders.write_wordllama(Path(place), Path(wordllama))
+        model = SentenceTransformer(place, device="cpu").float()     # the file has float16
+        np.save(HEADS / "wordllama.npy", np.asarray(model.encode(list(texts.TEXTS))))
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
