@@ -148,7 +148,8 @@ def _table(folder: ModelFolder, arrays: dict[str, np.ndarray]) -> dict[str, np.n
         return {"embeddings.word": table, "embeddings.word_scale": scale.astype(np.float32)}
     if weights is not None or table.dtype == np.int8:
         table = (table if table.dtype == np.int8 else widened(table)).astype(np.float32)
-        table = table if weights is None else table * weights.astype(np.float32)[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):  # a later check reports infinity and NaN
+            table = table if weights is None else table * weights.astype(np.float32)[:, None]
     return {"embeddings.word": table}
 
 

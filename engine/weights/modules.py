@@ -144,9 +144,10 @@ def run_modules(modules: Sequence[Module], vectors: np.ndarray, name: str, ops: 
     Each vector is computed by itself, so that it does not depend on the others.
     """
     named = {name: vectors}
-    for module in modules:
-        assert ops is not None
-        named[module.target] = module(np.ascontiguousarray(named[module.source]), ops)
+    with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
+        for module in modules:
+            assert ops is not None
+            named[module.target] = module(np.ascontiguousarray(named[module.source]), ops)
     return named[name]
 
 

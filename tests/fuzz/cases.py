@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import random
-import re
 import shutil
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -36,9 +33,9 @@ from engine.text.tokenizer import Tokenizer
 from engine.weights.modules import SENTENCE, TOKENS
 from engine.weights.parameters import expected_shapes
 from tests.families.cases import CONFIGS, NEW_CONFIGS
-from tests.fuzz import binaries, first_calls, pickles
+from tests.fuzz import binaries, first_calls, module_models, pickles
 from tests.fuzz.corpus import NPZ, Files, json_bytes, sources, tensor_file, tensors_of, weights_of
-from tests.fuzz.mutate import PLAIN, bytes_of, json_of, npz_of, safetensors_of, tokenizer_of, value_of
+from tests.fuzz.mutate import PLAIN, changed_file, value_of, words_of
 from tests.fuzz.usage import use
 
 from ..tools.encoders import ENCODERS, convert_encoder, load_encoder, module_of, save_encoder
@@ -52,13 +49,6 @@ _WARNED = "id2label names|the target|the ranges of int8"
 """How the warnings begin that a changed model, or an option of a call, may give."""
 _NAMES = ("adapter_config.json", "modules.json", "config.json", "tokenizer.json", "sentence_roberta_config.json",
           "model.safetensors", "model.safetensors.index.json", "1_Pooling/config.json", "pytorch_model.bin")
-
-
-def words_of(*modules: ModuleType) -> tuple[str, ...]:
-    """Return the names in the string literals of modules: the keys and values that a reader looks for."""
-    found = {word: None for module in modules
-             for word in re.findall(r'"([A-Za-z_][\w.-]{1,40})"', inspect.getsource(module))}
-    return tuple(found)
 
 
 def _words(name: str, files: Files) -> tuple[str, ...]:
@@ -79,7 +69,7 @@ class Cases:
 
     FITTED = ("folder fitted to its config", "npz fitted to its config")
     """Kinds of cases whose weights have the shapes that the changed configuration asks for."""
-    OTHERS = pickles.KINDS | binaries.KINDS | first_calls.KINDS
+    OTHERS = pickles.KINDS | binaries.KINDS | module_models.KINDS | first_calls.KINDS
     """Kinds of cases that other modules make, by name."""
 
     def __init__(self, place: Path, seed: int, only: Sequence[str] = ()):
@@ -120,7 +110,7 @@ class Cases:
                 source = rng.randrange(len(self._files))
                 return source, self._run_changed(rng, source)
             if kind == 3:
-                name = rng.choice(self._only or list(pickles.KINDS | binaries.KINDS))
+                name = rng.choice(self._only or list(pickles.KINDS | binaries.KINDS | module_models.KINDS))
                 return self.kinds.index(name), self._run_other(rng, name)
             number = len(self._files) + kind - 1
             return number, (self._run_fitted_folder if kind == 1 else self._run_fitted_npz)(rng)
@@ -212,7 +202,7 @@ class Cases:
             path = rng.choice(list(files))
             kind = rng.random()
             if kind < 0.90 or NPZ in files:
-                changes[path] = _changed(rng, path, files[path], self._words[source])
+                changes[path] = changed_file(rng, path, files[path], self._words[source])
             elif kind < 0.93:
                 changes[path] = None
             elif kind < 0.96:
@@ -302,15 +292,3 @@ def _is_small(config: ModelConfig) -> bool:
     if config.num_layers > 20:
         return False
     return sum(int(np.prod(shape, dtype=float)) for shape in expected_shapes(config).values()) <= _MOST_NUMBERS
-
-
-def _changed(rng: random.Random, path: str, data: bytes, words: Sequence[str]) -> bytes:
-    if path.endswith(".npz"):
-        return npz_of(rng, data, words)
-    if path.endswith(".safetensors"):
-        return safetensors_of(rng, data)
-    if path.endswith("tokenizer.json"):
-        return tokenizer_of(rng, data)
-    if path.endswith(".json"):
-        return json_of(rng, data, words)
-    return bytes_of(rng, data)

@@ -6,10 +6,13 @@ A random change of an archive nearly always stops at a checksum. These changes p
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import random
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 from tests.fuzz.archives import Member, members_of, odd_archive, pack
@@ -27,6 +30,26 @@ _DTYPES = ("<f4", "<f2", "<f8", ">f4", "|i1", "|u1", "<u2", "<i8", "|b1", "|O", 
            "|S5", "<M8", "<c8", "|V4", "=f4", "f4", "<f16", "", "a" * 300)
 _SHAPES = ("()", "(0,)", "(1,)", "(1)", "(-1,)", "(8, 8)", "(8, 8,)", "(2, 2, 2)", "(99999999999999999999,)",
            "(1, 1, 1)", "(1L,)", "(1,1,1,1,1,1,1,1,1)", "[8]", "(9e9,)", "(0x8,)")
+
+
+def words_of(*modules: ModuleType) -> tuple[str, ...]:
+    """Return the names in the string literals of modules: the keys and values that a reader looks for."""
+    found = {word: None for module in modules
+             for word in re.findall(r'"([A-Za-z_][\w.-]{1,40})"', inspect.getsource(module))}
+    return tuple(found)
+
+
+def changed_file(rng: random.Random, path: str, data: bytes, words: Sequence[str]) -> bytes:
+    """Return a file with changes that fit the kind of file that its name says."""
+    if path.endswith(".npz"):
+        return npz_of(rng, data, words)
+    if path.endswith(".safetensors"):
+        return safetensors_of(rng, data)
+    if path.endswith("tokenizer.json"):
+        return tokenizer_of(rng, data)
+    if path.endswith(".json"):
+        return json_of(rng, data, words)
+    return bytes_of(rng, data)
 
 
 def bytes_of(rng: random.Random, data: bytes) -> bytes:

@@ -47,7 +47,8 @@ def use_heads(rng: random.Random, engine: Engine) -> None:
              "answer": (lambda: engine.answer("a cat", texts, top_k=rng.choice((1, 3))),
                         lambda: engine.answer(texts, "the cat sat on a mat", max_seq_len=rng.choice((12, 3, "x")))),
              "fill_mask": (lambda: engine.fill_mask(texts), lambda: engine.encode_sparse(texts),
-                           lambda: engine.fill_mask("the [CLS]", targets=texts))}
+                           lambda: engine.fill_mask("the [CLS]", targets=texts)),
+             "encode_sparse": (lambda: engine.encode_sparse(texts, max_active_dims=rng.choice((None, 1, 0))),)}
     for task in engine.heads:
         with suppress(EngineError):
             rng.choice(calls[task])()
