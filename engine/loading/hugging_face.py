@@ -44,6 +44,14 @@ from .source import Source
 from .static import is_model2vec, read_sparse_static, read_static
 
 CONFIG = "config.json"
+SETFIT = "model_head.pkl"
+"""The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
+_EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. Export \
+its numbers where you trust the file,
+    import joblib, numpy
+    head = joblib.load("model_head.pkl")
+    numpy.savez("head.npz", coef=head.coef_, intercept=head.intercept_, classes=head.classes_)
+and move it out of the folder. The logits of texts are then engine.encode(texts) @ coef.T + intercept"""
 _GENERATES = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "WithLMHead", "MTModel")
 """How the names of the classes of transformers end that generate tokens."""
 
@@ -100,6 +108,8 @@ class FolderSource(Source):
     def _read_encoder(self, task: str | None) -> Model:
         if has_logit_score(self.folder):
             raise self.refuse_kind("encode", "rank")
+        if self.folder.has(SETFIT):
+            raise UnsupportedError(f"{self.folder.label(SETFIT)}: {_EXPORT}")
         if not self.folder.has(MODULES) and is_model2vec(self.folder):
             self.refuse_task(task, "a static model has none; leave it out")
             return Model(encoder=read_static(self.folder, self._memory))

@@ -471,3 +471,14 @@ def test_a_folder_without_a_vocabulary_has_no_text(tmp_path):
     folder = st_folder(tmp_path, "Transformer", "Pooling")
     (folder / "tokenizer.json").unlink()
     assert load_encoder(folder).text is None
+
+
+def test_a_classifier_of_setfit_is_refused_with_the_lines_that_export_it(tmp_path):
+    folder = st_folder(tmp_path, "Transformer", "Pooling")
+    (folder / "model_head.pkl").write_bytes(b"\x80\x04N.")
+    with pytest.raises(UnsupportedError, match="a pickle of scikit-learn") as caught:
+        load_encoder(folder)
+    lines = [line.strip() for line in str(caught.value).splitlines() if line.startswith("    ")]
+    assert [line.split("(")[0] for line in lines] == ["import joblib, numpy", "head = joblib.load", "numpy.savez"]
+    (folder / "model_head.pkl").unlink()
+    assert load_encoder(folder).text is not None
