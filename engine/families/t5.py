@@ -23,6 +23,7 @@ from .fields import (
     padding_id,
     refuse_variants,
 )
+from .heads import TAGS
 from .names import Names
 from .parts import Part, Parts, Values, Weights
 
@@ -46,8 +47,9 @@ NAMES = Names(
         "layer.1.DenseReluDense.wi_1": "ffn.up",
         "layer.1.DenseReluDense.wo": "ffn.down",
     },
-    left_out=("decoder.", "lm_head.", "classification_head.", "classifier.", "qa_outputs."),
+    left_out=("decoder.", "lm_head.", "classification_head.", "qa_outputs."),
     copies={"embeddings.word": ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")},
+    heads=(TAGS,),
 )
 
 _CROSS = {f"layer.1.EncDecAttention.{name}": f"cross.{own}" for name, own in

@@ -46,8 +46,8 @@ from .static import is_model2vec, read_sparse_static, read_static
 CONFIG = "config.json"
 SETFIT = "model_head.pkl"
 """The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
-_EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. Export \
-its numbers where you trust the file,
+_EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. \
+Export its numbers where you trust the file,
     import joblib, numpy
     head = joblib.load("model_head.pkl")
     numpy.savez("head.npz", coef=head.coef_, intercept=head.intercept_, classes=head.classes_)

@@ -10,7 +10,7 @@ import pytest
 from engine import Engine, Reranker
 
 from ..tools.head_models import folder_of
-from ..tools.head_texts import TEXTS
+from ..tools.head_texts import LONG, TEXTS
 from ..tools.paths import MODELS, ROOT
 
 pytest.importorskip("tokenizers")
@@ -53,3 +53,37 @@ def test_search_and_rerank():
     assert sorted(one["place"] for one in found) == sorted(functions["search"](encoder, "Anna in Berlin", texts, 5))
     assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
     assert all(one["score"] == reranker.predict(("Anna in Berlin", one["text"])) for one in found)
+
+
+def test_tags(tmp_path, capsys):
+    functions, folder = example("tags"), folder_of("bert_tag")
+    (tmp_path / "texts.txt").write_text("\n".join((TEXTS[0], TEXTS[3], " ".join(LONG.split()[:700]))), encoding="utf-8")
+    functions["main"](str(folder), str(tmp_path / "texts.txt"), "0")
+    lines = capsys.readouterr().out.splitlines()
+    engine = Engine.load(folder)
+    entities = engine.tag(TEXTS[0], aggregation_strategy="first", stride=16)
+    assert entities
+    expected = TEXTS[0]
+    for entity in reversed(entities):
+        expected = f"{expected[: entity['start']]}[{entity['entity_group']}]{expected[entity['end'] :]}"
+    assert lines[0] == expected
+    assert len(lines) == 3
+    assert functions["replace"]("a b", []) == "a b"
+    assert functions["find"](engine, list(TEXTS[:3]), 1.1) == [[], [], []]
+
+
+def test_answers(tmp_path, capsys):
+    functions = example("answers")
+    encoder, reader = Engine.load(folder_of("bert_classify")), Engine.load(folder_of("bert_answer"))
+    texts = [text for text in TEXTS[:20] if text.strip()]
+    places = functions["search"](encoder, "Who lives in Berlin?", texts, 5)
+    similarity = encoder.similarity(encoder.encode("Who lives in Berlin?"), encoder.encode(texts))[0]
+    assert places == np.argsort(-similarity, kind="stable")[:5].tolist()
+    answers = functions["read"](reader, "Who lives in Berlin?", texts, places)
+    assert answers
+    assert [one["score"] for one in answers] == sorted((one["score"] for one in answers), reverse=True)
+    assert all(texts[one["place"]][one["start"] : one["end"]] == one["answer"] for one in answers)
+    (tmp_path / "texts.txt").write_text("\n".join(texts[:5]), encoding="utf-8")
+    folders = [str(folder_of(name)) for name in ("bert_classify", "bert_answer")]
+    functions["main"](*folders, "Who?", str(tmp_path / "texts.txt"))
+    assert capsys.readouterr().out

@@ -91,6 +91,7 @@ MODELS: dict[str, Golden] = {
         "classifier_pooling": "mean", "classifier_bias": True, "norm_bias": True, "classifier_activation": "silu"}),
     "eurobert_bos": Golden("EuroBert", "classify", "bytes", EURO | {"classifier_pooling": "bos"}, steps=300),
     "eurobert_mean": Golden("EuroBert", "classify", "bytes", EURO | {"classifier_pooling": "mean"}),
+    "t5_tag": Golden("T5", "tag", "unigram", {"d_ff": 40, "d_kv": 8, "decoder_start_token_id": 0}, steps=200),
     "bert_several": Golden("Bert", "classify", "wordpiece", {"problem_type": "multi_label_classification"}),
     "bert_untied": Golden("Bert", "fill_mask", "wordpiece", {"tie_word_embeddings": False}),
     "bert_regression": Golden("Bert", "classify", "wordpiece", {"problem_type": "regression"}, ("score",)),
