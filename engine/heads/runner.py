@@ -126,9 +126,10 @@ def mean(rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Return the softmax over the last axis, [..., n]."""
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
+    """Return the softmax over the last axis, [..., n]; NaN for a row with infinity."""
+    with np.errstate(invalid="ignore"):     # finite weights may be so large that the logits are not
+        e = np.exp(x - x.max(axis=-1, keepdims=True))
+        return (e / e.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
 def top(scores: Sequence[float], k: int | None) -> list[int]:

@@ -183,7 +183,8 @@ def _vocabulary(tokenizer: dict[str, Any]) -> dict[str, int]:
     """Return the ids of all tokens of a tokenizer.json; raises `WeightsError` and `UnsupportedError`."""
     model = tokenizer.get("model")
     words = model.get("vocab") if isinstance(model, dict) else None
-    if isinstance(words, list) and all(isinstance(entry, list) and entry for entry in words):
+    if isinstance(words, list) and all(isinstance(entry, list) and entry and isinstance(entry[0], str)
+                                       for entry in words):
         words = {entry[0]: i for i, entry in enumerate(words)}      # Unigram: pairs of a token and its score
     if not isinstance(words, dict) or not words or not all(
             isinstance(word, str) and type(number) is int for word, number in words.items()):
