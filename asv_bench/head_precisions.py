@@ -28,9 +28,10 @@ from engine import Engine, Model, convert_model, load_model
 
 PRECISIONS = ("bfloat16", "int8")
 MODULES = ("argparse", "asyncio", "collections", "csv", "datetime", "decimal", "difflib", "email", "fractions",
-           "functools", "heapq", "html", "http.client", "inspect", "itertools", "json", "logging", "math", "os", "pathlib", "pickle",
-           "random", "re", "shutil", "smtplib", "socket", "sqlite3", "statistics", "string", "subprocess", "tarfile",
-           "tempfile", "textwrap", "threading", "tokenize", "types", "unicodedata", "urllib.parse", "uuid", "zipfile")
+           "functools", "heapq", "html", "http.client", "inspect", "itertools", "json", "logging", "math", "os",
+           "pathlib", "pickle", "random", "re", "shutil", "smtplib", "socket", "sqlite3", "statistics", "string",
+           "subprocess", "tarfile", "tempfile", "textwrap", "threading", "tokenize", "types", "unicodedata",
+           "urllib.parse", "uuid", "zipfile")
 ACIDS = ("C", "CC", "CC(C)", "CCC", "c1ccccc1", "Cc1ccc(cc1)", "c1ccncc1", "COc1ccc(cc1)", "FC(F)(F)", "N#CC", "C1CC1",
          "Clc1ccc(cc1)")
 """The left ends of molecules, which a bond may follow."""

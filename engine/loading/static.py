@@ -39,7 +39,7 @@ MODEL2VEC = "model2vec"
 """The model_type of model2vec's folders."""
 _CONFIG = "config.json"
 _NAMES = {"embedding.weight": "table", "embeddings": "table", "mapping": "mapping", "weights": "weights"}
-_LONGEST = 512
+_TOKENS = 512
 """The most tokens of a text in model2vec, where the folder does not say another number."""
 
 
@@ -168,7 +168,7 @@ def _truncated(text: TextConfig) -> TextConfig:
 def _text_of_model2vec(folder: ModelFolder, text: TextConfig) -> TextConfig:
     """Return how model2vec reads texts: cut by characters, truncated, then without the tokens of unknown words."""
     values, tokenizer = folder.read_object(_CONFIG), read_tokenizer(text.tokenizer_json)
-    limit, scaled = values.get("max_length", _LONGEST), values.get("normalize", False)
+    limit, scaled = values.get("max_length", _TOKENS), values.get("normalize", False)
     if (limit is not None and (type(limit) is not int or limit < 1)) or type(scaled) is not bool:
         raise WeightsError(f"config.json: max_length must be a number of tokens or null, and normalize true or false, "
                            f"not {shown(limit)} and {shown(scaled)}")

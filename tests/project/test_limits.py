@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import GenerationConfig, ModelConfig, TextConfig, ops, read_audio
+from engine import GenerationConfig, Model, ModelConfig, TextConfig, ops, read_audio, save
 from engine.base.errors import EngineError
 from engine.encoding.packing import pack
 from engine.files import npz, zip
@@ -36,7 +36,9 @@ from engine.files.torch_pickle import read_pickle
 from engine.generation.batching import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
-from engine.loading.sentence_transformers import find_modules
+from engine.loading.modules import read_modules
+from engine.loading.npz_model import NpzSource
+from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.head import HeadConfig, Linear
 from engine.speech.samples import check_samples
@@ -191,7 +193,26 @@ def modules(dense: int, place: Path) -> None:
     kinds = ["Transformer", "Pooling", *["Dense"] * dense]
     write_json(place / "modules.json", [{"type": f"sentence_transformers.models.{kind}", "path": str(i)}
                                         for i, kind in enumerate(kinds)])
-    find_modules(ModelFolder(place))
+    find_routes(ModelFolder(place))
+
+
+def named_module(letters: int, place: Path) -> None:
+    write_json(place / "config.json", {"module_output_name": "x" * letters})
+    read_modules([("Normalize", ModelFolder(place))], "sentence_embedding", "map")
+
+
+def routes(count: int, place: Path) -> None:
+    write_json(place / "modules.json", [{"type": "sentence_transformers.models.Router", "path": ""}])
+    write_json(place / "router_config.json", {
+        "types": {"s": "sentence_transformers.models.StaticEmbedding"}, "parameters": {},
+        "structure": {f"route {i}": ["s"] for i in range(count)}})
+    find_routes(ModelFolder(place))
+
+
+def parts(count: int, place: Path) -> None:
+    encoders = {f"task {i}": random_model(seed=i) for i in range(count)}
+    save(Model(routes=encoders), place / "model.npz")
+    NpzSource(place / "model.npz", "map")
 
 
 def config(**changes: Any) -> ModelConfig:
@@ -292,7 +313,10 @@ PROBES: dict[str, Probe] = {
         lambda n, place: part_paths(place / f"m-00001-of-{n:05}.gguf", {"split.count": n})),
     "files/ctranslate2.py: _MAX_VARIABLES": Probe(lambda n, place: converted(place, *[ones(1)] * n), 2),
     "files/ctranslate2.py: _MAX_DIMENSIONS": Probe(lambda n, place: converted(place, ones(n))),
-    "loading/sentence_transformers.py: _MOST_DENSE": Probe(modules),
+    "weights/modules.py: MOST_MODULES": Probe(modules, where=("loading/sentence_transformers.py",)),
+    "loading/modules.py: _LONGEST_NAME": Probe(named_module),
+    "loading/router.py: _MOST_ROUTES": Probe(routes),
+    "loading/npz_model.py: _MOST_PARTS": Probe(parts, 3),
     "model/head.py: MOST_STEPS": Probe(lambda n, place: HeadConfig("classify", "first", tuple(
         Linear(f"map{i}", 2) for i in range(n)), ("A", "B"))),
     "model/config_checks.py: LARGEST": Probe(lambda n, place: config(vocab_size=n)),
