@@ -79,8 +79,9 @@ def compare_precision(
     sentences = [sentence for row in data.rows for sentence in row]
     # Both engines are created before either runs, so that an unsupported precision fails at once.
     model = load_model(path, kind="encode")
+    computes = any(part.config.num_layers for part in model.parts.values())     # a static model only stores its table
     engines = [
-        Engine(convert_model(model, name), backend=backend, threads=threads, precision=name)
+        Engine(convert_model(model, name), backend=backend, threads=threads, precision=name if computes else None)
         for name in ("float32", precision)
     ]
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]

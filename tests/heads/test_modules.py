@@ -5,6 +5,7 @@ tests/golden/make/modules.py wrote the vectors, of the folders in tests/tools/mo
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, UnsupportedError, WeightsError, convert_model, load_model, save
+from engine.backends.numba_cuda.support import check
 from engine.files.safetensors import read_safetensors
 from engine.interface.cli.main import main
+from engine.model.config import static_config
+from engine.programs import programs_of
 
 from ..tools import module_folders as folders
 from ..tools.head_texts import TEXTS
@@ -215,12 +219,27 @@ def test_numbers_of_tokens_in_a_file(tmp_path, one_backend):
         load_model(folder)
 
 
+def test_the_cuda_backend_refuses_a_model_without_layers():
+    with pytest.raises(UnsupportedError, match="does not run a model without layers"):
+        check(programs_of(static_config("static", 8, 20))[0])
+
+
+@pytest.mark.parametrize("changes", [{"num_heads": 2}, {"embedding_norm": True}, {"max_positions": 5}, {"norm": "rms"},
+                                     {"vocab_size": 0}, {"hidden_size": 0}])
+def test_impossible_static_models(changes):
+    with pytest.raises(WeightsError, match=r"a word table alone, and no|must be at least 1"):
+        dataclasses.replace(static_config("static", 8, 20), **changes)
+
+
 def test_the_command_line(tmp_path, capsys):
     folder = folders.write_router(tmp_path / "folder", "static query")
     (tmp_path / "texts.txt").write_text("Anna\n", encoding="utf-8")
     main(["encode", str(folder), str(tmp_path / "texts.txt"), "-o", str(tmp_path / "out.npy"), "--route", "query"])
     expected = Engine.load(folder).encode(["Anna"], task="query")
     assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
+    main(["compare", str(folders.write_static(tmp_path / "static", "float32")), "--precision", "int8", "--data",
+          str(tmp_path / "texts.txt")])
+    assert "mean 0.9999" in capsys.readouterr().out
     main(["info", str(folder)])
     shown = capsys.readouterr().out
     assert "none: the vector of a token is a row of the table, width 24" in shown
