@@ -121,8 +121,7 @@ class Reranker(Loaded):
         if not _is_encoder(source):
             return cls._load(source, "rank", options, memory)
         model = load_model(source, kind="encode")
-        assert model.encoder is not None
-        if "classify" not in tasks_of(model.encoder.heads):
+        if model.encoder is None or model.routes or "classify" not in tasks_of(model.encoder.heads):
             raise source.refuse_kind("rank", "encode")
         reranker = cls(model, **options)
         reranker._reload = partial(cls.load, os.path.abspath(source.path), **options, memory=memory)
@@ -133,7 +132,9 @@ class Reranker(Loaded):
         if others := [name for name, is_usual in usual.items() if not is_usual]:
             raise InputError(f"a cross-encoder reads a query and a document as they are, and has no {listed(others)}; "
                              "leave out what is for language models")
-        assert model.encoder is not None
+        if model.encoder is None or model.routes:
+            raise UnsupportedError("a reranker has one encoder, and this model has routes: "
+                                   f"{', '.join(model.routes)}; load it with Engine")
         text, limit = model.encoder.text, positive_int("max_length", max_length)
         if text is not None:
             limit = min(limit, limit if text.max_seq_length is None else text.max_seq_length)

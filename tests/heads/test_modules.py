@@ -12,7 +12,16 @@ import pickle
 import numpy as np
 import pytest
 
-from engine import Engine, InputError, UnsupportedError, WeightsError, convert_model, load_model, save
+from engine import (
+    Engine,
+    InputError,
+    Reranker,
+    UnsupportedError,
+    WeightsError,
+    convert_model,
+    load_model,
+    save,
+)
 from engine.backends.numba_cuda.support import check
 from engine.files.safetensors import read_safetensors
 from engine.interface.cli.main import main
@@ -131,7 +140,13 @@ def test_a_static_model_beside_others(tmp_path, one_backend):
         Engine.load(folder, backend=one_backend, precision="auto")
     with pytest.raises(InputError, match="has none; leave it out"):
         Engine.load(folder, task="query")
-    needs = Engine.load(folders.write_router(tmp_path / "needs", "no default"), backend=one_backend)
+    no_default = folders.write_router(tmp_path / "needs", "no default")
+    for path in (folder, no_default):
+        with pytest.raises(UnsupportedError, match="the model is an encoder"):
+            Reranker.load(path)
+        with pytest.raises(UnsupportedError, match="a reranker has one encoder, and this model has routes: query, doc"):
+            Reranker(load_model(path))
+    needs = Engine.load(no_default, backend=one_backend)
     with pytest.raises(InputError, match="not None"):
         needs.encode("a")
 
