@@ -117,7 +117,7 @@ class HeadConfig:
             problems.append(f"steps must be a tuple of 1 to {MOST_STEPS} steps, not {shown(self.steps)}")
         else:
             problems += [problem for step in self.steps for problem in _problems_of(step)]
-            names = [step.name for step in self.steps if isinstance(step, (Linear, Norm))]
+            names = [str(step.name) for step in self.steps if isinstance(step, (Linear, Norm))]
             if len(set(names)) < len(names):
                 problems.append(f"two steps have one name: {listed(names)}")
         if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):

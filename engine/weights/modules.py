@@ -171,7 +171,7 @@ def check_modules(modules: Any, width: int, name: str, source: str) -> int:
     widths = {name: width}
     for i, module in enumerate(modules):
         label = f"{source}: {type(module).__name__} module {i}"
-        if not isinstance(module.target, str) or module.source not in widths:
+        if not isinstance(module.target, str) or not isinstance(module.source, str) or module.source not in widths:
             raise WeightsError(f"{label} reads {shown(module.source)} and writes {shown(module.target)}; there are "
                                f"vectors called {', '.join(widths)}")
         _check_arrays(module, widths[module.source], label)

@@ -158,6 +158,7 @@ def test_other_dense_modules_are_refused_by_name(tmp_path, values, tensors, word
     ((Dense(MAPS[0].weight, None, "silu"),), "one of identity, tanh, relu, gelu, sigmoid, and .* not 'silu'"),
     ((Dense(MAPS[0].weight, use_residual=True),), r"residual must be .* \[37, 12\], not None"),
     ((Dense(MAPS[0].weight, residual=MAPS[0].weight),), "residual must be left out"),
+    ((Dense(MAPS[0].weight, source=["other"]),), "reads .'other'. and writes"),
     ((Dense(MAPS[0].weight, source="other"),), "reads 'other' and writes .*; there are vectors called sentence_emb"),
     ((LayerNorm(random(0, 12), random(0, 11)),), r"LayerNorm module 0: bias must be .* \[12\]"),
     ((LayerNorm(random(0, 12), random(0, 12), 2.0),), "eps must be a number from 0 to 1"),
