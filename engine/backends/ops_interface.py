@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,6 +52,15 @@ class Ops(Protocol):
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
         """Return activation(x [M,K] weight [N,K]^T + bias [N]) + residual [M,N]."""
+
+    def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> Any:
+        """Return a map, weight [N,K] and bias [N], in the form that `column_maxima` reads, any number of times."""
+
+    def column_maxima(self, parts: Sequence[np.ndarray], columns: Any) -> np.ndarray:
+        """Return the largest number of each column of part weight^T + bias, for each of B parts [T_i,K]: [B,N].
+
+        It is -inf for a part without rows, and NaN for a column that has a NaN. No array [rows,N] is made.
+        """
 
     def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
         """Return LayerNorm over the last axis of x [M,D]."""

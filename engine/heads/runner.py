@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError
+from ..base.lazy import lazy
 from ..encoding.text_encoder import TextEncoder
-from ..model.head import HeadConfig, Linear, Norm
+from ..model.head import HeadConfig, Linear, Norm, Step
 from ..text.tokenizer import Tokens
 from ..weights.head import Head
 from ..weights.modules import sigmoid
@@ -71,9 +73,10 @@ class HeadRunner:
             yield from (found[start:end] for start, end in pairwise(own.tolist()))
             first = last
 
-    def _run(self, rows: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the results of rows [M, D], and where those of each sequence end."""
-        for step in self.config.steps:
+    def _run(self, rows: np.ndarray, ends: np.ndarray, steps: Sequence[Step] | None = None
+             ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the results of rows [M, D], and where those of each sequence end. steps: None for all."""
+        for step in self.config.steps if steps is None else steps:
             if isinstance(step, Linear):
                 rows = self._linear(step, rows)
             elif isinstance(step, Norm):
@@ -83,20 +86,49 @@ class HeadRunner:
                 rows, ends = mean(rows, ends)
         return rows, ends
 
+    def maxima(self, vectors: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the largest of each output over the rows of each sequence, float32 [outputs], -inf without rows.
+
+        vectors [M,D]; ends [B+1]: where the rows of each sequence end. No array [M, outputs] is made: the last step is
+        a product that keeps the largest number of each column, for so many sequences at a time that memory lasts.
+        """
+        rows = self._run(vectors, ends, self.config.steps[:-1])[0]
+        most = max(1, MAXIMA // self.config.outputs)
+        parts = [rows[start:end] for start, end in pairwise(ends.tolist())]
+        for first in range(0, len(parts), most):
+            yield from self.ops.column_maxima(parts[first : first + most], self._columns)
+
+    @property
+    def ends_in_a_product(self) -> bool:
+        """Whether the last step is a linear map alone, so that `maxima` can be called."""
+        last = self.config.steps[-1]
+        return isinstance(last, Linear) and last.activation == "identity"
+
+    @lazy
+    def _columns(self) -> Any:
+        """The last step's map in the form of `Ops.column_maxima`."""
+        step = self.config.steps[-1]
+        assert isinstance(step, Linear)
+        return self.ops.columns(self._weight(step), self._weights.get(f"{step.name}.bias"))
+
     def words(self, vectors: np.ndarray) -> np.ndarray:
         """Return the outputs of all steps for token vectors [M, D], each row by itself: float32 [M, outputs]."""
         return self._run(vectors, np.array([0, len(vectors)]))[0]
 
     def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
-        weight = self._words() if step.tied else self._weights[f"{step.name}.weight"]
         own = step.activation in FUNCTIONS and step.activation != "relu"
-        found = self.ops.linear(np.ascontiguousarray(rows), weight, self._weights.get(f"{step.name}.bias"),
+        found = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), self._weights.get(f"{step.name}.bias"),
                                 None if own else step.activation, None)
         return FUNCTIONS[step.activation](found) if own else found
+
+    def _weight(self, step: Linear) -> np.ndarray:
+        return self._words() if step.tied else self._weights[f"{step.name}.weight"]
 
 
 LOGITS = 2**24
 """How many logits are computed at a time, of one sequence at least."""
+MAXIMA = 2**23
+"""How many maxima are computed at a time, of one sequence at least."""
 
 
 def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,

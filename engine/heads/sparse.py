@@ -126,7 +126,9 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | 
         tokens = tokenizer(texts[part.start : part.stop], deadline)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
             vectors = runner.encoder.vectors(batch, deadline)
-            pooled = _pooled(runner, vectors, batch.cu_seqlens.astype(np.int64), config.sparse_pooling)
+            ends = batch.cu_seqlens.astype(np.int64)
+            fused = config.sparse_pooling == "max" and runner.ends_in_a_product
+            pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)
             for i, numbers in zip(members, pooled, strict=True):
                 rows[part[i]] = _nonzeros(numbers, config.sparse_pooling, config.sparse_activation, most)
             advance(len(members))
@@ -175,7 +177,7 @@ def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: 
 
 
 def _nonzeros(numbers: np.ndarray, pooling: str, activation: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of the words of a text and their numbers; numbers [V]: what `_pooled` yields."""
+    """Return the ids of the words of a text and their numbers; numbers [V]: maxima of logits, or sums of numbers."""
     indices = np.flatnonzero(numbers > 0)
     values = np.ascontiguousarray(numbers[indices])
     return _largest(indices, weights_of(values, activation) if pooling == "max" else values, most)

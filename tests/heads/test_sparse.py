@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, UnsupportedError
+from engine.heads import HeadRunner
 from engine.heads import runner as runner_module
 from engine.heads import sparse as sparse_module
 
@@ -66,7 +67,7 @@ def test_the_words_of_sentence_transformers(tmp_path, case, one_backend):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_the_bits_of_a_text_in_any_company(tmp_path, precision, one_backend):
-    folder = sparse_folder(tmp_path / "folder", "bert_fill_mask", "sum")
+    folder = sparse_folder(tmp_path / "folder", "bert_fill_mask", "sum" if precision == "bfloat16" else "max")
     some = [*texts.TEXTS[:14], texts.TEXTS[38]]
     whole = Engine.load(folder, backend=one_backend, threads=2, precision=precision).encode_sparse(some)
     for threads, most in ((1, 8192), (3, 120), (4, 500)):
@@ -86,10 +87,23 @@ def test_few_logits_at_a_time_change_no_bit(tmp_path, monkeypatch, pooling, one_
     whole = engine.encode_sparse(some)
     for logits in (1, 3 * 320, 7 * 320):
         monkeypatch.setattr(sparse_module, "LOGITS", logits)
+        monkeypatch.setattr(runner_module, "MAXIMA", logits)
         found = engine.encode_sparse(some)
         assert found.values.tobytes() == whole.values.tobytes()
         assert found.indptr.tolist() == whole.indptr.tolist()
     assert runner_module.LOGITS == 2**24
+
+
+def test_maxima_without_logits_have_the_bits_of_those_of_logits(tmp_path, monkeypatch, one_backend):
+    if one_backend == "reference":
+        pytest.skip("the bits of NumPy's products depend on the number of rows")
+    engine = Engine.load(sparse_folder(tmp_path / "folder", "bert_fill_mask"), backend=one_backend)
+    some = [*texts.TEXTS[:9], ""]
+    kept = engine.encode_sparse(some)
+    monkeypatch.setattr(HeadRunner, "ends_in_a_product", False)
+    whole = engine.encode_sparse(some)
+    assert kept.values.tobytes() == whole.values.tobytes()
+    assert kept.indices.tolist() == whole.indices.tolist()
 
 
 def test_compressed_rows(one_backend):

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from ..ops_interface import AttentionCall
 from ..score_mods import check_results, compiled
 from .native import native
-from .native.native import Kernels, NormWeights
+from .native.native import Kernels, NormWeights, PackedLinear
 from .packer import ACTIVATIONS
+
+
+class Columns(NamedTuple):
+    """A packed map, and the number of its columns without padding."""
+
+    map: PackedLinear
+    N: int
 
 
 class NativeOps:
@@ -58,6 +68,23 @@ class NativeOps:
                       ACTIVATIONS[activation] if activation else 0, residual, out,
                       np.empty((N + padding) * K, np.float32), self._threads)
         return out[:, :N].copy() if padding else out
+
+    def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> Columns:
+        """Return the map packed in panels, which take as much memory as the weight [N,K]."""
+        N, K = weight.shape
+        padding, product = -N % self._kernels.VL, self._kernels.product("float32")
+        bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
+        packed = PackedLinear(product, np.zeros(product.packed_bytes(N + padding, K), np.uint8), K, bias)
+        if N:
+            packed.fill(_contiguous(weight))
+        return Columns(packed, N)
+
+    def column_maxima(self, parts: Sequence[np.ndarray], columns: Columns) -> np.ndarray:
+        """Return the largest number of each column of part weight^T + bias, for each of B parts [T_i,K]: [B,N]."""
+        out = np.empty((len(parts), columns.map.columns), np.float32)
+        if out.size:
+            native.column_maxima(self._kernels, columns.map, tuple(map(_unit_rows, parts)), out, self._threads)
+        return out[:, : columns.N]
 
     def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
         """Return LayerNorm over the last axis of x [M,D]."""

@@ -18,6 +18,7 @@ include "kernels/tile.pxi"
 include "kernels/operands.pxi"
 include "kernels/bfloat16.pxi"
 include "kernels/linear.pxi"
+include "kernels/maxima.pxi"
 include "kernels/attention.pxi"
 include "kernels/relative.pxi"
 include "kernels/scores.pxi"
@@ -53,6 +54,7 @@ TABLE.cached_attention = cached_attention
 TABLE.fold_ranges = fold_ranges
 TABLE.choose = choose
 TABLE.log_sum_exp = log_sum_exp
+TABLE.column_maxima = column_maxima
 TABLE.embed = embed
 TABLE.activate = activate
 TABLE.gate = gate

@@ -269,6 +269,11 @@ cdef struct KernelTable:
     # Compute ln(sum of e^x) of M rows from the maxima and the sums of `parts` parts of each row: out[M].
     void (*log_sum_exp)(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
                         float* out) noexcept nogil
+    # maximum[N] = the larger of itself and the largest number of each column of a[M,K] w[N,K]^T + bias, for panels
+    # [panel, last) of float32's product; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
+    # next call, to be prefetched, or NULL; nothing is read there.
+    void (*column_maxima)(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, float* maximum,
+                          Py_ssize_t panel, Py_ssize_t last, const float* ahead) noexcept nogil
     void (*embed)(const Embedding* call, Py_ssize_t first, Py_ssize_t M, Py_ssize_t D, float* out,
                   Py_ssize_t out_stride) noexcept nogil
     # x[M,N] = activation(x[M,N]), in place.

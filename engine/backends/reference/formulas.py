@@ -7,6 +7,7 @@ Letters: T tokens of one sequence, D model width, H heads, d head width, F feed-
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,6 +18,15 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
     x [T, in], weight [out, in], bias [out] -> [T, out]
     """
     return x @ weight.T if bias is None else x @ weight.T + bias
+
+
+def column_maxima(parts: Sequence[np.ndarray], weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Return max over t of (x_t W^T + b), for each part x [T, in]; -inf for a part without rows.
+
+    B parts, weight [out, in], bias [out] -> [B, out]
+    """
+    rows = [linear(x, weight, bias).max(axis=0, initial=-np.inf) for x in parts]
+    return np.array(rows, weight.dtype).reshape(len(parts), len(weight))
 
 
 def gelu(x: np.ndarray) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from ..ops_interface import AttentionCall
 from .attention import attention
-from .formulas import ACTIVATIONS, layer_norm, linear, rms_norm, rotate, softmax
+from .formulas import ACTIVATIONS, column_maxima, layer_norm, linear, rms_norm, rotate, softmax
 
 _quiet = partial(np.errstate, invalid="ignore", over="ignore")
 """Turns off NumPy's warnings, because the other backends do not warn about the caller's NaN and infinity either."""
@@ -27,6 +28,13 @@ class ReferenceOps:
             y = linear(x, weight, bias)
             y = y if activation is None else ACTIVATIONS[activation](y)
             return y if residual is None else y + residual
+
+    def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+        return weight, bias
+
+    def column_maxima(self, parts: Sequence[np.ndarray], columns: tuple[np.ndarray, np.ndarray | None]) -> np.ndarray:
+        with _quiet():
+            return column_maxima(parts, *columns)
 
     def layer_norm(self, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
         with _quiet():

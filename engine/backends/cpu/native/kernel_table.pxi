@@ -132,6 +132,13 @@ cdef class Kernels:
         with nogil:
             self.table.log_sum_exp(&maximum[0, 0], &sum[0, 0], maximum.shape[1], maximum.shape[0], maximum.shape[1], &out[0])
 
+    def column_maxima(self, PackedLinear map, const float[:, :] a, float[::1] maximum, Py_ssize_t panel=0, Py_ssize_t last=-1):
+        """maximum [N] = the larger of itself and of each column of a w^T + bias, a [M,K]; last: -1 for all panels."""
+        cdef Py_ssize_t panels = (map.y.N + self.table.NR - 1) // self.table.NR
+        with nogil:
+            self.table.column_maxima(&map.y, &a[0, 0], a.strides[0] // 4, a.shape[0], &maximum[0], panel,
+                                     panels if last < 0 else last, NULL)
+
     def read(self, const float[::1] x, int threads=1):
         """Sum x, each thread of the pool its part, as fast as memory can be read; a part is a multiple of 4*VL long."""
         cdef Probe probe

@@ -1,6 +1,6 @@
 """Types of the compiled module native.pyx; docstrings are there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -65,6 +65,9 @@ class Kernels:
     def cached_attention_scratch(self, d: int, e: int) -> int: ...
     def choose(self, logits: Array, id: int, values: Array, ids: Array, sums: Array | None = None) -> None: ...
     def log_sum_exp(self, maximum: Array, sum: Array, out: Array) -> None: ...
+    def column_maxima(
+        self, map: PackedLinear, a: Array, maximum: Array, panel: int = 0, last: int = -1
+    ) -> None: ...
     def read(self, x: Array, threads: int = 1) -> float: ...
 
 class Product:
@@ -135,6 +138,8 @@ class PackedLinear:
         sums: Array | None = None, offset_scale: Array | None = None,
     ) -> None: ...
     def fill(self, w: Array, column: int = 0) -> None: ...
+    @property
+    def columns(self) -> int: ...
     @property
     def arrays(self) -> tuple[Array, Array | None, Array | None, Array | None]: ...
 
@@ -291,6 +296,9 @@ def linear(
     out: Array,
     panels: Array,
     threads: int = 1,
+) -> None: ...
+def column_maxima(
+    kernels: Kernels, map: PackedLinear, parts: Sequence[Array], out: Array, threads: int = 1
 ) -> None: ...
 def attention(
     kernels: Kernels,

@@ -61,6 +61,11 @@ cdef class PackedLinear:
             self.product.row.pack(&self.y, &start[0], sums, column, &rows[0, 0], n)
 
     @property
+    def columns(self):
+        """Return N, padded to a multiple of VL."""
+        return self.y.N
+
+    @property
     def arrays(self):
         """Return the panels as uint8, and scale, sums and offset scale [N] or None."""
         return (np.asarray(self.panels), None if self.scale is None else np.asarray(self.scale),

@@ -1,5 +1,5 @@
 # Compute tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers over the depth, and then one of
-# three epilogues.
+# four epilogues.
 #
 # Each accumulator adds its products in order of depth. Therefore the bits of a result depend neither on the tile's
 # height nor on how rows are assigned to tiles and threads.
@@ -8,6 +8,7 @@ cdef enum TileKind:
     LINEAR      # out = activation(a b + bias + residual)       a [mr][depth] tokens,   b [depth][nv*VL] a K block
     SCORES      # out = a b, and the running maximum            a [mr][depth] keys,     b [depth][nv*VL] queries
     CONTEXT     # out = correction out + a b                    a [depth][mr] P^T,      b [depth][...] values
+    MAXIMA      # the running maximum of a b + bias             a [mr][depth] tokens,   b [depth][nv*VL] a K block
     PAIRS               # LINEAR in bfloat16: steps of depth lie side by side, b [depth/2][nv*VL][2], or QUADS [depth/4][nv*VL][4]
     SCORES_OF_PAIRS     # SCORES in bfloat16, with the same layout of b
     CONTEXT_OF_PAIRS    # CONTEXT in bfloat16, with a [depth/2][mr][2]
@@ -21,14 +22,15 @@ cdef struct Tile:
     Py_ssize_t b_stride             # CONTEXT: elements of b between steps of depth, or pairs of them
     Py_ssize_t out_stride
     Py_ssize_t column[NV]           # LINEAR: offset in out of each vector of columns, in floats
-    const float* bias               # LINEAR: added in the first K block; NULL in later ones, which add to out instead
+    const float* bias               # LINEAR, MAXIMA: added in the first K block; NULL in later ones, which add out instead
     const float* residual           # LINEAR: added in the last K block; NULL in earlier ones
-    const char* ahead               # LINEAR: this tile's part of the panel's next K block, which the loop prefetches
-    Py_ssize_t ahead_step           # LINEAR: bytes to prefetch in each step of depth
+    const char* ahead               # LINEAR: this tile's part of the panel's next K block, which the loop prefetches;
+                                    # MAXIMA: its part of the next rows
+    Py_ssize_t ahead_step           # LINEAR, MAXIMA: bytes to prefetch in each step of depth
     int activation                  # LINEAR: IDENTITY before the last K block; others need contiguous columns
     void* operands                  # PAIRS: where the results go as operands; NULL if they go to out
     Py_ssize_t operands_stride      # numbers from one row of operands to the next
-    float* maximum                  # SCORES: [nv*VL]
+    float* maximum                  # SCORES, MAXIMA: [nv*VL]
     const float* correction         # CONTEXT: [mr]; NULL if out is not initialized yet
 
 
@@ -44,7 +46,7 @@ cdef inline void multiply_tile(const int kind, const int mr, const int nv, const
     elif kind == CONTEXT or kind == CONTEXT_OF_PAIRS:
         multiply(pairs, mr, nv, steps, a, step, a_stride, b, t.b_stride * b_size, False, NULL, 0, acc)
     else:
-        multiply(pairs, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float), kind == LINEAR or kind == PAIRS, t.ahead,
+        multiply(pairs, mr, nv, steps, a, a_stride, step, b, nv * VL * sizeof(float), kind == LINEAR or kind == PAIRS or kind == MAXIMA, t.ahead,
                  t.ahead_step, acc)
         if pairs and t.depth % 2:
             a += steps * step
@@ -105,6 +107,20 @@ cdef inline void scores_tile(const int kind, const int mr, const int nv, const T
         v_store(t.maximum + j * VL, maximum)
 
 
+cdef inline void maxima_tile(const int mr, const int nv, const Tile* t) noexcept nogil:
+    cdef vf acc[MR * NV]
+    cdef vf maximum, x
+    cdef int i, j
+    multiply_tile(MAXIMA, mr, nv, t, acc)
+    for j in range(nv):
+        maximum = v_load(t.maximum + j * VL)
+        for i in range(mr):
+            x = v_add(acc[i * NV + j], v_load(t.bias + j * VL if t.bias != NULL else t.out + i * t.out_stride + j * VL))
+            # NaN must not get lost: v_max keeps a maximum that is NaN, and here x becomes the maximum if it is NaN.
+            maximum = v_select(v_equal(x, x), v_max(x, maximum), x)
+        v_store(t.maximum + j * VL, maximum)
+
+
 cdef inline void context_tile(const int kind, const int mr, const int nv, const Tile* t) noexcept nogil:
     cdef vf acc[MR * NV]
     cdef int i, j
@@ -125,6 +141,8 @@ cdef inline void tile_exact(const int kind, const int mr, const int nv, const Ti
         linear_tile(kind, mr, nv, t)
     elif kind == SCORES or kind == SCORES_OF_PAIRS:
         scores_tile(kind, mr, nv, t)
+    elif kind == MAXIMA:
+        maxima_tile(mr, nv, t)
     else:
         context_tile(kind, mr, nv, t)
 
@@ -165,6 +183,10 @@ cdef void scores_any(int mr, int nv, const Tile* t) noexcept nogil:
 
 cdef void context_any(int mr, int nv, const Tile* t) noexcept nogil:
     tile_any(CONTEXT, mr, nv, t)
+
+
+cdef void maxima_any(int mr, int nv, const Tile* t) noexcept nogil:
+    tile_any(MAXIMA, mr, nv, t)
 
 
 cdef void pairs_any(int mr, int nv, const Tile* t) noexcept nogil:

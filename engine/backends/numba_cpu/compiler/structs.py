@@ -333,7 +333,7 @@ class KernelTable(ctypes.Structure):
         ("products", LAYOUTS["Product"] * 4),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
-            "fold_ranges", "choose", "log_sum_exp", "embed", "activate", "gate", "read")),
+            "fold_ranges", "choose", "log_sum_exp", "column_maxima", "embed", "activate", "gate", "read")),
     )  # fmt: skip
 
 

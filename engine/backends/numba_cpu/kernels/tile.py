@@ -1,4 +1,4 @@
-"""Generate tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers, then one of three epilogues.
+"""Generate tiles of a GEMM: mr rows by nv vectors of columns, accumulated in registers, then one of four epilogues.
 
 This module generates as LLVM code what tile.pxi contains. Each (mr, nv) is a separate LLVM function, which Numba does
 not have to type, and a switch selects it. Each accumulator adds its products in order of depth.
@@ -113,6 +113,24 @@ def _scores(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_s
         store(b, shift(b, maximum, j * VL), highest, 4)
 
 
+def _maxima(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
+            out: ir.Value, bias: ir.Value, maximum: ir.Value, ahead: ir.Value, ahead_step: ir.Value) -> None:
+    """Update the maximum [nv*VL] of each column with a w + bias; NaN becomes the maximum.
+
+    a [mr][depth] tokens, w [depth][nv*VL] a panel's K block. bias: null after the first K block; then out [mr][NR] is
+    added instead.
+    """
+    sums = multiply(b, mr, nv, depth, a, a_stride, SIZE(1), w, SIZE(nv * VL), ahead, ahead_step)
+    sums = _if_set(b, bias, sums, lambda i, j, x: b.fadd(x, load(b, shift(b, bias, j * VL))),
+                   lambda i, j, x: b.fadd(x, load(b, shift(b, out, i * NV * VL + j * VL))))
+    for j in range(nv):
+        highest = load(b, shift(b, maximum, j * VL))
+        for i in range(mr):
+            x = sums[i][j]
+            highest = b.select(b.fcmp_ordered("ord", x, x), greater(b, x, highest), x)
+        store(b, shift(b, maximum, j * VL), highest, 4)
+
+
 def _context(b: ir.IRBuilder, mr: int, nv: int, depth: ir.Value, a: ir.Value, a_stride: ir.Value, w: ir.Value,
              w_stride: ir.Value, out: ir.Value, out_stride: ir.Value, correction: ir.Value) -> None:
     """Compute out = correction out + a w; a [depth][mr] is P^T, w [depth][nv*VL] values.
@@ -178,8 +196,14 @@ def tile_of(body: Callable[..., None], highest: int = MR, vectors: int = NV) -> 
 columns = on_stack(types.intp, NV)
 """Allocate space for the offsets of a panel's NV vectors."""
 
+ROWS = 64
+"""Rows whose sums wait for the next K block; see maxima.pxi."""
+sums_of_rows = on_stack(types.float32, ROWS * NV * VL)
+"""Allocate space for the sums of these rows and of a panel's columns."""
+
 linear_tile = tile_of(_linear)
 pairs_tile = tile_of(_pairs)
 dot_tile = tile_of(_dot, DOT_MR)
 scores_tile = tile_of(_scores)
+maxima_tile = tile_of(_maxima)
 context_tile = tile_of(_context)
