@@ -29,6 +29,9 @@ class Batch:
     """int32 [N]: each id is below P. A model without a position table ignores them."""
     token_type_ids: np.ndarray
     """int32 [N]: each id is below Y. A model without a token type table ignores them."""
+    keys: np.ndarray | None = None
+    """int32 [B]: how many of its first tokens are read by the tokens of a sequence, at least 1 unless it is empty; None
+    for all of them. The other tokens read the first ones, and no token reads the others."""
 
     @property
     def sequences(self) -> int:

@@ -23,12 +23,14 @@ class Execution:
     """Runs operations of every kind except Embed, Pick and Store, because the caller holds their data."""
 
     def __init__(self, ops: Ops, weights: Mapping[str, np.ndarray], positions: np.ndarray | None = None,
-                 attend: Attention | None = None):
+                 attend: Attention | None = None, keys: int | None = None):
         """Hold the state that all operations share.
 
         weights: by name; an absent bias counts as zeros. positions: integers [B,T] for rotary embeddings.
-        attend: in place of plain attention, to add options to it.
+        attend: in place of plain attention, to add options to it. keys: how many of the first tokens are read; None for
+        all.
         """
+        self.keys = keys
         self.ops, self.weights, self.positions = ops, weights, positions
         self.attend = attend or self._attend
 
@@ -115,8 +117,8 @@ class Execution:
         if operation.relative is not None:
             terms = relative_terms(operation.relative, self.weights, q, k) * q.dtype.type(operation.scale)
             bias = terms if bias is None else terms + bias
-        return AttentionCall(q, k, v, operation.scale, 0.0, np.full(B, low), np.full(B, high), np.full(B, k.shape[2]),
-                             bias)
+        return AttentionCall(q, k, v, operation.scale, 0.0, np.full(B, low), np.full(B, high),
+                             np.full(B, k.shape[2] if self.keys is None else self.keys), bias)
 
     def _bias_of(self, bias: DistanceBias, q: np.ndarray, past: int) -> np.ndarray:
         """Return the bias of all scores up to the last query's key, a view [B,H,T,S] of a line for each head."""

@@ -1,7 +1,10 @@
 """Turn token ids into vectors, and sentences into one vector each."""
 
+from .maxsim import maxsim as maxsim
+from .maxsim import pairwise_maxsim as pairwise_maxsim
 from .similarity import pairwise_similarity as pairwise_similarity
 from .similarity import similarity as similarity
+from .text_encoder import ROLE_PROMPTS as ROLE_PROMPTS
 from .text_encoder import TextEncoder as TextEncoder
 from .text_encoder import check_options as check_options
 from .text_encoder import role_prompt as role_prompt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class TextEncoder:
         self._config, self._text, self._plan = config, text, plan
         self._threads, self._max_tokens = threads, max_tokens
         self._modules, self._token_modules, self._ops = modules, token_modules, ops
+        self._tokenizers: dict[int | None, Tokenizer] = {}
 
     @property
     def width(self) -> int:
@@ -89,7 +91,7 @@ class TextEncoder:
                 if output_value == "sentence_embedding":
                     vectors[members] = finish(self._pool(batch, skip, deadline))
                 else:
-                    tokens = self._tokens(batch, deadline)
+                    tokens = self.token_vectors(batch, deadline)
                     found: Any = form.unpack(tokens)
                     if output_value is None:
                         pooled = finish(pool(tokens, batch.cu_seqlens, self._text.pooling, skip))
@@ -129,11 +131,17 @@ class TextEncoder:
             for members, batch, form in self.micro_batches(tokens, batch_size):
                 yield [part[i] for i in members], batch, form
 
-    def micro_batches(self, tokens: Tokens, batch_size: int | None) -> Iterator[tuple[list[int], Batch, InputShape]]:
-        """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time."""
+    def micro_batches(self, tokens: Tokens, batch_size: int | None,
+                      keys: np.ndarray | None = None) -> Iterator[tuple[list[int], Batch, InputShape]]:
+        """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time.
+
+        keys: integers [n], how many of the first tokens of each sequence are read; None for all.
+        """
         for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
             types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
             batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
+            if keys is not None and any(keys[i] < len(tokens.input_ids[i]) for i in members):
+                batch = replace(batch, keys=keys[members].astype(np.int32))
             yield members, batch, form
 
     def vectors(self, batch: Batch, deadline: float) -> np.ndarray:
@@ -145,10 +153,11 @@ class TextEncoder:
         """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
         if isinstance(self._plan, PoolingPlan) and not deadline and not self._token_modules:
             return self._plan.pool(batch, self._text.pooling, skip)
-        return pool(self._tokens(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
+        return pool(self.token_vectors(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
 
-    def _tokens(self, batch: Batch, deadline: float) -> np.ndarray:
+    def token_vectors(self, batch: Batch, deadline: float) -> np.ndarray:
         """Return the vectors that pooling reads: those of the plan after the modules of tokens, [N, D']."""
+        check_deadline(deadline)
         return run_modules(self._token_modules, self._plan.forward(batch, deadline), TOKENS, self._ops)
 
     @property
@@ -159,6 +168,20 @@ class TextEncoder:
     def tokenizer(self) -> Tokenizer:
         # Made at the first use, so that token ids need nothing but NumPy.
         return Tokenizer(self._text, self._config.longest_sequence, self._threads)
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of a text by the model's text settings; None for no limit."""
+        return self._text.max_seq_length
+
+    def tokenizer_of(self, limit: int | None) -> Tokenizer:
+        """Return the tokenizer that truncates to another limit than the model's, or to no limit but the table's."""
+        if limit == self.limit:
+            return self.tokenizer
+        if limit not in self._tokenizers:
+            self._tokenizers[limit] = Tokenizer(replace(self._text, max_seq_length=limit),
+                                                self._config.longest_sequence, self._threads)
+        return self._tokenizers[limit]
 
 
 def check_options(
@@ -199,6 +222,10 @@ def check_options(
                 f"{name} is for a pool of processes, and there is none; leave {name} out, because one engine uses all "
                 "CPUs that the process may use"
             )
+
+
+ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""The names of the prompts of `encode_query` and `encode_document`; the first that the model has is used."""
 
 
 def role_prompt(text: TextConfig, names: Sequence[str]) -> str:

@@ -16,8 +16,11 @@ from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
 from ..encoding import (
+    ROLE_PROMPTS,
     TextEncoder,
     check_options,
+    maxsim,
+    pairwise_maxsim,
     pairwise_similarity,
     quantize_vectors,
     role_prompt,
@@ -27,7 +30,7 @@ from ..encoding.outputs import read_asked
 from ..encoding.packing import pack
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
-from ..model.text_config import TextConfig
+from ..model.text_config import LATE_SIMILARITIES, TextConfig
 from ..text.sentences import check_sentences, choose_prompt
 from ..text.tokenizer import Tokenizer
 from ..weights.input_layers import embed
@@ -274,6 +277,9 @@ class Engine(HeadMethods, Loaded):
                 convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor, device=device,
                 normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim, pool=pool, chunk_size=chunk_size,
                 ranges=ranges, timeout=timeout)  # fmt: skip
+        if "encode_tokens" in self.heads:
+            raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
+                                   "encode_document and encode_tokens return the vectors of tokens")
         if "encode_sparse" in self.heads:
             raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
                                    "sparse vectors")
@@ -302,7 +308,7 @@ class Engine(HeadMethods, Loaded):
         If the model has no prompt "query", no prompt is used, even if the model has a default prompt. A model with
         `routes` runs the one called "query".
         """
-        return self._encode_as(("query",), sentences, options)
+        return self._encode_as("query", sentences, options)
 
     def encode_document(self, sentences: Any, **options: Any) -> Any:
         """Encode documents: as `encode`, with the prompt "document" of the model unless options name a prompt.
@@ -310,7 +316,7 @@ class Engine(HeadMethods, Loaded):
         If the model has no prompt "document", its prompt "passage" is used, or else "corpus", or else no prompt. A
         model with `routes` runs the one called "document".
         """
-        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+        return self._encode_as("document", sentences, options)
 
     def tokenize(self, sentences: Any) -> dict[str, np.ndarray]:
         """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
@@ -354,25 +360,38 @@ class Engine(HeadMethods, Loaded):
 
     @property
     def similarity_fn_name(self) -> str:
-        """How the model compares its vectors: "cosine", "dot", "euclidean" or "manhattan"."""
+        """How the model compares its vectors: "cosine", "dot", "euclidean" or "manhattan"; or texts with a vector for
+        each token: "maxsim" or "meanmaxsim"."""
         return self.text.similarity if self.text else "cosine"
 
     def similarity(self, a: Any, b: Any) -> np.ndarray:
         """Return the similarity of each vector of a, [n,D] or [D], and each of b, [m,D] or [D]: float32 [n,m].
 
-        The function is `similarity_fn_name`: the cosine, the dot product, or a distance with a minus sign.
+        The function is `similarity_fn_name`: the cosine, the dot product, or a distance with a minus sign. For a model
+        with a vector for each token, a are queries and b documents, each a list of arrays [T_i,D] as `encode_tokens`
+        returns it, or an array [n,T,D], or one array [T,D]; a document without vectors has the score -1e9. Raises
+        `InputError`.
         """
+        if self.similarity_fn_name in LATE_SIMILARITIES:
+            return maxsim(self._ops("MaxSim"), a, b, mean=self.similarity_fn_name == "meanmaxsim")
         return similarity(self.similarity_fn_name, a, b)
 
     def similarity_pairwise(self, a: Any, b: Any) -> np.ndarray:
-        """Return the similarity of each vector of a, [n,D] or [D], and its partner in b: float32 [n]."""
+        """Return the similarity of each vector of a, [n,D] or [D], and its partner in b: float32 [n].
+
+        For a model with a vector for each token, a and b are as for `similarity`.
+        """
+        if self.similarity_fn_name in LATE_SIMILARITIES:
+            return pairwise_maxsim(self._ops("MaxSim"), a, b, mean=self.similarity_fn_name == "meanmaxsim")
         return pairwise_similarity(self.similarity_fn_name, a, b)
 
-    def _encode_as(self, prompt_names: tuple[str, ...], sentences: Any, options: dict[str, Any]) -> Any:
+    def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
+        if "encode_tokens" in self.heads:
+            return self.encode_tokens(sentences, **{"task": role} | options)
         if options.get("prompt") is None and options.get("prompt_name") is None:
-            options = options | {"prompt": role_prompt(self._text, prompt_names)}
+            options = options | {"prompt": role_prompt(self._text, ROLE_PROMPTS[role])}
         if self._routes and options.get("task") is None:
-            options = options | {"task": prompt_names[0]}
+            options = options | {"task": role}
         return self.encode(sentences, **options)
 
     @property

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.arguments import deadline_of, flag, positive_int, positive_int_or_none, renamed_arguments
+from ..base.arguments import deadline_of, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
-from ..encoding import TextEncoder
+from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads import (
     STRATEGIES,
     WORDS,
@@ -26,6 +26,7 @@ from ..heads import (
     check_ranks,
     classify,
     encode_sparse,
+    encode_tokens,
     encode_tokens_sparsely,
     fill_mask,
     is_pair,
@@ -35,7 +36,7 @@ from ..heads import (
     tag,
     target_ids,
 )
-from ..model.head import HeadConfig
+from ..model.late_config import LateConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
 
@@ -51,6 +52,8 @@ class HeadMethods:
     _words: Any
     """The word table as it is stored: its array, and the scale of each row in int8."""
 
+    text: TextConfig | None
+
     if TYPE_CHECKING:
         _encoder: TextEncoder
 
@@ -62,9 +65,12 @@ class HeadMethods:
         def engine_of(self, task: str | None) -> HeadMethods: ...
 
     @property
-    def heads(self) -> dict[str, HeadConfig]:
-        """The heads of the model by the method that runs each: classify, tag, answer or fill_mask."""
-        return {head.config.task: head.config for head in self._heads}
+    def heads(self) -> dict[str, Any]:
+        """The heads of the model by the method that runs each: a `HeadConfig` for classify, tag, answer, fill_mask and
+        encode_sparse, and a `LateConfig` for encode_tokens."""
+        late = None if self.text is None else self.text.late
+        found: dict[str, Any] = {head.config.task: head.config for head in self._heads}
+        return found if late is None else found | {"encode_tokens": late}
 
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
@@ -272,6 +278,43 @@ class HeadMethods:
                           batch_size=positive_int_or_none("batch_size", batch_size),
                           deadline=deadline_of(timeout), advance=advance)
 
+    @renamed_arguments
+    def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
+                      prompt: str | None = None, normalize_embeddings: bool = False, batch_size: int | None = None,
+                      show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+        """Return a vector for each token of a text, for late interaction, as `MultiVectorEncoder.encode` does.
+
+        sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
+        task: "query" or "document", which differ in their prompt, their limit on tokens, whether they are filled up
+            with [MASK], and which tokens are left out; or None. `encode_query` and `encode_document` choose it.
+        prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence in place of
+            the prompt of the task.
+        normalize_embeddings: scale each vector to length 1, even when the model does not.
+        batch_size, show_progress_bar, timeout: as in `encode`.
+
+        Returns a list of n arrays, float32 [T_i, D'], or one array for a single string; `similarity` compares them.
+        Raises `InputError`, and `UnsupportedError` for a model with one vector for each text.
+        """
+        late = self.heads.get("encode_tokens")
+        if not isinstance(late, LateConfig):
+            raise UnsupportedError("this model has one vector for each text, which encode returns; encode_tokens is "
+                                   "for folders of sentence-transformers' MultiVectorEncoder. "
+                                   'encode(..., output_value="token_embeddings") returns what is pooled')
+        if task is not None and not is_one_of(task, ROLE_PROMPTS):
+            raise InputError(f'task must be "query", "document" or None, not {shown(task)}')
+        if prompt is None and prompt_name is None and task is not None:
+            prompt = role_prompt(self._text, ROLE_PROMPTS[task])
+        single = isinstance(sentences, str)
+        own = add_prompt(choose_prompt(self._text, prompt, prompt_name),
+                         check_sentences([sentences] if single else sentences))
+        self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
+        with self._advancing(own, show_progress_bar) as advance:
+            found = encode_tokens(self._encoder, late, own, task=task,
+                                  normalized=flag("normalize_embeddings", normalize_embeddings),
+                                  batch_size=positive_int_or_none("batch_size", batch_size),
+                                  deadline=deadline_of(timeout), advance=advance)
+        return found[0] if single else found
+
     def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, timeout: Any
                      ) -> np.ndarray:
         """Return the logits of pairs, float32 [n, labels], with a prompt in front of each first text."""
@@ -297,7 +340,7 @@ class HeadMethods:
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
-            has = ", ".join(head.config.describe() for head in self._heads)
+            has = ", ".join(head.describe() for head in self.heads.values())
             raise UnsupportedError(f"this model has no head to {use or task.replace('_', ' ')}; it "
                                    + (f"has heads: {has}" if has else "has no heads, and encode gives its vectors"))
         return self._runners_of_heads[task]

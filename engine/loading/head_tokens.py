@@ -27,13 +27,14 @@ def with_tokens(heads: Sequence[Head], text: TextConfig | None, folder: ModelFol
     if text is None or not heads:
         return tuple(heads)
     known = special_ids(text)
-    mask, pad, unknown, first = (next((known[token] for token in _stated(folder, key, usual) if token in known), None)
-                            for key, usual in _TOKENS)
+    mask, pad, unknown, first = (
+        next((known[token] for token in stated_token(folder, key, usual) if token in known), None)
+        for key, usual in _TOKENS)
     return tuple(replace(head, config=replace(head.config, mask_id=mask, pad_id=pad, unknown_id=unknown,
                                               first_id=first)) for head in heads)
 
 
-def _stated(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:
+def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:
     """Return the token that a file states under a key, or the usual ones."""
     for name in _FILES:
         value: Any = folder.read_object_or_empty(name).get(key)

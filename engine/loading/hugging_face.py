@@ -23,6 +23,7 @@ from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense
 from .generation_settings import settings_of
 from .head_tokens import with_tokens
+from .late import refuse_stanford
 from .logit_score import has_logit_score, read_logit_score
 from .model_type import with_model_type
 from .modules import read_modules
@@ -199,6 +200,7 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
                        for path in sorted(home.path.glob("*.gguf"))), "")
         raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")
     values = with_model_type(home, home.read_object(CONFIG), CONFIG)
+    refuse_stanford(home.label(CONFIG), values)
     with home.within(CONFIG):
         return get_family(values), values
 

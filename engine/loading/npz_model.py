@@ -142,7 +142,8 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
-    if encoder.heads or encoder.token_modules or encoder.config.num_layers == 0 or not all(
+    late = encoder.text is not None and encoder.text.late is not None
+    if late or encoder.heads or encoder.token_modules or encoder.config.num_layers == 0 or not all(
             isinstance(module_document(module), str) for module in encoder.modules):
         return HEADED
     new = encoder.config.to_json().keys() & set(NEW_IN_VERSION_2)

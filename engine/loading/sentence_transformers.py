@@ -21,9 +21,10 @@ from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..files.folder import ModelFolder
 from ..model.config import ModelConfig
 from ..model.head import SPARSE_ACTIVATIONS, SPARSE_POOLINGS
-from ..model.text_config import POOLINGS, TextConfig
+from ..model.text_config import LATE_SIMILARITIES, POOLINGS, VECTOR_SIMILARITIES, TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.modules import MOST_MODULES
+from .late import read_late, refuse_other_late
 from .modules import Entry, is_last_normalize
 
 MODULES = "modules.json"
@@ -52,6 +53,7 @@ _CUSTOM_FAMILIES = ("jina_embeddings_v3",)
 """The families whose folders bring their own module in place of Transformer, which chooses the adapter of a task."""
 _READERS = ("Transformer", _CUSTOM)
 """The classes of modules that make token vectors for Pooling."""
+_MASK = "MultiVectorMask"
 _PROMPTS = "config_sentence_transformers.json"
 _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
@@ -59,6 +61,8 @@ _NO_LIMIT = 2**31
 
 _SPARSE_ENCODER = "SparseEncoder"
 """The model_type of a model with sparse vectors."""
+_LATE_ENCODER = "MultiVectorEncoder"
+"""The model_type of a model with a vector for each token."""
 _CROSS_ENCODER = "CrossEncoder"
 """The model_type of a model that reads pairs of texts, which is a Transformer with a classifier and no other module."""
 
@@ -84,6 +88,10 @@ class Modules:
     """The folder of SpladePooling, of a model with sparse vectors."""
     first: str = "Transformer"
     """The class of the first module."""
+    late: bool = False
+    """Whether the model has a vector for each token; `before` then are all modules that change vectors."""
+    mask: ModelFolder | None = None
+    """The folder of MultiVectorMask."""
 
 
 def read_entries(folder: ModelFolder) -> list[Entry]:
@@ -101,6 +109,9 @@ def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
     folder: that of the whole model.
     """
     kinds, homes = [kind for kind, _ in entries], [home for _, home in entries]
+    refuse_other_late(folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS))
+    if _model_type(folder) == _LATE_ENCODER:
+        return _late_modules(folder, entries)
     if kinds == ["CLIPModel"]:
         return Modules(folder, homes[0])
     if kinds == ["Transformer"] and _model_type(folder) == _CROSS_ENCODER:
@@ -126,6 +137,19 @@ def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
     normalize = bool(after) and is_last_normalize(after[-1])
     return Modules(folder, kept[0][1], kept[place][1] if place else None, before, after[: len(after) - normalize],
                    normalize, first if first == _CUSTOM else None, first=first)
+
+
+def _late_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
+    """Return the parts of a model with a vector for each token; raises `UnsupportedError` for other modules."""
+    kinds = [kind for kind, _ in entries]
+    before = tuple(entry for entry in entries[1:] if entry[0] not in (_MASK, "Dropout"))
+    if kinds[:1] != ["Transformer"] or kinds.count(_MASK) > 1 or len(before) > MOST_MODULES or not all(
+            kind in ("Dense", "Normalize") for kind, _ in before):
+        raise UnsupportedError(f"{folder.label(MODULES)}: the modules are {listed(kinds) or 'none'}; supported in a "
+                               f"{_LATE_ENCODER} are Transformer and after it Dense, Normalize, Dropout, up to "
+                               f"{MOST_MODULES} in all, and one {_MASK}")
+    mask = next((home for kind, home in entries if kind == _MASK), None)
+    return Modules(folder, entries[0][1], before=before, late=True, mask=mask)
 
 
 def stated_pair_function(folder: ModelFolder) -> dict[str, Any]:
@@ -184,17 +208,20 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     if tokenizer is None:
         return None
     token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer)
-    if modules.pooling is None:
+    if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)
         prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
         return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
                        default_prompt_name=name)
     settings = _transformer_settings(modules.transformer)
     limit = max_seq_length(modules.transformer, settings, config)
-    pooling, include_prompt = _pooling(modules.pooling)
+    pooling, include_prompt = (("mean",), True) if modules.pooling is None else _pooling(modules.pooling)
     with modules.folder.within():
         text = replace(tokenizer, max_seq_length=limit, pooling=pooling, include_prompt=include_prompt,
                        lower_case=settings.get("do_lower_case") or False, feeds_token_types=token_types)
+    if modules.late:
+        late = read_late(modules.transformer, settings, modules.mask, text, config)
+        text = replace(text, late=late, similarity=LATE_SIMILARITIES[0])
     return with_settings(text, modules)
 
 
@@ -202,10 +229,12 @@ def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
     """Return text settings with those of the whole model: prompts, similarity, truncate_dim, and the last Normalize."""
     prompts, default_prompt_name = _prompts(modules.folder)
     vectors = modules.folder.read_object_or_empty(_PROMPTS)
+    similarity = vectors.get("similarity_fn_name")
+    if similarity is None or (modules.late and similarity in VECTOR_SIMILARITIES):    # PyLate stated "cosine"
+        similarity = text.similarity
     with modules.folder.within():
         return replace(text, normalize=modules.normalize, prompts=prompts, default_prompt_name=default_prompt_name,
-                       similarity=vectors.get("similarity_fn_name") or "cosine",
-                       truncate_dim=vectors.get("truncate_dim"))
+                       similarity=similarity, truncate_dim=vectors.get("truncate_dim"))
 
 
 def class_of(module_type: str) -> str:
@@ -284,7 +313,7 @@ def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
 def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
     """Return the prompts by name, and the name of the default prompt or None."""
     path, values = folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS)
-    supported = ("SentenceTransformer", _CROSS_ENCODER, _SPARSE_ENCODER)
+    supported = ("SentenceTransformer", _CROSS_ENCODER, _SPARSE_ENCODER, _LATE_ENCODER)
     if _model_type(folder) not in supported:
         raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; supported are "
                                f"{', '.join(supported)}")

@@ -8,6 +8,7 @@ from typing import Any
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind as AttentionKind
 from .config_checks import LARGEST
+from .late_config import LateConfig
 
 
 def _is_unicode(text: Any) -> bool:
@@ -15,7 +16,11 @@ def _is_unicode(text: Any) -> bool:
     return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+LATE_SIMILARITIES = ("maxsim", "meanmaxsim")
+"""How a model with a vector for each token compares texts."""
+VECTOR_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+"""How a model with one vector for each text compares them."""
+SIMILARITIES = (*VECTOR_SIMILARITIES, *LATE_SIMILARITIES)
 """How a model compares its vectors, by the names of sentence-transformers."""
 POOLINGS = ("cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
 
@@ -58,6 +63,8 @@ class TextConfig:
     """Id of a token that is left out of every sequence, such as that of unknown words; None for no such token."""
     max_characters: int | None = None
     """A text is cut to so many characters before it becomes tokens; None for no limit."""
+    late: LateConfig | None = None
+    """How a model with a vector for each token reads queries and documents; None for a model with one for each text."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
@@ -80,6 +87,11 @@ class TextConfig:
                                                              or getattr(self, name) < 1)]
         if not isinstance(self.similarity, str) or self.similarity not in SIMILARITIES:
             problems.append(f"similarity must be one of {', '.join(SIMILARITIES)}, not {shown(self.similarity)}")
+        elif (self.similarity in LATE_SIMILARITIES) != (self.late is not None):
+            problems.append(f"similarity {self.similarity} is for models with a vector for each "
+                            f"{'token' if self.late is None else 'text'}")
+        if type(self.late) not in (LateConfig, type(None)):
+            problems.append(f"late must be a LateConfig or None, not {shown(self.late)}")
         if not 0 <= self.unknown_id <= self.known_ids <= LARGEST:
             problems.append(f"known_ids must be a number of ids, {LARGEST:,} at most, and unknown_id one of them, not "
                             f"{shown(self.known_ids)} and {shown(self.unknown_id)}")
@@ -99,8 +111,9 @@ class TextConfig:
 
         A field that version 1 of the .npz does not know is left out where it has its default.
         """
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
-                and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tokenizer_json"
+                 and (f.name not in TEXT_NEW_IN_VERSION_2 or getattr(self, f.name) != f.default)}
+        return found if self.late is None else found | {"late": self.late.to_json()}
 
     @classmethod
     def from_json(cls, values: Any, tokenizer_json: bytes) -> TextConfig:
@@ -113,11 +126,13 @@ class TextConfig:
                                f"known: {', '.join(sorted(known))}")
         if isinstance(values.get("pooling"), list):
             values = values | {"pooling": tuple(values["pooling"])}
+        if values.get("late") is not None:
+            values = values | {"late": LateConfig.from_json(values["late"])}
         return cls(tokenizer_json, **values)
 
 
 _LONGEST_FILLED = 4096
 
 TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
-                         "truncate_dim", "special_tokens", "left_out_id", "max_characters")
+                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "late")
 """Fields of the text configuration that version 1 of the .npz does not know."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import WeightsError
+from ..base.errors import WeightsError, shown
 from ..model.text_config import TextConfig
 
 START, END = "<|startoftranscript|>", "<|endoftext|>"
@@ -26,6 +27,28 @@ def special_ids(text: TextConfig | None) -> dict[str, int]:
         raise WeightsError("the added_tokens of the model's tokenizer.json must be a list of objects with an id below "
                            "2^31 and a content, a text")
     return {token["content"]: token["id"] for token in tokens}
+
+
+def token_ids(text: TextConfig, tokens: Iterable[str]) -> dict[str, int]:
+    """Return the ids of those tokens that are in the vocabulary or among the added tokens, in the order of `tokens`.
+
+    Raises `WeightsError` for a vocabulary that is no mapping of tokens to ids, and no list of tokens.
+    """
+    from .safety import read_tokenizer  # here, because `import engine` shall stay light
+
+    model = read_tokenizer(text.tokenizer_json).get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, list):         # of Unigram: pairs of a token and its score
+        vocab = {entry[0]: i for i, entry in enumerate(vocab) if isinstance(entry, list) and entry
+                 and isinstance(entry[0], str)}
+    if not isinstance(vocab, dict):
+        raise WeightsError(f"the vocabulary of the model's tokenizer.json must map tokens to ids, not {shown(vocab)}")
+    known = vocab | special_ids(text)
+    found = {token: known[token] for token in tokens if token in known}
+    if wrong := [token for token, number in found.items() if type(number) is not int or not 0 <= number < 2**31]:
+        raise WeightsError(f"the ids of the model's tokenizer.json must be integers below 2^31, and that of "
+                           f"{shown(wrong[0])} is {shown(found[wrong[0]])}")
+    return found
 
 
 def _is_token(token: Any) -> bool:

@@ -55,6 +55,7 @@ class CpuPlan:
 
     def _compute(self, batch: Batch, observed: Observed | None, deadline: float) -> list[np.ndarray]:
         """Return the arrays that the program writes, with those of `observed` unless it is None."""
+        assert observed is None or batch.keys is None
         arrays = [np.empty((batch.tokens, self._width), np.float32)]
         if observed is not None:
             arrays += observed.arrays(batch.cu_seqlens, self._width)
@@ -65,16 +66,17 @@ class CpuPlan:
             raise InputError(f"a sequence of {longest} tokens exceeds max_batch_tokens={self._run.max_tokens}, which "
                              "bounds the workspace; load the model with a larger max_batch_tokens")
         schedule = make_schedule(batch.cu_seqlens, self._run.threads, self._run.max_tokens, self._product.bundle)
-        offsets = None
-        if observed is not None:
+        offsets = keys = None
+        if observed is not None or batch.keys is not None:
             members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
-            offsets = weight_offsets(batch.cu_seqlens)[members]
+            offsets = None if observed is None else weight_offsets(batch.cu_seqlens)[members]
+            keys = None if batch.keys is None else batch.keys[members].astype(np.int64)
         stop = Stop(deadline) if deadline else None
         with self._turn.take(stop):
             executor = self._executor if observed is None else self._observing_executor(observed)
             executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,
                              batch.inputs_embeds, batch.position_ids, batch.token_type_ids, arrays, offsets,
-                             stop)
+                             stop, keys=keys)
         return arrays
 
     def _observing_executor(self, observed: Observed) -> Executor:

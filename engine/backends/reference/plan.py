@@ -63,7 +63,10 @@ class ReferencePlan:
 
     def _sequence(self, program: Program, batch: Batch, tokens: slice, places: slice, arrays: list[np.ndarray]) -> None:
         """Run one sequence, which has the given places in arrays of attention weights, and `tokens` in all others."""
-        execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None])
+        keys = None
+        if batch.keys is not None:
+            keys = int(batch.keys[np.searchsorted(batch.cu_seqlens, tokens.start, "right") - 1])
+        execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None], keys=keys)
         buffers: dict[str, np.ndarray] = {}
         for operation in program.operations:
             if isinstance(operation, Embed):

@@ -145,6 +145,29 @@ def test_bits_depend_on_the_sequence_alone(config, lengths, seed, name, precisio
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
+       precision=st.sampled_from(COMPUTED), data=st.data())
+def test_tokens_that_read_and_are_not_read(config, lengths, seed, name, precision, data):
+    """The tokens that are read have the bits that they have without the others, which are those of float64."""
+    keys = [data.draw(st.sampled_from(sorted({1, max(1, T // 3), max(1, T - 1), T}))) for T in lengths]
+    weights, batch = make_weights(config, seed), make_batch(config, lengths, seed)
+    batch = replace(batch, keys=np.array(keys, np.int32))
+    read = np.concatenate([np.arange(T) < n for T, n in zip(lengths, keys, strict=True)])
+    words, embeds = (None if x is None else x[read] for x in (batch.input_ids, batch.inputs_embeds))
+    without = Batch(np.cumsum([0, *keys]).astype(np.int32), words, embeds, batch.position_ids[read],
+                    batch.token_type_ids[read])
+    out = plan_of(config, weights, 2, precision, name).forward(batch)
+    for threads in (1, 3):
+        plan = plan_of(config, weights, threads, precision, name)
+        assert np.array_equal(plan.forward(batch), out, equal_nan=True)
+        assert np.array_equal(plan.forward(without), out[read], equal_nan=True)
+    if precision == "float32":
+        exact = ReferenceBackend(np.float64).prepare(config, weights, RunConfig()).forward_unrounded(batch)
+        naive = ReferenceBackend(np.float32).prepare(config, weights, RunConfig()).forward(batch)
+        assert np.abs(out - exact).max() <= 30 * np.abs(naive - exact).max() + 1e-4 * np.abs(exact).max()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(most_layers=1), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
        precision=st.sampled_from(COMPUTED[1:]))
 def test_precisions_are_as_defined(config, lengths, seed, name, precision):

@@ -31,7 +31,7 @@ WRITERS = {
     "generation": "models", "generating": "models", "decoders": "models", "reranker": "models", "audio": "models",
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
-    "heads": "models", "heads_answers": "pipelines", "sparse": "models", "modules": "models",
+    "heads": "models", "heads_answers": "pipelines", "sparse": "models", "modules": "models", "late": "models",
 }
 """The writers, and the environment that each runs in."""
 

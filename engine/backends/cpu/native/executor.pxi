@@ -242,7 +242,8 @@ cdef class Executor:
     def forward(self, const long long[:, ::1] sequences, const long long[:, ::1] groups, bint bundles,
                 const int[::1] ids, const float[:, ::1] embeds, const int[::1] position_ids, const int[::1] type_ids,
                 list arrays, const long long[::1] weight_offsets=None, stop=None, state=None,
-                const long long[:, ::1] picked=None, best=None, const size_t[::1] results=None):
+                const long long[:, ::1] picked=None, best=None, const size_t[::1] results=None,
+                const long long[::1] keys=None):
         """Run all groups. sequences: (source, T, row) each, in the groups' order; groups: (sequences, tokens) each.
 
         arrays: float32 arrays of any shape, which the program fills; the first is its result [N,width].
@@ -259,6 +260,7 @@ cdef class Executor:
         of `arrays`: the k largest logits of each row, the largest first, and among equals the one with the lowest id; and
         the logarithm of the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has
         the log_sum_exp NaN. Where fewer than k can be chosen, values are -inf and ids -1.
+        keys: for each sequence, how many of its first tokens are read, at least 1; None for all.
         results: for each group, the address of the memory of the buffers that are kept for all its tokens, in place of
         the workspace: a program leaves results there.
         """
@@ -287,6 +289,7 @@ cdef class Executor:
                 job.arrays[i] = &flat[0]
             for i in range(len(sequences)):
                 all_sequences[i].source, all_sequences[i].T, all_sequences[i].row = sequences[i, 0], sequences[i, 1], sequences[i, 2]
+                all_sequences[i].keys = keys[i] if keys is not None else sequences[i, 1]
                 all_sequences[i].weight_offset = weight_offsets[i] if weight_offsets is not None else 0
             for i in range(job.count):
                 job.groups[i].sequences, job.groups[i].count, job.groups[i].N = all_sequences + rows, groups[i, 0], groups[i, 1]

@@ -81,6 +81,7 @@ cdef struct Sequence:
     Py_ssize_t source           # its first token in the batch
     Py_ssize_t weight_offset    # the place of its first attention weight in a flat array of all sequences' [T,T]
     Py_ssize_t T
+    Py_ssize_t keys             # FROM_PASS: how many of its first tokens are read
     Py_ssize_t row              # its first row in its group
     Py_ssize_t past             # FROM_CACHE: tokens of earlier passes
     const size_t* cells         # FROM_CACHE: the addresses of its cells, [past + T over CELL, rounded up]

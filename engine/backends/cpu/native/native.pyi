@@ -272,6 +272,7 @@ class Executor:
         picked: Array | None = None,
         best: tuple[Array, Array, Array] | None = None,
         results: Array | None = None,
+        keys: Array | None = None,
     ) -> None: ...
 
 def cell_bytes(storage: int, width: int) -> int: ...

@@ -279,9 +279,9 @@ cdef void rotate_heads(const Job* job, const Instruction* op, const Place* at, P
             begin += run
 
 
-cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t T, Py_ssize_t NR) noexcept nogil:
-    # Return about how many keys the queries of one block see in a sequence of T tokens: the cost of the block.
-    return min(T, op.high - op.low + NR - 1)
+cdef inline Py_ssize_t keys_seen(const Instruction* op, Py_ssize_t keys, Py_ssize_t NR) noexcept nogil:
+    # Return about how many keys the queries of one block see in a sequence of so many keys: the cost of the block.
+    return min(keys, op.high - op.low + NR - 1)
 
 
 cdef void observe(const Job* job, const Instruction* op, const Attention* call, const Sequence* sequence, Py_ssize_t h,
@@ -338,16 +338,16 @@ cdef void attend_pass(Job* job, const Instruction* op, const Group* g, const Pri
     call.bias_t, call.bias_s = 1, -1
     for s in range(g.count):
         sequence = &g.sequences[s]
-        total += q.heads * ((sequence.T + NR - 1) // NR) * keys_seen(op, sequence.T, NR)
+        total += q.heads * ((sequence.T + NR - 1) // NR) * keys_seen(op, sequence.keys, NR)
     low, high = total * piece // pieces, total * (piece + 1) // pieces
     for s in range(g.count):
         sequence = &g.sequences[s]
-        blocks, each = (sequence.T + NR - 1) // NR, keys_seen(op, sequence.T, NR)
+        blocks, each = (sequence.T + NR - 1) // NR, keys_seen(op, sequence.keys, NR)
         for h in range(q.heads):
             begin = min(blocks, max(0, (low - cost + each - 1) // each)) if low > cost else 0
             end = min(blocks, (high - cost + each - 1) // each) if high > cost else 0
             cost += blocks * each
-            call.S = sequence.T
+            call.S = sequence.keys
             call.k = head_row(g, k, h // shared, sequence.row)
             call.v = head_row(g, v, h // shared, sequence.row)
             if relative.keys != NULL:

@@ -1,0 +1,116 @@
+"""MaxSim, the score of a query and a document of late interaction: Khattab and Zaharia 2020 (arXiv 2004.12832).
+
+    maxsim(q, d)      = sum over the vectors q_t of a query of max over the vectors d_s of a document of q_t d_s
+    meanmaxsim(q, d)  = maxsim(q, d) / number of vectors of the query
+
+The products of all tokens are never there: a kernel keeps the largest of each vector of a query and each document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backends.ops_interface import Ops
+from ..base.arguments import warn_caller
+from ..base.errors import InputError, shown
+
+EMPTY_DOCUMENT = np.float32(-1e9)
+"""The score of a document without vectors, as in sentence-transformers: less than that of any other."""
+MOST_MAXIMA = 2**22
+"""How many maxima are there at a time, of one query and one document at least."""
+
+
+def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.ndarray:
+    """Return the score of each query and each document: float32 [n,m].
+
+    queries, documents: a list of arrays [T_i,D]; an array [n,T,D], of which vectors of zeros are left out; or one array
+    [T,D]. mean: divide by the number of vectors of the query. Raises `InputError`.
+    """
+    a, b = vectors_of("queries", queries), vectors_of("documents", documents)
+    check_widths(a, b)
+    scores = np.zeros((len(a), len(b)), np.float32)
+    for first, last in _groups([len(query) for query in a], max(1, MOST_MAXIMA // max(1, min(len(b), 1024)))):
+        ends = np.cumsum([0, *(len(query) for query in a[first:last])])
+        columns = ops.columns(np.concatenate(a[first:last]), None)
+        step = max(1, MOST_MAXIMA // max(1, int(ends[-1])))
+        for start in range(0, len(b), step):
+            maxima = ops.column_maxima(b[start : start + step], columns)
+            for i in range(first, last):
+                scores[i, start : start + step] = _sums(maxima[:, ends[i - first] : ends[i - first + 1]])
+    scores[:, _empty(b)] = EMPTY_DOCUMENT
+    return scores / _counts(a)[:, None] if mean else scores
+
+
+def pairwise_maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.ndarray:
+    """Return the score of each query and the document in the same place: float32 [n]; arguments as for `maxsim`."""
+    a, b = vectors_of("queries", queries), vectors_of("documents", documents)
+    check_widths(a, b)
+    if len(a) != len(b):
+        raise InputError(f"the scores of pairs need as many queries as documents, not {len(a)} and {len(b)}")
+    scores = np.array([_sums(ops.column_maxima([document], ops.columns(query, None)))[0]
+                       for query, document in zip(a, b, strict=True)], np.float32)
+    scores[_empty(b)] = EMPTY_DOCUMENT
+    return scores / _counts(a) if mean else scores
+
+
+def vectors_of(name: str, given: Any) -> list[np.ndarray]:
+    """Return the vectors of queries or documents as a list of float32 [T_i,D]; raises `InputError`."""
+    what = f"{name} must be a list of arrays [T,D], an array [n,T,D] or one array [T,D]"
+    if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
+        raise InputError(f"{what}, not {shown(given)}")
+    whole = given if hasattr(given, "shape") else None
+    rows = [_floats(what, each) for each in ([whole] if whole is not None and len(whole.shape) == 2 else given)]
+    if whole is not None and len(whole.shape) == 3:
+        rows = [row[row.any(axis=1)] for row in rows]
+    return rows
+
+
+def _floats(what: str, given: Any) -> np.ndarray:
+    try:
+        array = np.asarray(given, np.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what}; NumPy cannot read one of them: {error}") from error
+    if array.ndim != 2 or not array.shape[1]:
+        raise InputError(f"{what}; one has the shape {list(array.shape)}")
+    return array
+
+
+def check_widths(queries: Sequence[np.ndarray], documents: Sequence[np.ndarray]) -> None:
+    """Raise `InputError` unless all vectors have as many numbers."""
+    widths = {array.shape[1] for array in (*queries, *documents)}
+    if len(widths) > 1:
+        raise InputError(f"vectors of {' and of '.join(map(str, sorted(widths)))} dimensions cannot be compared; "
+                         "compare vectors of one model")
+
+
+def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of successive sizes whose sum is at most `most`, of one size at least."""
+    first = total = 0
+    for i, size in enumerate(sizes):
+        if i > first and total + size > most:
+            yield first, i
+            first, total = i, 0
+        total += size
+    if first < len(sizes):
+        yield first, len(sizes)
+
+
+def _sums(maxima: np.ndarray) -> np.ndarray:
+    """Return the sum of each row, added up in order, so that it does not depend on the number of rows: [B]."""
+    return np.cumsum(maxima, axis=1, dtype=np.float32)[:, -1] if maxima.shape[1] else np.zeros(len(maxima), np.float32)
+
+
+def _empty(documents: Sequence[np.ndarray]) -> np.ndarray:
+    """Return which documents have no vectors, bool [m]; warn of them."""
+    empty = np.array([not len(document) for document in documents], bool)
+    if empty.any():
+        warn_caller(f"{empty.sum()} documents have no vectors, such as number {int(empty.argmax())}; their score is "
+                    f"{EMPTY_DOCUMENT:.0e}, less than that of any other", UserWarning)
+    return empty
+
+
+def _counts(queries: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([max(1, len(query)) for query in queries], np.float32)

@@ -1,0 +1,108 @@
+"""Read how a folder of sentence-transformers' MultiVectorEncoder turns texts into vectors of tokens.
+
+    <Transformer>/sentence_bert_config.json     query_length, document_length, query_expansion
+    <MultiVectorMask>/config.json               skiplist_words, skiplist_tasks, keep_only_token_ids
+
+Prompts stand in config_sentence_transformers.json. A prompt that is one token, such as "[Q] ", is an added token of
+tokenizer.json, special and not normalized: a tokenizer that changes texts to lower case would not find it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.arguments import warn_caller
+from ..base.errors import UnsupportedError, WeightsError, listed, shown
+from ..files.folder import ModelFolder
+from ..model.config import ModelConfig
+from ..model.late_config import LateConfig
+from ..model.text_config import TextConfig
+from ..text.special_tokens import token_ids
+from .head_tokens import stated_token
+
+SAVE_AGAIN = ("sentence-transformers 6 can read it and save it as the engine needs it: "
+              'MultiVectorEncoder("...").save_pretrained("...")')
+_OF_PYLATE = ("query_prefix", "document_prefix", "do_query_expansion", "attend_to_expansion_tokens",
+              "attend_to_mask_tokens", "skiplist_words")
+_OTHER_MASKS = ("deberta-v2",)
+"""The families whose classes in transformers hide the tokens that are not read from the others, and the others from
+them: their vectors are then the same at all places."""
+_EXPANSION = ("strategy", "attend", "token", "length")
+_MASK = ("skiplist_words", "skiplist_tasks", "keep_only_token_ids")
+
+
+def refuse_other_late(label: str, values: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedError` for a folder of PyLate; label: its config_sentence_transformers.json."""
+    if values.get("model_type") == "ColBERT" or (found := [key for key in _OF_PYLATE if key in values]):
+        which = "" if values.get("model_type") == "ColBERT" else f", which states {listed(found)}"
+        raise UnsupportedError(f"{label}: this is a folder of PyLate{which}; {SAVE_AGAIN}")
+
+
+def refuse_stanford(label: str, values: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedError` for a folder of Stanford's ColBERT; label: its config.json."""
+    names = values.get("architectures")
+    if isinstance(names, list) and "HF_ColBERT" in names:
+        raise UnsupportedError(f"{label}: this is a folder of Stanford's ColBERT; {SAVE_AGAIN}")
+
+
+def read_late(folder: ModelFolder, settings: Mapping[str, Any], mask: ModelFolder | None, text: TextConfig,
+              config: ModelConfig) -> LateConfig:
+    """Return how texts become vectors of tokens; raises `WeightsError` and `UnsupportedError`.
+
+    folder: that of the Transformer. settings: of this module. mask: the folder of MultiVectorMask, None without one.
+    """
+    expansion = _expansion(folder, settings.get("query_expansion"), text)
+    masks = _masks(mask, text)
+    with folder.within():
+        late = LateConfig(settings.get("query_length"), settings.get("document_length"), **expansion, **masks)
+        longest = config.longest_sequence
+        if longest is not None and (late.expansion_length or 0) > longest:
+            raise WeightsError(f"queries are filled up to {late.expansion_length} tokens, and the model reads "
+                               f"{longest} at most")
+    if late.expansion is not None and not late.attend and config.family in _OTHER_MASKS:
+        raise UnsupportedError(f"{folder}: query_expansion with attend = false is not supported for "
+                               f"{config.family}, whose tokens that are not read read nothing")
+    if late.expansion is not None and not late.attend and mask is None:
+        raise UnsupportedError(f"{folder}: query_expansion with attend = false needs the module MultiVectorMask, "
+                               "which gives the added tokens their vectors; the folder has none")
+    return late
+
+
+def _expansion(folder: ModelFolder, stated: Any, text: TextConfig) -> dict[str, Any]:
+    """Return the fields of `LateConfig` that a query_expansion states."""
+    if stated is None:
+        return {}
+    if not isinstance(stated, dict) or not {"strategy", "length"} <= stated.keys() <= set(_EXPANSION):
+        raise WeightsError(f"{folder}: query_expansion must have {', '.join(_EXPANSION)}, not {shown(stated)}")
+    if folder.read_object_or_empty("tokenizer_config.json").get("padding_side") == "left":
+        raise UnsupportedError(f"{folder}: query_expansion with a tokenizer that pads on the left is not supported")
+    tokens = [stated["token"]] if stated.get("token") is not None else [
+        *stated_token(folder, "mask_token", ("[MASK]", "<mask>")), *stated_token(folder, "eos_token", ())]
+    found = token_ids(text, [token for token in tokens if isinstance(token, str)])
+    if not found:
+        raise WeightsError(f"{folder}: query_expansion needs a token of the vocabulary, not "
+                           f"{shown(stated.get('token'))}; name one as its token, or as mask_token in "
+                           "tokenizer_config.json")
+    return {"expansion": stated["strategy"], "expansion_length": stated["length"],
+            "expansion_id": next(iter(found.values())), "attend": stated.get("attend", False)}
+
+
+def _masks(folder: ModelFolder | None, text: TextConfig) -> dict[str, Any]:
+    """Return the fields of `LateConfig` that a MultiVectorMask states."""
+    if folder is None:
+        return {}
+    values, label = folder.read_object("config.json"), folder.label("config.json")
+    if unknown := sorted(values.keys() - set(_MASK)):
+        raise UnsupportedError(f"{label}: {listed(unknown)} is not supported; supported are {', '.join(_MASK)}")
+    words, tasks, keep = (values.get(key) for key in _MASK)
+    tasks = ["document"] if tasks is None else [tasks] if isinstance(tasks, str) else tasks
+    if not isinstance(words, list | None) or not all(isinstance(word, str) for word in words or ()) or (
+            not isinstance(tasks, list) or not isinstance(keep, list | None)):
+        raise WeightsError(f"{label}: skiplist_words must be a list of tokens, skiplist_tasks of names and "
+                           f"keep_only_token_ids of ids, not {shown(values)}")
+    found = token_ids(text, words or [])
+    if missing := [word for word in words or () if word not in found]:
+        warn_caller(f"{label}: {listed(missing)} of skiplist_words are no tokens of the vocabulary, and are left out",
+                    UserWarning)
+    return {"skip_ids": tuple(sorted(set(found.values()))), "skip_tasks": tuple(tasks), "keep_ids": tuple(keep or ())}

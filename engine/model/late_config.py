@@ -1,0 +1,104 @@
+"""How a model with a vector for each token reads queries and documents: ColBERT's late interaction, `LateConfig`.
+
+Khattab and Zaharia 2020 (arXiv 2004.12832). The names are those of sentence-transformers' `query_expansion` and of its
+module MultiVectorMask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..base.errors import WeightsError, listed, shown
+from .config_checks import LARGEST
+
+EXPANSIONS = ("fixed", "min")
+"""How queries are filled up: "fixed" also cuts longer queries to that length, "min" leaves them as they are."""
+_LONGEST = 2**16
+_MOST_IDS = 2**16
+_MOST_TASKS = 16
+
+
+@dataclass(frozen=True)
+class LateConfig:
+    """How texts of each task become tokens, and which tokens have a vector in the result."""
+
+    query_length: int | None = None
+    """The most tokens of a query, with special tokens; None for the model's limit."""
+    document_length: int | None = None
+    """The same of a document."""
+    expansion: str | None = None
+    """How queries are filled up, one of `EXPANSIONS`; None for queries as they are."""
+    expansion_length: int | None = None
+    """The tokens that a shorter query is filled up to."""
+    expansion_id: int | None = None
+    """The token that it is filled with, usually [MASK]. Each such token has a vector in the result."""
+    attend: bool = False
+    """Whether the other tokens read those that fill a query; these read the others in any case."""
+    skip_ids: tuple[int, ...] = ()
+    """The tokens that have no vector in the results of `skip_tasks`, such as punctuation."""
+    skip_tasks: tuple[str, ...] = ("document",)
+    """A text without a task counts as a document."""
+    keep_ids: tuple[int, ...] = ()
+    """If there are any, only these tokens have vectors in the results of tasks other than "query"."""
+
+    def __post_init__(self) -> None:
+        problems = [f"{name} must be a number of tokens from 1 to {_LONGEST:,}, or nothing, not "
+                    f"{shown(getattr(self, name))}"
+                    for name in ("query_length", "document_length", "expansion_length")
+                    if getattr(self, name) is not None and not _is_number(getattr(self, name), 1, _LONGEST)]
+        problems += [f"{name} must be a tuple of at most {_MOST_IDS:,} token ids, not {shown(getattr(self, name))}"
+                     for name in ("skip_ids", "keep_ids") if not _is_ids(getattr(self, name))]
+        tasks: Any = self.skip_tasks
+        if not isinstance(tasks, tuple) or len(tasks) > _MOST_TASKS or not all(isinstance(task, str) for task in tasks):
+            problems.append(f"skip_tasks must be a tuple of names of tasks, not {shown(self.skip_tasks)}")
+        attend: Any = self.attend
+        if type(attend) is not bool:
+            problems.append(f"attend must be true or false, not {shown(self.attend)}")
+        if self.expansion is not None and self.expansion not in EXPANSIONS:
+            problems.append(f"expansion must be one of {', '.join(EXPANSIONS)}, or nothing, not "
+                            f"{shown(self.expansion)}")
+        elif (self.expansion is None) != (self.expansion_length is None) or (self.expansion is None) != (
+                self.expansion_id is None):
+            problems.append("expansion, expansion_length and expansion_id must all be there, or none of them")
+        if self.expansion_id is not None and not _is_number(self.expansion_id, 0, LARGEST):
+            problems.append(f"expansion_id must be a token id, not {shown(self.expansion_id)}")
+        if not problems and self.expansion and (self.query_length or _LONGEST) < (self.expansion_length or 0):
+            problems.append(f"queries have at most query_length = {self.query_length} tokens, which is less than the "
+                            f"{self.expansion_length} that they are filled up to")
+        if problems:
+            raise WeightsError("impossible late interaction: " + "; ".join(problems))
+
+    def limit(self, task: str | None, usual: int | None) -> int | None:
+        """Return the most tokens of a text of a task; usual: the model's limit, None for no limit."""
+        if task == "query" and self.expansion is not None:
+            longest = self.expansion_length if self.expansion == "fixed" else self.query_length
+            return longest or usual
+        stated = {"query": self.query_length, "document": self.document_length}.get(task or "")
+        return usual if stated is None else stated
+
+    def describe(self) -> str:
+        """Return the method that gives the vectors, as heads are described."""
+        return "encode_tokens"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a plain dictionary that `from_json` turns back into an equal value."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Any) -> LateConfig:
+        """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
+        if not isinstance(values, dict) or values.keys() != cls.__dataclass_fields__.keys():
+            raise WeightsError(f"late must have {', '.join(cls.__dataclass_fields__)}, not "
+                               f"{listed(values) if isinstance(values, dict) else shown(values)}")
+        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                  for name, value in values.items()}
+        return cls(**fields)
+
+
+def _is_number(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) <= _MOST_IDS and all(_is_number(one, 0, LARGEST) for one in value)

@@ -1,0 +1,254 @@
+"""Vectors of tokens and MaxSim are those of sentence-transformers; tests/golden/make/late.py wrote them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+
+from engine import Engine, InputError, UnsupportedError, WeightsError
+from engine.backends.ops_interface import Ops
+from engine.encoding import maxsim, pairwise_maxsim
+from engine.loading.load import load_model
+from engine.loading.npz_model import save
+from engine.model.late_config import LateConfig
+
+from ..tools import late_folders as folders
+from ..tools.head_models import folder_of as folder_of_head
+from ..tools.paths import HEADS
+from ..tools.tiny_models import write_json
+
+pytest.importorskip("tokenizers")
+
+EXPECTED = np.load(HEADS / "late.npz")
+
+
+@cache
+def folder_of(name):
+    return folders.write_late(Path(mkdtemp(prefix="late-")) / "model", name)
+
+
+def load(name, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)    # words of the skiplist that the small vocabularies lack
+        return Engine.load(folder_of(name), **options)
+
+
+def encode(engine, role):
+    some = list(folders.ROLES[role])
+    return engine.encode_tokens(some, task=None) if role == "none" else getattr(engine, f"encode_{role}")(some)
+
+
+@pytest.mark.parametrize("name", folders.CASES)
+def test_vectors_and_scores_of_sentence_transformers(name, one_backend):
+    engine = load(name, backend=one_backend)
+    found = {role: encode(engine, role) for role in folders.ROLES}
+    for role, rows in found.items():
+        assert [len(row) for row in rows] == EXPECTED[f"{name} {role} sizes"].tolist(), role
+        np.testing.assert_allclose(np.concatenate(rows), EXPECTED[f"{name} {role}"], atol=1e-4)
+    scores = engine.similarity(found["query"], found["document"])
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, EXPECTED[f"{name} scores"], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_text_in_any_company(precision, one_backend):
+    whole = load("bert", backend=one_backend, threads=2, precision=precision)
+    for role in ("query", "document"):
+        expected = encode(whole, role)
+        for threads, most in ((1, 8192), (3, 100), (4, 50)):
+            engine = load("bert", backend=one_backend, threads=threads, max_batch_tokens=max(most, 96),
+                          precision=precision)
+            for i, (row, text) in enumerate(zip(expected, folders.ROLES[role], strict=True)):
+                assert getattr(engine, f"encode_{role}")(text).tobytes() == row.tobytes(), (role, i)
+            assert [row.tobytes() for row in encode(engine, role)] == [row.tobytes() for row in expected]
+
+
+def test_tokens_that_fill_a_query_are_not_read(one_backend):
+    """The vectors of a query's own tokens are those that it has without the others, and no two others are equal."""
+    engine = load("bert", backend=one_backend)
+    [query] = engine.encode_query(["Who lives"])
+    assert query.shape == (16, 16)
+    ids = engine.tokenizer.encode("[Q] Who lives")
+    plain = engine.encode_tokens(["[Q] Who lives"], task=None)[0]
+    assert np.array_equal(query[: len(ids)], plain)
+    assert len(np.unique(query, axis=0)) == 16
+    assert engine.encode_query([folders.QUERIES[-1]])[0].shape == (16, 16)      # cut, too
+
+
+def test_files_of_the_engine(tmp_path, one_backend):
+    for name in ("bert", "bert attending", "albert"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            save(load_model(folder_of(name)), tmp_path / "model.npz")
+        engine, again = load(name, backend=one_backend), Engine.load(tmp_path / "model.npz", backend=one_backend)
+        assert again.heads == engine.heads
+        assert again.similarity_fn_name == engine.similarity_fn_name
+        for role in folders.ROLES:
+            for row, other in zip(encode(engine, role), encode(again, role), strict=True):
+                assert row.tobytes() == other.tobytes()
+
+
+def test_the_methods_of_the_model(one_backend):
+    engine = load("bert", backend=one_backend)
+    assert list(engine.heads) == ["tag", "encode_tokens"]
+    assert engine.get_embedding_dimension() == 16
+    assert engine.encode_tokens([]) == []
+    query = engine.encode_query("Who lives")
+    assert query.tobytes() == engine.encode_tokens("[Q] Who lives", task="query", prompt="").tobytes()
+    assert query.tobytes() == engine.encode_query(["Who lives"], convert_to_numpy=True, batch_size=1)[0].tobytes()
+    plain = load("modernbert", backend=one_backend)
+    rows = plain.encode_document("Who lives", normalize_embeddings=True)
+    np.testing.assert_allclose((rows * rows).sum(axis=1), 1, rtol=1e-5)
+    with pytest.raises(UnsupportedError, match="encode_query, encode_document and encode_tokens return the vectors"):
+        engine.encode("a")
+    with pytest.raises(UnsupportedError, match="one vector for each text, which encode returns"):
+        Engine.load(folder_of_head("bert_tag"), backend=one_backend).encode_tokens("a")
+    with pytest.raises(UnsupportedError, match=r"no head to classify; it has heads: tag \(6 labels\), encode_tokens"):
+        engine.classify("a")
+    with pytest.raises(InputError, match='task must be "query", "document" or None, not'):
+        engine.encode_tokens("a", task="passage")
+    with pytest.raises(InputError, match="token_pooling"):
+        engine.encode_document("a", token_pooling=3)
+
+
+def exact_maxsim(queries, documents):
+    a, b = ([row.astype(np.float64) for row in rows] for rows in (queries, documents))
+    return np.array([[(q @ d.T).max(axis=1).sum() for d in b] for q in a])
+
+
+@pytest.fixture
+def ops(backend) -> Ops:
+    from engine.backends import get_backend
+
+    return get_backend(backend).ops(2)
+
+
+def test_maxsim(ops, monkeypatch):
+    rng = np.random.default_rng(0)
+    queries, documents = ([rng.standard_normal((T, 19), np.float32) for T in sizes]
+                          for sizes in ((1, 5, 0, 33), (7, 1, 130, 2, 64)))
+    found, exact = maxsim(ops, queries, documents), exact_maxsim(queries, documents)
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+    pairs = pairwise_maxsim(ops, queries, documents[:4])
+    np.testing.assert_allclose(pairs, np.diag(exact), rtol=1e-5, atol=1e-4)
+    counts = np.array([1, 5, 1, 33])
+    means = maxsim(ops, queries, documents, mean=True)
+    np.testing.assert_allclose(means, exact / counts[:, None], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(pairwise_maxsim(ops, queries, documents[:4], mean=True), pairs / counts, rtol=1e-6)
+    for most in (1, 40, 100):
+        monkeypatch.setattr(sys.modules[maxsim.__module__], "MOST_MAXIMA", most)
+        again = maxsim(ops, queries, documents)
+        assert np.array_equal(again, found) or (type(ops).__name__ == "ReferenceOps" and np.allclose(again, found))
+
+
+def test_forms_of_vectors(ops):
+    rng = np.random.default_rng(1)
+    queries, documents = rng.standard_normal((2, 3, 8), np.float32), rng.standard_normal((3, 4, 8), np.float32)
+    documents[1, 2:] = 0            # padding, as other libraries have it
+    expected = exact_maxsim(queries, [documents[0], documents[1][:2], documents[2]])
+    np.testing.assert_allclose(maxsim(ops, queries, documents), expected, rtol=1e-5)
+    np.testing.assert_allclose(maxsim(ops, queries.astype(np.float64), [*documents]), exact_maxsim(queries, documents),
+                               rtol=1e-5)
+    np.testing.assert_allclose(maxsim(ops, queries[0], documents[0]), expected[:1, :1], rtol=1e-5)
+    np.testing.assert_allclose(maxsim(ops, [q.tolist() for q in queries], documents.astype(np.float16)),
+                               expected, rtol=1e-2)
+    assert maxsim(ops, [], documents).shape == (0, 3)
+    assert maxsim(ops, queries, []).shape == (2, 0)
+    with pytest.warns(UserWarning, match="1 documents have no vectors, such as number 1; their score is -1e.09"):
+        found = maxsim(ops, queries, [documents[0], documents[0][:0]], mean=True)
+    assert (found[:, 1] == np.float32(-1e9) / 3).all()
+    for wrong, message in (("abc", "queries must be a list of arrays"), ([[1.0, 2.0]], "one has the shape .2."),
+                           (rng.random((2, 3, 4, 8)), "one has the shape .3, 4, 8."), (3, "not 3"),
+                           ([["a"]], "NumPy cannot read one"), ([rng.random((2, 9))], "of 8 and of 9 dimensions")):
+        with pytest.raises(InputError, match=message):
+            maxsim(ops, wrong, documents)
+    with pytest.raises(InputError, match="as many queries as documents, not 2 and 3"):
+        pairwise_maxsim(ops, queries, documents)
+
+
+def changed(folder, name, file, **values):
+    """Write the folder of a case with changed entries of a file."""
+    folders.write_late(folder, name)
+    path = folder / file
+    write_json(path, json.loads(path.read_text()) | values)
+    return folder
+
+
+EXPANSION = {"strategy": "fixed", "attend": False, "token": None, "length": 16}
+PROMPTS, SETTINGS = "config_sentence_transformers.json", "sentence_bert_config.json"
+REFUSED = [
+    (UnsupportedError, "this is a folder of PyLate; sentence-transformers 6 can read it", PROMPTS,
+     {"model_type": "ColBERT"}),
+    (UnsupportedError, "folder of PyLate, which states query_prefix", PROMPTS, {"query_prefix": "[Q] "}),
+    (WeightsError, "similarity must be one of .*, not 'xtr'", PROMPTS, {"similarity_fn_name": "xtr"}),
+    (WeightsError, "query_expansion must have strategy, attend, token, length", SETTINGS, {"query_expansion": [1]}),
+    (WeightsError, "expansion must be one of fixed, min", SETTINGS,
+     {"query_expansion": EXPANSION | {"strategy": "max"}}),
+    (WeightsError, "needs a token of the vocabulary, not 'unheard'", SETTINGS,
+     {"query_expansion": EXPANSION | {"token": "unheard"}}),
+    (WeightsError, "expansion_length must be a number of tokens", SETTINGS,
+     {"query_expansion": EXPANSION | {"length": 0}}),
+    (WeightsError, "attend must be true or false, not 1", SETTINGS, {"query_expansion": EXPANSION | {"attend": 1}}),
+    (WeightsError, "filled up to 500 tokens, and the model reads 104", SETTINGS,
+     {"query_expansion": EXPANSION | {"length": 500}}),
+    (WeightsError, "at most query_length = 8 tokens", SETTINGS, {"query_expansion": EXPANSION, "query_length": 8}),
+    (WeightsError, "document_length must be a number of tokens", SETTINGS, {"document_length": "many"}),
+    (UnsupportedError, "transformer_task = 'retrieval' is not supported", SETTINGS, {"transformer_task": "retrieval"}),
+    (UnsupportedError, "threshold is not supported", "2_MultiVectorMask/config.json", {"threshold": 0.5}),
+    (WeightsError, "skiplist_words must be a list", "2_MultiVectorMask/config.json", {"skiplist_words": "!"}),
+    (WeightsError, "keep_ids must be a tuple", "2_MultiVectorMask/config.json", {"keep_only_token_ids": [-1]}),
+    (UnsupportedError, "pads on the left", "tokenizer_config.json", {"padding_side": "left"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("kind", "message", "file", "values"), REFUSED)
+def test_folders_that_are_refused(tmp_path, kind, message, file, values):
+    changed(tmp_path / "model", "bert", file, **values)
+    with pytest.raises(kind, match=message):
+        Engine.load(tmp_path / "model")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_modules_that_are_refused(tmp_path):
+    folder = changed(tmp_path / "deberta", "deberta", SETTINGS, query_expansion=EXPANSION)
+    with pytest.raises(UnsupportedError, match="attend = false is not supported for deberta-v2"):
+        Engine.load(folder)
+    folder = changed(tmp_path / "no mask", "no mask", SETTINGS, query_expansion=EXPANSION)
+    with pytest.raises(UnsupportedError, match="needs the module MultiVectorMask"):
+        Engine.load(folder)
+    modules = (tmp_path / "no mask" / "modules.json")
+    modules.write_text(modules.read_text().replace("normalize.Normalize", "HierarchicalTokenPooling"))
+    with pytest.raises(UnsupportedError, match="the modules are Transformer, Dense, HierarchicalTokenPooling"):
+        Engine.load(folder)
+    config = folder_of_head("bert_tag")
+    other = tmp_path / "stanford"
+    folders.write_late(other, "bert")
+    for name in ("modules.json", PROMPTS):
+        (other / name).unlink()
+    write_json(other / "config.json", json.loads((config / "config.json").read_text())
+               | {"architectures": ["HF_ColBERT"]})
+    with pytest.raises(UnsupportedError, match="folder of Stanford's ColBERT; sentence-transformers 6 can read it"):
+        Engine.load(other)
+
+
+def test_words_that_the_vocabulary_lacks_are_named(tmp_path):
+    folder = folders.write_late(tmp_path / "model", "bert")
+    with pytest.warns(UserWarning, match="of skiplist_words are no tokens of the vocabulary"):
+        Engine.load(folder)
+
+
+def test_a_config_is_rebuilt():
+    late = LateConfig(20, None, "min", 12, 4, True, (3, 5), ("query",), (7,))
+    assert LateConfig.from_json(late.to_json()) == late
+    for wrong in ([], {}, late.to_json() | {"more": 1}, late.to_json() | {"skip_ids": [1.5]},
+                  late.to_json() | {"expansion": None}):
+        with pytest.raises(WeightsError, match="late"):
+            LateConfig.from_json(wrong)
