@@ -19,7 +19,7 @@ from ..base.errors import InputError, shown
 
 EMPTY_DOCUMENT = np.float32(-1e9)
 """The score of a document without vectors, as in sentence-transformers: less than that of any other."""
-MOST_MAXIMA = 2**22
+MAXIMA_AT_A_TIME = 2**22
 """How many maxima are there at a time, of one query and one document at least."""
 
 
@@ -32,10 +32,10 @@ def maxsim(ops: Ops, queries: Any, documents: Any, *, mean: bool = False) -> np.
     a, b = vectors_of("queries", queries), vectors_of("documents", documents)
     check_widths(a, b)
     scores = np.zeros((len(a), len(b)), np.float32)
-    for first, last in _groups([len(query) for query in a], max(1, MOST_MAXIMA // max(1, min(len(b), 1024)))):
+    for first, last in _groups([len(query) for query in a], max(1, MAXIMA_AT_A_TIME // max(1, min(len(b), 1024)))):
         ends = np.cumsum([0, *(len(query) for query in a[first:last])])
         columns = ops.columns(np.concatenate(a[first:last]), None)
-        step = max(1, MOST_MAXIMA // max(1, int(ends[-1])))
+        step = max(1, MAXIMA_AT_A_TIME // max(1, int(ends[-1])))
         for start in range(0, len(b), step):
             maxima = ops.column_maxima(b[start : start + step], columns)
             for i in range(first, last):

@@ -15,8 +15,7 @@ from .config_checks import LARGEST
 EXPANSIONS = ("fixed", "min")
 """How queries are filled up: "fixed" also cuts longer queries to that length, "min" leaves them as they are."""
 _LONGEST = 2**16
-_MOST_IDS = 2**16
-_MOST_TASKS = 16
+"""Limit on the tokens of a query or a document that the settings state."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class LateConfig:
                     f"{shown(getattr(self, name))}"
                     for name in ("query_length", "document_length", "expansion_length")
                     if getattr(self, name) is not None and not _is_number(getattr(self, name), 1, _LONGEST)]
-        problems += [f"{name} must be a tuple of at most {_MOST_IDS:,} token ids, not {shown(getattr(self, name))}"
+        problems += [f"{name} must be a tuple of token ids, not {shown(getattr(self, name))}"
                      for name in ("skip_ids", "keep_ids") if not _is_ids(getattr(self, name))]
         tasks: Any = self.skip_tasks
-        if not isinstance(tasks, tuple) or len(tasks) > _MOST_TASKS or not all(isinstance(task, str) for task in tasks):
+        if not isinstance(tasks, tuple) or not all(isinstance(task, str) for task in tasks):
             problems.append(f"skip_tasks must be a tuple of names of tasks, not {shown(self.skip_tasks)}")
         attend: Any = self.attend
         if type(attend) is not bool:
@@ -101,4 +100,4 @@ def _is_number(value: Any, least: int, most: int) -> bool:
 
 
 def _is_ids(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) <= _MOST_IDS and all(_is_number(one, 0, LARGEST) for one in value)
+    return isinstance(value, tuple) and all(_is_number(one, 0, LARGEST) for one in value)

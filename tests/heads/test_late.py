@@ -143,7 +143,7 @@ def test_maxsim(ops, monkeypatch):
     np.testing.assert_allclose(means, exact / counts[:, None], rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(pairwise_maxsim(ops, queries, documents[:4], mean=True), pairs / counts, rtol=1e-6)
     for most in (1, 40, 100):
-        monkeypatch.setattr(sys.modules[maxsim.__module__], "MOST_MAXIMA", most)
+        monkeypatch.setattr(sys.modules[maxsim.__module__], "MAXIMA_AT_A_TIME", most)
         again = maxsim(ops, queries, documents)
         assert np.array_equal(again, found) or (type(ops).__name__ == "ReferenceOps" and np.allclose(again, found))
 

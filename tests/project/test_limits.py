@@ -41,6 +41,7 @@ from engine.loading.npz_model import NpzSource
 from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.head import HeadConfig, Linear
+from engine.model.late_config import LateConfig
 from engine.speech.samples import check_samples
 from engine.text.safety import check_added, check_size, check_tokenizer
 from engine.text.tokenizer import Tokenizer
@@ -328,6 +329,7 @@ PROBES: dict[str, Probe] = {
     "model/config_checks.py: _MOST_DISTANCES": Probe(lambda n, place: config(relative=RelativePositions(limit=n))),
     "model/text_config.py: _LONGEST_FILLED": Probe(
         lambda n, place: TextConfig(b"{}", max_seq_length=n, fill_id=0)),
+    "model/late_config.py: _LONGEST": Probe(lambda n, place: LateConfig(document_length=n)),
     "text/safety.py: MAX_TOKENIZER": Probe(lambda n, place: check_size(b" " * n), 100),
     "text/safety.py: MAX_VALUES": Probe(lambda n, place: check_size(b":" + b"," * (n - 1))),
     "text/safety.py: MAX_TOKEN": Probe(lambda n, place: tokenizer(model={"vocab": {"[UNK]": 0, "x" * n: 1}})),

@@ -43,7 +43,7 @@ cdef void column_maxima(const Linear* y, const float* a, Py_ssize_t a_stride, Py
                 for i in range(tiles):
                     next_row = rows * (i + 1) // tiles
                     if next != NULL:
-                        share = (next_row - row) * a_stride * sizeof(float) // shares
+                        share = max(0, (next_row - row) * a_stride) * sizeof(float) // shares
                         t.ahead = <const char*>(next + row * a_stride) + ((p - panel) * slices + s) * share
                         t.ahead_step = (share + t.depth - 1) // t.depth
                     t.a = a + (first + row) * a_stride + k

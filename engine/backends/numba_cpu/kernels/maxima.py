@@ -26,9 +26,9 @@ def multiply_block(y: Linear, a: Floats, a_stride: Size, rows: Size, panel: Size
             for i in range(tiles):
                 next_row = rows * (i + 1) // tiles
                 x, target = a + (row * a_stride + k), waiting + row * NR
-                share = (next_row - row) * a_stride // shares
+                share = max(0, (next_row - row) * a_stride) // shares
                 ahead = next + (row * a_stride + ((p - panel) * slices + s) * share)
-                step = (4 * share + depth - 1) // depth
+                step = max(1, (4 * share + depth - 1) // depth)     # the loop that prefetches takes no 0
                 if s == slices - 1:
                     maxima_tile(next_row - row, nv, depth, x, a_stride, w, target, bias, maximum + p * NR, ahead, step)
                 else:
