@@ -168,7 +168,8 @@ def convert_model(model: Model, precision: str, bounded: bool = False,
 
     def convert(part: Transformer) -> Transformer:
         same = next((new for old, new in done if share_weights(old, part)), None)
-        converted = _convert(part, precision, bounded, importance or {}) if same is None else replace(part, weights=same.weights)
+        converted = (_convert(part, precision, bounded, importance or {}) if same is None
+                     else replace(part, weights=same.weights))
         done.append((part, converted))
         return converted
 
