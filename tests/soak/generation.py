@@ -1,14 +1,15 @@
-"""The models that the threads of the soak test generate with, and the results that they expect."""
+"""The models that the threads of the soak test generate and transcribe with, and the results that they expect."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
-from engine import Generator, Model, Transformer
+from engine import Generator, Model, Transcriber, Transformer
 from engine.model.config import ModelConfig
 from engine.model.generation_config import GenerationConfig
 from tests.tools.decoders import DECODERS, make_weights
+from tests.tools.speech import recording, timed
 
 ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
 TRANSLATING = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
@@ -29,6 +30,24 @@ class Generation:
         """Return the result of each source, alone, with each of the settings."""
         return [[generator.generate([source], **settings)[0] for source in SOURCES] for settings in SETTINGS]
 
+    def stream(self, rng: random.Random) -> None:
+        """Read a stream to its end, or leave it after some tokens: cancelled, or dropped in a cycle."""
+        generator, expected = rng.choice(self._generators)
+        source, which = rng.randrange(len(SOURCES)), rng.choice([0, 2])     # beams have no stream
+        ids, stream = expected[which][source].ids, generator.stream(SOURCES[source], **SETTINGS[which])
+        if rng.random() < 0.5:
+            found = [piece.id for piece in stream]
+            if found != ids:
+                raise AssertionError(f"{generator} streams {found}, and alone {ids}")
+            return
+        for _ in range(rng.randrange(4)):
+            next(stream, None)
+        if rng.random() < 0.5:
+            stream.cancel()
+        else:
+            kept = [stream]
+            kept.append(kept)
+
     def run(self, rng: random.Random) -> None:
         """Generate from some of the sources, and compare the tokens and the scores, bit for bit."""
         generator, expected = rng.choice(self._generators)
@@ -41,3 +60,25 @@ def _model(name: str, encoder: ModelConfig | None, settings: GenerationConfig) -
     decoder = DECODERS[name]
     source = None if encoder is None else Transformer(encoder, make_weights(encoder, 1))
     return Model(decoder=Transformer(decoder, make_weights(decoder)), encoder=source, generation=settings)
+
+
+RECORDINGS = [recording(0.7), recording(2, 1), recording(5, 2), recording(31, 3)]
+
+
+class Speech:
+    """A transcriber on each backend."""
+
+    def __init__(self, backends: list[str]):
+        model = timed()
+        alone = Transcriber(model, threads=1)
+        self._expected = {timestamps: [alone.transcribe([one], timestamps=timestamps)[0] for one in RECORDINGS]
+                          for timestamps in (False, True)}
+        self._transcribers = [Transcriber(model, backend=backend, threads=2) for backend in backends]
+
+    def run(self, rng: random.Random) -> None:
+        """Transcribe some recordings, and compare the texts and the times."""
+        transcriber, timestamps = rng.choice(self._transcribers), rng.random() < 0.5
+        chosen = rng.choices(range(len(RECORDINGS)), k=rng.randrange(1, 4))
+        found = transcriber.transcribe([RECORDINGS[i] for i in chosen], timestamps=timestamps)
+        if found != [self._expected[timestamps][i] for i in chosen]:
+            raise AssertionError(f"{transcriber} transcribes {chosen} in another way than alone")

@@ -22,7 +22,7 @@ import numpy as np
 
 from engine import Engine, ops
 from engine.base.errors import EngineError, InputError, TimedOut, WeightsError
-from tests.soak.generation import Generation
+from tests.soak.generation import Generation, Speech
 from tests.tools.plans import SMALL, WEIGHTS, make_batch, make_plan
 from tests.tools.tiny_models import random_model
 from tests.tools.tiny_text import VOCABULARY, tiny_text
@@ -82,7 +82,8 @@ class World:
             self.vectors[source] = [np.asarray(engine.forward([ids])[0]).copy() for ids in self.sequences]
             self.encoded[source] = [] if engine.text is None else [engine.encode([text])[0] for text in SENTENCES]
         self.calls = [(call, call(threads=1)) for call in self._calls(rng)]
-        self.generation = Generation(["cython", "numba"] if self.numba else ["cython"])
+        backends = ["cython", "numba"] if self.numba else ["cython"]
+        self.generation, self.speech = Generation(backends), Speech(backends)
         self.batch = make_batch(SMALL, [70, 30, 64, 5, 140, 140, 1])
         self.plan_result = make_plan(SMALL, WEIGHTS).forward(self.batch)
         self.damaged = folder / "damaged.npz"
@@ -126,7 +127,7 @@ class Worker:
         self._world, self._engines, self._rng = world, engines, rng
         self.actions: dict[Callable[[], None], int] = {
             self.forward: 30, self.padded: 6, self.encode: 12, self.single: 12, self.plan: 3, self.load: 8,
-            self.generate: 12, self.unpickle: 2, self.convert: 2, self.time_out: 5, self.refuse: 3, self.fork: 1,
+            self.generate: 12, self.stream: 6, self.transcribe: 1, self.unpickle: 2, self.convert: 2, self.time_out: 5, self.refuse: 3, self.fork: 1,
         }  # fmt: skip
 
     def step(self) -> str:
@@ -171,6 +172,12 @@ class Worker:
 
     def generate(self) -> None:
         self._world.generation.run(self._rng)
+
+    def stream(self) -> None:
+        self._world.generation.stream(self._rng)
+
+    def transcribe(self) -> None:
+        self._world.speech.run(self._rng)
 
     def load(self) -> None:
         """Load an engine in the place of another one, which ends with its last call."""
