@@ -14,7 +14,7 @@ import numpy as np
 
 from ..model.config import ModelConfig
 from ..model.precision import FORMATS
-from ..programs import program_of
+from ..programs import program_of, programs_of
 from ..programs.operations import Attend, Linear
 from .cython_cpu import isa
 
@@ -45,13 +45,13 @@ def measure_peak(threads: int, repeats: int = 5, precision: str = "float32") -> 
     return Peak(measure_rate(threads, precision, repeats), measure_dram(threads, repeats), threads)
 
 
-def measure_rate(threads: int, precision: str = "float32", repeats: int = 5) -> float:
+def measure_rate(threads: int, precision: str = "float32", repeats: int = 5, decodes: bool = False) -> float:
     """Measure 10^9 operations a second of a precision's independent products, on `threads` threads together.
 
     float32 has FMAs, int8 dot products, bfloat16 the CPU's own product of it, or FMAs where there is none. The best of
-    `repeats` runs counts.
+    `repeats` runs counts. decodes: the products are those of a decoder, whose int8 has inputs of 12 bits.
     """
-    rounds = isa.chosen().product(precision).rounds
+    rounds = isa.chosen().product(precision, decodes).rounds
     operations = rounds(ROUNDS, threads)
     return operations / _best_time(lambda: rounds(ROUNDS, threads), repeats) / 1e9
 
@@ -107,3 +107,15 @@ def weight_bytes(config: ModelConfig, precision: str = "float32") -> int:
     layers = [parameter for name, parameter in program.parameters.items() if not name.startswith("embeddings.")]
     return sum(parameter.shape[0] * row_bytes(parameter.shape[1]) if parameter.kind == "linear"
                else 4 * math.prod(parameter.shape) for parameter in layers)
+
+
+def step_bytes(config: ModelConfig, precision: str = "float32") -> int:
+    """Return the bytes of the weights that a step of a decoder reads: those of all layers, and that of the logits."""
+    head = next(operation for operation in programs_of(config)[-1].operations if isinstance(operation, Linear))
+    row = FORMATS[FORMATS[precision].finer].row_bytes(config.hidden_size)
+    return weight_bytes(config, precision) + sum(part.width for part in head.parts) * row
+
+
+def prompt_flops(config: ModelConfig, length: int) -> float:
+    """Return the operations of a prompt as `forward_flops` counts them, and those of the logits of its last token."""
+    return forward_flops(config, [length]) + 2.0 * config.hidden_size * config.vocab_size

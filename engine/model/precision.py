@@ -84,6 +84,11 @@ CACHED = ("float32", "bfloat16", "int8")
 token and head."""
 
 
+def cached_bytes(vectors: int, width: int, cache: str) -> int:
+    """Return the bytes of this many keys or values in a cache; int8 has a scale for each."""
+    return vectors * (width * FORMATS[cache].dtype.itemsize + (4 if cache == "int8" else 0))
+
+
 def cache_name(asked: str | None) -> str | None:
     """Return the table's name of the precision of a cache; None stays None. Raises `InputError` for any other name."""
     name = canonical_name(asked) if isinstance(asked, str) else asked

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import engine
-from engine import Engine
+from engine import Engine, save
 from engine.interface.cli.main import main
 from engine.weights.parameters import input_heads, parameters_of
 from engine.weights.quantize import is_bounded
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
+from ..tools.generators import language_model, translator
 from ..tools.tiny_models import D, hf_folder, random_model
 from ..tools.tiny_text import tiny_text
 
@@ -313,6 +314,19 @@ def test_bench(model, capsys, monkeypatch):
     assert not any("1x512" in line for line in lines), "longer than the model allows"
 
 
+@pytest.mark.parametrize("make", [language_model, translator])
+def test_bench_of_a_model_that_generates(make, tmp_path, capsys, monkeypatch):
+    bench = pytest.importorskip("engine.interface.bench_generation", reason="the compiled kernels are not built")
+    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    monkeypatch.setattr(bench, "PROMPTS", (20, 1024))
+    save(make(), tmp_path / "model.npz")
+    assert main(["bench", str(tmp_path / "model.npz"), "--threads", "1", "--precision", "int8"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines[2:6]] == [["1", "step", "after", "32"], ["8", "step", "after", "32"],
+                                                 ["32", "step", "after", "32"], ["1", "prompt", "of", "20"]]
+    assert all("%" in line[-1] for line in lines[2:6])
+
+
 def test_info_prints_each_kind_of_layer_once(model, capsys):
     assert main(["info", str(model)]) == 0
     out = capsys.readouterr().out
@@ -342,6 +356,6 @@ def test_too_little_memory_is_one_line(model, monkeypatch, capsys):
         def fail(*_, error=error, **__):
             raise error
 
-        monkeypatch.setattr(Engine, "load", fail)
+        monkeypatch.setattr("engine.interface.cli.bench.load", fail)
         assert main(["bench", str(model)]) == 1
         assert capsys.readouterr().err == f"engine bench: {text}\n"

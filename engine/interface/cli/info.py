@@ -13,7 +13,7 @@ from ...base.cpus import cpu_limits
 from ...base.version import __version__
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.source import CLASSES
-from ...model.precision import CACHED, FORMATS, STORED
+from ...model.precision import CACHED, FORMATS, STORED, cached_bytes
 from ...programs import programs_of
 from ...weights.model import Model, Transformer
 from ...weights.modules import Dense, LayerNorm, Module, Normalize
@@ -98,9 +98,8 @@ def _module(module: Module) -> str:
 
 def _cache_bytes(model: Transformer) -> str:
     """Say how many bytes the keys and values of a token take in each precision of a cache."""
-    c, heads = model.config, 2 * model.config.num_layers * model.config.kv_heads
-    sizes = {name: heads * (c.head_width * FORMATS[name].dtype.itemsize + 4 * (name == "int8")) for name in CACHED}
-    parts = [f"{name} {size:,}" for name, size in sizes.items()]
+    c = model.config
+    parts = [f"{name} {cached_bytes(2 * c.num_layers * c.kv_heads, c.head_width, name):,}" for name in CACHED]
     return f"bytes a token: {', '.join(parts)}; {FORMATS[model.precision].cache} unless --cache says otherwise"
 
 
