@@ -8,9 +8,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from engine import Model
 from engine.base.errors import InputError
 from engine.interface import compare
 from engine.interface.compare import compare_precision, parse_data, spearman
+
+from ..tools.tiny_models import random_model
 
 
 def test_scored_pairs():
@@ -71,8 +74,8 @@ class Fake:
 
 @pytest.fixture
 def _fakes(monkeypatch):
-    monkeypatch.setattr(compare, "load_model", lambda path, kind: "model")
-    monkeypatch.setattr(compare, "convert_model", lambda model, precision: f"{model} in {precision}")
+    monkeypatch.setattr(compare, "load_model", lambda path, kind: Model(encoder=random_model()))
+    monkeypatch.setattr(compare, "convert_model", lambda model, precision: f"model in {precision}")
 
     def fake(model, *, backend, threads, precision):
         assert model == f"model in {precision}"
