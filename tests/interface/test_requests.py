@@ -148,7 +148,7 @@ def test_a_timeout_counts_while_a_call_waits_for_its_turn(call):
 def test_a_timeout_is_looked_at_inside_a_pass(model, part, monkeypatch):
     model = model()
     deep = replace(getattr(model, part).config, num_layers=40)      # a pass takes more than 0.05 s
-    generator = Generator(model._with(**{part: Transformer(deep, make_weights(deep))}), threads=1)
+    generator = Generator(replace(model, **{part: Transformer(deep, make_weights(deep))}), threads=1)
     turn, looks = getattr(generator._model, part)._turn, []
     monkeypatch.setattr("engine.base.stop.Stop.check", lambda stop: looks.append((turn.held, stop.deadline)))
     generator.generate([[5] * 80] * 100, max_new_tokens=1, timeout=1000)
