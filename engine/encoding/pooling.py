@@ -19,42 +19,50 @@ def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip:
     tokens: float32 [N, D], packed; cu_seqlens: int [B+1]; modes: names of `engine.model.text_config.POOLINGS`. The
     results of several modes are concatenated. skip: number of tokens at the start of every sequence that are ignored
     (the tokens of a prompt). A sequence without tokens gives zeros.
+
+    Neighbours of one length are reduced in one call, which matters for thousands of short texts.
     """
-    out = np.zeros((len(cu_seqlens) - 1, len(modes), tokens.shape[1]), np.float32)
+    lengths, width = np.diff(cu_seqlens), tokens.shape[1]
+    out = np.zeros((len(lengths), len(modes), width), np.float32)
+    changes = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
-        for row, (start, end) in zip(out, pairwise(cu_seqlens.tolist()), strict=True):
-            if start < end:
+        for first, last in pairwise(changes):
+            if first < last and lengths[first]:
+                rows = tokens[cu_seqlens[first] : cu_seqlens[last]].reshape(last - first, -1, width)
                 for m, mode in enumerate(modes):
-                    row[m] = _POOL[mode](tokens[start:end], skip)
-    return out.reshape(len(out), len(modes) * tokens.shape[1])
+                    out[first:last, m] = _POOL[mode](rows, skip)
+    return out.reshape(len(out), len(modes) * width)
+
+
+# Each function reduces sequences of one length, [n, T, D], to [n, D].
 
 
 def _cls(tokens: np.ndarray, skip: int) -> np.ndarray:
     """Return the first token after the prompt, or the first token when nothing follows the prompt."""
-    return tokens[skip if skip < len(tokens) else 0]
+    return tokens[:, skip if skip < tokens.shape[1] else 0]
 
 
 def _last_token(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[-1] if skip < len(tokens) else np.zeros_like(tokens[0])
+    return tokens[:, -1] if skip < tokens.shape[1] else np.zeros_like(tokens[:, 0])
 
 
 def _max(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[skip:].max(axis=0) if skip < len(tokens) else np.zeros_like(tokens[0])
+    return tokens[:, skip:].max(axis=1) if skip < tokens.shape[1] else np.zeros_like(tokens[:, 0])
 
 
 def _mean(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[skip:].sum(axis=0) / max(1, len(tokens) - skip)
+    return tokens[:, skip:].sum(axis=1) / max(1, tokens.shape[1] - skip)
 
 
 def _mean_sqrt_len(tokens: np.ndarray, skip: int) -> np.ndarray:
-    return tokens[skip:].sum(axis=0) / math.sqrt(max(1, len(tokens) - skip))
+    return tokens[:, skip:].sum(axis=1) / math.sqrt(max(1, tokens.shape[1] - skip))
 
 
 def _weighted_mean(tokens: np.ndarray, skip: int) -> np.ndarray:
     """Return the mean with weights 1, 2, 3 ... T; the tokens after a prompt keep the weights of their positions."""
-    weights = np.arange(skip + 1, len(tokens) + 1)
-    weighted = tokens[skip:] * weights.astype(np.float32)[:, None]
-    return weighted.sum(axis=0) / max(1, int(weights.sum()))
+    weights = np.arange(skip + 1, tokens.shape[1] + 1)
+    weighted = tokens[:, skip:] * weights.astype(np.float32)[:, None]
+    return weighted.sum(axis=1) / max(1, int(weights.sum()))
 
 
 _POOL: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {

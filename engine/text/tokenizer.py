@@ -119,7 +119,7 @@ class Tokenizer:
             encodings += self._encode(part)
         check_deadline(deadline)
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
-        return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(encodings, ids, strict=True)])
+        return Tokens(ids, self._types(encodings, ids))
 
     def pairs(self, pairs: Sequence[tuple[str, str]], deadline: float = 0.0) -> Tokens:
         """Tokenize pairs as a call does, but each different first text once; raises as a call does.
@@ -135,7 +135,13 @@ class Tokenizer:
         joined = [self._frame.join((known[first], second), self._limit, self._from_right)
                   for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], deadline), strict=True)]
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in joined]
-        return Tokens(ids, [resized(_int32(e.type_ids), len(i), 0) for e, i in zip(joined, ids, strict=True)])
+        return Tokens(ids, self._types(joined, ids))
+
+    def _types(self, encodings: Sequence[Any], ids: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the token types of encodings whose ids are finished; zeros for a model that gets none."""
+        if not self._text.feeds_token_types:
+            return [np.zeros(len(own), np.int32) for own in ids]
+        return [resized(_int32(e.type_ids), len(own), 0) for e, own in zip(encodings, ids, strict=True)]
 
     def _alone(self, texts: Sequence[str], deadline: float) -> list[Any]:
         """Return the encodings of texts without special tokens."""

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,3 +67,17 @@ def test_vectors_whose_sum_float32_cannot_hold_give_no_warning():
         pooled = pool(tokens, np.array([0, 3], np.int32), POOLINGS)
         normalize(pooled)
     assert np.isinf(pooled).sum() == 6
+
+
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_neighbours_of_one_length_change_no_bit(mode):
+    rng = np.random.default_rng(0)
+    for width in (1, 2, 8, 24, 65):
+        lengths = np.repeat(rng.integers(0, 40, 12), rng.integers(1, 5, 12))
+        ends = np.append(0, np.cumsum(lengths))
+        tokens = rng.standard_normal((ends[-1], width), np.float32)
+        for skip in (0, 2):
+            together = pool(tokens, ends, (mode,), skip)
+            for i, (start, end) in enumerate(pairwise(ends)):
+                alone = pool(np.array(tokens[start:end]), np.array([0, end - start]), (mode,), skip)
+                assert alone.tobytes() == together[i].tobytes()
