@@ -9,6 +9,7 @@ import pytest
 
 from engine import Engine, Reranker
 
+from ..tools import late_folders
 from ..tools.head_models import folder_of
 from ..tools.head_texts import LONG, TEXTS
 from ..tools.paths import MODELS, ROOT
@@ -87,3 +88,17 @@ def test_answers(tmp_path, capsys):
     folders = [str(folder_of(name)) for name in ("bert_classify", "bert_answer")]
     functions["main"](*folders, "Who?", str(tmp_path / "texts.txt"))
     assert capsys.readouterr().out
+
+
+def test_maxsim_search(tmp_path):
+    functions = example("maxsim_search")
+    encoder = Engine.load(folder_of("bert_classify"), threads=1)
+    colbert = Engine.load(late_folders.write_late(tmp_path / "colbert", "roberta"), threads=1)
+    texts = list(TEXTS[:12])
+    found = functions["search"](encoder, colbert, "Anna in Berlin", texts, 5)
+    vectors = encoder.encode(texts, normalize_embeddings=True)
+    query = encoder.encode("Anna in Berlin", normalize_embeddings=True)
+    assert sorted(place for _, place in found) == sorted(np.argsort(-(vectors @ query))[:5].tolist())
+    assert [score for score, _ in found] == sorted((score for score, _ in found), reverse=True)
+    scores = colbert.similarity(colbert.encode_query(["Anna in Berlin"]), colbert.encode_document(texts))[0]
+    assert all(score == scores[place] for score, place in found)
