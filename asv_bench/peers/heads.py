@@ -60,7 +60,7 @@ def write_model(folder: Path, minilm: Path, kind: str, **config: Any) -> None:
     made = getattr(transformers, kind)
     model = made(made.config_class(**config)).eval()
     model.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(minilm, model_max_length=512).save_pretrained(folder)
 
 
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}

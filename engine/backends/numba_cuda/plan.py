@@ -109,6 +109,9 @@ class CudaPlan:
 
     def _passes(self, batch: Batch) -> Iterator[tuple[Slot, Group, Shape]]:
         """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
+        if batch.keys is not None:
+            raise UnsupportedError("the cuda backend runs no sequences with tokens that are not read; cython, numba "
+                                   "and reference do: Engine.load(..., backend=...)")
         self._device.activate()
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
