@@ -15,6 +15,7 @@ import pytest
 from engine import Engine, InputError, UnsupportedError, WeightsError
 from engine.backends.ops_interface import Ops
 from engine.encoding import maxsim, pairwise_maxsim
+from engine.interface.cli.main import main
 from engine.loading.load import load_model
 from engine.loading.npz_model import save
 from engine.model.late_config import LateConfig
@@ -116,6 +117,13 @@ def test_the_methods_of_the_model(one_backend):
         engine.encode_tokens("a", task="passage")
     with pytest.raises(InputError, match="token_pooling"):
         engine.encode_document("a", token_pooling=3)
+
+
+def test_what_the_command_says_of_the_model(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert main(["info", str(folder_of("bert"))]) == 0
+    assert "dense to 16, normalised, a vector for each token, maxsim" in capsys.readouterr().out
 
 
 def exact_maxsim(queries, documents):

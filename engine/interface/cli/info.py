@@ -85,6 +85,8 @@ def _print_part(model: Transformer) -> None:
     tokens = f"{'up to ' + str(limit) if limit else 'any number of'} tokens"
     before = "".join(f", {_module(module)}" for module in model.token_modules)
     vector = f"{before}, pooling {'+'.join(text.pooling)}{modules}{', normalised' if text.normalize else ''}"
+    if text.late is not None:
+        vector = f"{before}, a vector for each token, {text.similarity}"
     print_row("text", tokens if c.decodes else tokens + vector)
     if text.prompts:
         print_row("prompts", ", ".join(text.prompts))
