@@ -38,7 +38,7 @@ OF_THESE = [[254, 0, 0, 0, 254, 255, 0, 0, 255], [0, 254, 0, 254, 0, 0, 255, 255
             [153, 153, 0, 127, 127, 127, 127, 127, 191]]
 
 
-@pytest.mark.parametrize("name", SIMILARITIES)
+@pytest.mark.parametrize("name", [name for name in SIMILARITIES if "maxsim" not in name])
 def test_similarities(name):
     np.testing.assert_allclose(similarity(name, V, V[:2]), ALL[name], atol=2e-5)
     np.testing.assert_allclose(pairwise_similarity(name, V, V[::-1]), PAIRS[name], atol=2e-5)
