@@ -36,7 +36,7 @@ def main(path: str) -> None:
     tokens = show_tokens(engine, tokenizer)
     vectors = engine.encode(SENTENCES, normalize_embeddings=True)
     print(f"encode   {len(SENTENCES)} sentences  ->  {list(vectors.shape)}, at unit length")
-    if engine.text.pooling == ("mean",) and not model.encoder.dense:
+    if engine.text.pooling == ("mean",) and not model.encoder.modules:
         pooled = np.stack([rows.mean(axis=0) for rows in tokens])
         pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
         print(f"         (the means of the tokens, done here by hand: largest difference "

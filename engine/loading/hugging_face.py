@@ -145,7 +145,8 @@ class FolderSource(Source):
             assert part is not None
             text = read_text(modules, part.config, translates=one.translates)
             if text is not None and modules.pooling is None and part.text is not None:
-                text = part.text(text, tokenizer_settings(home))
+                with home.within():
+                    text = part.text(text, tokenizer_settings(home))
             with home.within():
                 values = one.values | stated_pair_function(self.folder)
                 heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)

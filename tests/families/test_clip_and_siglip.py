@@ -80,7 +80,7 @@ def test_another_pooling_shows(name, one_backend, tmp_path):
         vectors = engine_of(replace(model, text=text), backend=one_backend).encode(texts)
         assert np.abs(vectors - expected).max() > 0.1
     if name != "clip_bare":
-        without = engine_of(replace(model, dense=()), backend=one_backend).encode(texts)
+        without = engine_of(replace(model, modules=()), backend=one_backend).encode(texts)
         assert without.shape[1] == model.config.hidden_size
 
 
@@ -153,7 +153,7 @@ def test_a_sentence_transformers_folder_of_clip(tmp_path):
 def test_a_folder_without_a_tokenizer_gives_token_vectors():
     model = load_encoder(GOLDEN / "siglip_own")
     assert model.text is None
-    assert model.dense == ()
+    assert model.modules == ()
 
 
 def test_a_damaged_tokenizer_of_siglip_is_refused(tmp_path):
