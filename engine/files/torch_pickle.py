@@ -28,6 +28,7 @@ k (2^61 - 1) all have the hash 0, which makes a dictionary quadratic. A state di
 numbers its tensors."""
 MAX_INTEGER = 16
 """Limit on the bytes of an integer; the largest one of `torch.save` is its magic number of 10."""
+_CUT_SHORT = f"the pickle is cut short, or has more than {MAX_PICKLE:,} bytes"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,10 @@ class _Machine:
 
     def run(self) -> Any:
         for _ in range(MAX_STEPS):
-            opcode = self.take(1)[0]
+            if self.position >= len(self.data):
+                raise FormatError(_CUT_SHORT)
+            opcode = self.data[self.position]
+            self.position += 1
             if opcode == _STOP:
                 return self.pop()
             instruction = _INSTRUCTIONS.get(opcode)
@@ -75,7 +79,7 @@ class _Machine:
         """Return the next `size` bytes of the pickle."""
         end = self.position + size
         if end > len(self.data):
-            raise FormatError(f"the pickle is cut short, or has more than {MAX_PICKLE:,} bytes")
+            raise FormatError(_CUT_SHORT)
         taken = self.data[self.position:end]
         self.position = end
         return taken
@@ -132,7 +136,10 @@ class _Machine:
         self.push(self.memo[index])
 
     def tuple_of(self, size: int) -> None:
-        self.push(tuple([self.pop() for _ in range(size)][::-1]))
+        first = len(self.stack) - size
+        if first < 0:
+            raise FormatError("the pickle takes a value from an empty stack")
+        self.stack[first:] = [tuple(self.stack[first:])]
 
     def set_items(self, items: list[Any]) -> None:
         target = self.top(dict)
