@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .errors import InputError, TimedOut, shown
+from .errors import InputError, TimedOut, listed, nearest, shown
 from .other_names import CALLS, CHAT
 
 P = ParamSpec("P")
@@ -96,12 +96,21 @@ def use_our_names(function: str, arguments: dict[str, Any], own: Collection[str]
 
 
 def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function of `CALLS` accept the names of `other_names.py` for its arguments, or say what to do instead."""
-    own = {name for name, parameter in signature(function).parameters.items() if parameter.kind.name != "VAR_KEYWORD"}
+    """Make a function of `CALLS` accept the names of `other_names.py` for its arguments, or say what to do instead.
+
+    Calls raise `InputError` for a keyword argument that neither the function nor the table has.
+    """
+    parameters = signature(function).parameters.values()
+    own = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
+    takes_all = len(own) < len(parameters)
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
         use_our_names(function.__name__, kwargs, own)
+        if not takes_all and (unknown := [name for name in kwargs if name not in own]):
+            known = [name for name in own if name not in ("self", "cls")]
+            raise InputError(f"{_spoken(function.__name__)} has no argument {listed(unknown)}"
+                             f"{nearest(unknown[0], known)}; it has {', '.join(known)}")
         return function(*args, **kwargs)
 
     return renaming
@@ -126,19 +135,3 @@ def _same_value(value: Any, known: Any) -> bool:
 
 def _spoken(function: str) -> str:
     return "load" if function == "__init__" else function
-
-
-def explain_arguments(**advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function answer keyword arguments that other libraries have with `InputError` and the advice for each."""
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def explaining(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in kwargs:
-                if name in advice:
-                    raise InputError(f"{function.__name__} has no argument {name}; {advice[name]}")
-            return function(*args, **kwargs)
-
-        return explaining
-
-    return decorate

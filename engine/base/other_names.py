@@ -1,9 +1,9 @@
 """Names that other libraries have for arguments and methods of the engine, and its own names of earlier versions.
 
 The libraries are transformers, llama-cpp-python, CTranslate2, faster-whisper, openai-whisper, fastembed,
-sentence-transformers, and the API of OpenAI. An argument whose meaning is the same is accepted under the other name.
-For every other argument one line says which of ours does it, or that there is nothing like it. `arguments.py` reads the
-tables.
+sentence-transformers, torch, and the API of OpenAI. An argument whose meaning is the same is accepted under the other
+name. For every other argument one line says which of ours does it, or that there is nothing like it. `arguments.py`
+reads the tables.
 """
 
 from __future__ import annotations
@@ -358,6 +358,12 @@ CALLS: Mapping[str, Mapping[str, OtherName]] = {
     "predict": {**RANK, "sentences": _same("pairs"), "inputs": _same("pairs")},
     "rank": {**RANK, "docs": _same("documents"), "passages": _same("documents"), "texts": _same("documents"),
              "top_n": _same("top_k")},
+    # Of engine.ops; torch has these names.
+    "attention": {"is_causal": _same("causal"),
+                  "attn_mask": _else("it is called mask if it is bool, and bias if it is added to the scores"),
+                  "dropout_p": _else("there is no dropout", 0.0),
+                  "enable_gqa": _else("k and v may have fewer heads than q in any case", True, False)},
+    "softmax": {"dim": _same("axis")},
 }
 """The rows of each function, by the name of the function."""
 

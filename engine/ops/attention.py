@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..backends.ops_interface import UNBOUNDED, AttentionCall
-from ..base.arguments import explain_arguments, flag
+from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, shown
 from .arguments import Arguments, integer, integers, number
 
 _FARTHEST = 2**31
 
 
-@explain_arguments(
-    is_causal="it is called causal",
-    attn_mask="it is called mask if it is bool, and bias if it is added to the scores",
-    dropout_p="there is no dropout",
-    enable_gqa="grouped-query attention needs no switch: k and v may have fewer heads than q",
-)
+@renamed_arguments
 def attention(
     q: np.ndarray,
     k: np.ndarray,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import explain_arguments
+from ..base.arguments import renamed_arguments
 from ..base.errors import InputError, shown
 from .arguments import Arguments, number
 
@@ -53,7 +53,7 @@ def rms_norm(
     return ops.rms_norm(_rows(x), weight, eps).reshape(x.shape) if x.size else np.empty_like(x)
 
 
-@explain_arguments(dim="it is called axis")
+@renamed_arguments
 def softmax(
     x: np.ndarray, *, axis: int = -1, backend: str | None = None, threads: int | None = None
 ) -> np.ndarray:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from engine.base.arguments import explain_arguments, flag, is_one_of, positive_int, positive_int_or_none
+from engine.base.arguments import flag, is_one_of, positive_int, positive_int_or_none
 from engine.base.errors import InputError
 
 from ..tools.encoders import engine_of
@@ -27,19 +27,6 @@ def test_none():
     assert positive_int_or_none("n", None) is None
     with pytest.raises(InputError):
         positive_int("n", None)
-
-
-def test_arguments_of_other_libraries():
-    @explain_arguments(dim="pass axis")
-    def largest(x, *, axis=-1):
-        return x, axis
-
-    assert largest(1, axis=2) == (1, 2)
-    assert largest.__name__ == "largest"
-    with pytest.raises(InputError, match="largest has no argument dim; pass axis"):
-        largest(1, dim=2)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
-        largest(1, other=2)
 
 
 HUGE = 10**5000

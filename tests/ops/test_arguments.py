@@ -32,10 +32,9 @@ WRONG_ATTENTION = {
     "scale must be a finite number, not 'big'": {"scale": "big"},
     "softcap must be a finite number of at least 0, not -1": {"softcap": -1},
     "window must be None or (left, right)": {"window": 3},
-    "attention has no argument is_causal; it is called causal": {"is_causal": True},
-    "attention has no argument attn_mask; it is called mask if it is bool": {"attn_mask": None},
-    "attention has no argument dropout_p; there is no dropout": {"dropout_p": 0.0},
-    "k and v may have fewer heads than q": {"enable_gqa": True},
+    "attention has no argument attn_mask; it is called mask if it is bool": {"attn_mask": np.ones((5, 7), bool)},
+    "attention has no argument dropout_p; there is no dropout": {"dropout_p": 0.1},
+    "attention has no argument causl (did you mean causal?); it has q, k, v, scale,": {"causl": True},
     "where a query may look at a key, not MaskedArray": {"mask": np.ma.ones((5, 7), bool)},
     "bias must be a plain array, not a MaskedArray": {"bias": np.ma.zeros((5, 7), np.float32)},
     "window[1] must be an int of at least 0, not -1": {"window": (None, -1)},
@@ -68,7 +67,7 @@ WRONG_CALLS = {
     "eps must be a finite number of at least 0, not -1": lambda on: ops.rms_norm(X, eps=-1, **on),
     "axis must be an int from -2 to 1, not 2": lambda on: ops.softmax(np.ones((3, 4), np.float32), axis=2, **on),
     "axis must be an int from -2 to 1, not None": lambda on: ops.softmax(np.ones((3, 4), np.float32), axis=None, **on),
-    "softmax has no argument dim; it is called axis": lambda on: ops.softmax(X, dim=-1, **on),
+    "axis is given twice, the second time by its other name dim": lambda on: ops.softmax(X, dim=-1, axis=-1, **on),
     "x must have the shape [...,N], not []": lambda on: ops.softmax(np.array(1.0, np.float32), **on),
     "approximate must be 'none' or 'tanh', not True": lambda on: ops.gelu(X, approximate=True, **on),
     "x must be a NumPy array, not float": lambda on: ops.silu(1.0, **on),
@@ -154,6 +153,14 @@ def test_wrong_calls(message):
     with pytest.raises(InputError) as error:
         WRONG_CALLS[message]({"backend": "reference"})
     assert message in str(error.value)
+
+
+def test_names_of_torch():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal(array.shape).astype(np.float32) for array in (Q, K, V))
+    found = ops.attention(q, k, v, is_causal=True, attn_mask=None, dropout_p=0.0, enable_gqa=True, backend="reference")
+    np.testing.assert_array_equal(found, ops.attention(q, k, v, causal=True, backend="reference"))
+    np.testing.assert_array_equal(ops.softmax(q, dim=1), ops.softmax(q, axis=1))
 
 
 def test_float64_is_for_the_reference():
