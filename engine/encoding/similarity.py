@@ -13,20 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..weights.modules import normalize
 
 
-def similarity(name: str, a: Any, b: Any) -> np.ndarray:
+def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
     """Return the similarity of each vector of a, [n,D] or [D], with each vector of b, [m,D] or [D]: float32 [n,m].
 
-    name: one of `engine.model.text_config.SIMILARITIES`. Raises `InputError` for vectors that cannot be compared.
+    name: one of `engine.model.text_config.SIMILARITIES`. ops: the operations of a backend, which give the same bits
+    whatever the other vectors are; None for NumPy. Raises `InputError` for vectors that cannot be compared.
     """
     a, b = _rows(a, b)
     if name == "cosine":
         a, b, name = normalize(a), normalize(b), "dot"
     if name == "dot":
-        return a @ b.T
+        return a @ b.T if ops is None or not a.size or not b.size else ops.linear(a, b, None, None, None)
     return np.array([_PAIRWISE[name](row[None], b) for row in a], np.float32).reshape(len(a), len(b))
 
 

@@ -374,7 +374,8 @@ class Engine(HeadMethods, Loaded):
         """
         if self.similarity_fn_name in LATE_SIMILARITIES:
             return maxsim(self._ops("MaxSim"), a, b, mean=self.similarity_fn_name == "meanmaxsim")
-        return similarity(self.similarity_fn_name, a, b)
+        ops = None if self.backend == "cuda" else self._ops("similarity")
+        return similarity(self.similarity_fn_name, a, b, ops)
 
     def similarity_pairwise(self, a: Any, b: Any) -> np.ndarray:
         """Return the similarity of each vector of a, [n,D] or [D], and its partner in b: float32 [n].

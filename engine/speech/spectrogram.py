@@ -108,7 +108,20 @@ def _log_power(samples: np.ndarray, filters: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(samples, _WINDOW)[::_STEP]
     bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)
     power = (np.abs(np.fft.rfft(windows * bell)) ** 2).T
-    return np.log10(np.maximum(filters @ power, _FLOOR)).astype(np.float32)
+    return np.log10(np.maximum(_mel_power(filters, power), _FLOOR)).astype(np.float32)
+
+
+def _mel_power(filters: np.ndarray, power: np.ndarray) -> np.ndarray:
+    """Return filters [channels, 201] power [201, n] in float64, frequency by frequency.
+
+    A filter weighs few frequencies, one after the other. NumPy's matrix product would take the threads of its BLAS,
+    which ends them when any thread forks: then products in other threads never return.
+    """
+    found = np.zeros((len(filters), power.shape[1]))
+    for total, weights in zip(found, filters, strict=True):
+        for frequency in np.flatnonzero(weights):
+            total += weights[frequency] * power[frequency]
+    return found
 
 
 def _scaled(found: np.ndarray, largest: np.float32) -> np.ndarray:

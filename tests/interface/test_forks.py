@@ -1,5 +1,7 @@
 """A child that is forked while another thread holds a lock of the engine does not wait for that thread."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,6 +12,7 @@ from engine.base.lazy import lazy
 
 from ..tools.encoders import engine_of
 from ..tools.limited import outcome
+from ..tools.paths import ROOT
 from ..tools.tiny_models import random_model
 
 
@@ -123,3 +126,37 @@ def test_after_a_failed_allocation(growing):
         engine.forward([[3] * 15] * 99)
     calls.clear()
     assert np.array_equal(engine.forward([[3, 4]])[0], expected)
+
+
+FORKING = """
+import os, threading, time
+import numpy as np
+from engine.speech.spectrogram import log_mel
+from tests.tools.encoders import engine_of
+from tests.tools.tiny_models import random_model
+
+rng = np.random.default_rng(0)
+sound, a, b = rng.standard_normal(160000) / 10, *rng.standard_normal((2, 400, 300), np.float32)
+engine, until = engine_of(random_model(), threads=2), time.monotonic() + 3
+
+def work():
+    while time.monotonic() < until:
+        log_mel(sound)
+        engine.similarity(a, b)
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+while time.monotonic() < until:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_calls_go_on_while_another_thread_forks():
+    """NumPy's BLAS ends its threads at a fork, and products that other threads compute then never return."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], check=True, timeout=60, cwd=ROOT)

@@ -92,9 +92,10 @@ def features_at_once(samples: np.ndarray, channels: int = 80) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(padded, 400)[::160]
     bell = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
     found = np.empty((channels, frames), np.float32)
-    for first in range(0, frames, 500):     # a matrix product of other columns may have other bits
+    for first in range(0, frames, 500):
         power = (np.abs(np.fft.rfft(windows[first : min(frames, first + 500)] * bell)) ** 2).T
-        found[:, first : first + 500] = np.log10(np.maximum(mel_filters(channels) @ power, 1e-10))
+        mel = sum(weights[:, None] * row for weights, row in zip(mel_filters(channels).T, power, strict=True))
+        found[:, first : first + 500] = np.log10(np.maximum(mel, 1e-10))
     if frames:
         np.maximum(found, found.max() - np.float32(8), out=found)
     return (found + 4) / 4
