@@ -7,7 +7,8 @@ each task's part), default (the number of the part that runs where a call names 
 of one part by the name of an equal one of another), with the number of a part in front of each array. Version 3 holds a
 model that generates: format, version, generation (the settings that are not the defaults), decoder and perhaps encoder
 (each with model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the
-file holds once, as the encoder's. Arrays of version 3 have the name of their part in front.
+file holds once, as the encoder's. Arrays of version 3 have the name of their part in front. Version 5 is any of these
+with int4 weights.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from ..weights.parameters import check, expected_shapes, packed_arrays
 from .source import Source
 
 FORMAT = "encoder-engine"
-ENCODER, GENERATOR, HEADED = 2, 3, 4
-"""The newest version of a file with an encoder alone, the version of a file with a model that generates, and that of an
-encoder with heads. A file states the lowest version that can hold its model, so that older engines read the file if
-they can."""
+ENCODER, GENERATOR, HEADED, INT4 = 2, 3, 4, 5
+"""The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
+encoder with heads, and that of any of these with int4 weights. A file states the lowest version that can hold its
+model, so that older engines read the file if they can, and say that they are older if they cannot."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
@@ -73,9 +74,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     if model.decoder is None:
         assert model.encoder is not None
         entries, arrays = _contents_of(model.encoder, "the model to save")
-        _write(path, {"version": _version(model.encoder), **entries}, arrays)
+        _write(path, {"version": _version(model.encoder)} | entries, arrays)
         return
-    document: dict[str, Any] = {"version": GENERATOR, "generation": _changed(model.generation)}
+    version = INT4 if any(part.precision == "int4" for part in model.parts.values()) else GENERATOR
+    document: dict[str, Any] = {"version": version, "generation": _changed(model.generation)}
     arrays, shared = {}, []
     for name, part in model.parts.items():
         document[name], own = _contents_of(part, f"the model to save, {name}")
@@ -92,7 +94,8 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
     parts = list(model.parts.values())
     numbers = {id(part): i for i, part in enumerate(parts)}
     document: dict[str, Any] = {
-        "version": HEADED, "routes": {task: numbers[id(part)] for task, part in model.routes.items()},
+        "version": max(HEADED, *map(_version, parts)),
+        "routes": {task: numbers[id(part)] for task, part in model.routes.items()},
         "default": None if model.encoder is None else numbers[id(model.encoder)], "parts": [], "shared": {}}
     arrays: dict[str, np.ndarray] = {}
     for i, part in enumerate(parts):
@@ -142,6 +145,8 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
+    if encoder.precision == "int4":
+        return INT4
     late = encoder.text is not None and encoder.text.late is not None
     if late or encoder.heads or encoder.token_modules or encoder.config.num_layers == 0 or not all(
             isinstance(module_document(module), str) for module in encoder.modules):
@@ -184,7 +189,7 @@ class NpzSource(Source):
     @property
     def kind(self) -> str:
         """Return as `Source.kind`."""
-        if self._document["version"] != GENERATOR:
+        if not _generates(self._document):
             return "encode"
         stem = self._document.get("encoder", {}).get("stem")
         return "transcribe" if isinstance(stem, dict) and stem.get("kind") == Frames.kind else "generate"
@@ -296,17 +301,21 @@ def _check_document(document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT or type(version) is not int:
         raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
                           f"not {shown(document.get('format'))} and {shown(version)}")
-    if version > HEADED:
-        raise UnsupportedError(f"format version {shown(version)} is newer than {HEADED}, the newest that this "
+    if version > INT4:
+        raise UnsupportedError(f"format version {shown(version)} is newer than {INT4}, the newest that this "
                                "engine reads; upgrade encoder-engine")
-    if version == GENERATOR:
+    if _generates(document):
         _check_generator(document)
-    elif version == HEADED and "routes" in document:
+    elif version in (HEADED, INT4) and "routes" in document:
         _check_routes(document)
     elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"} - (
-            {"heads"} if version == HEADED else set()):
+            {"heads"} if version in (HEADED, INT4) else set()):
         raise FormatError("the config must have format, version, model and perhaps text, stem and packed, and in "
                           f"version {HEADED} heads, not {listed(sorted(document))}")
+
+
+def _generates(document: dict[str, Any]) -> bool:
+    return document["version"] == GENERATOR or (document["version"] == INT4 and "decoder" in document)
 
 
 def _check_routes(document: dict[str, Any]) -> None:

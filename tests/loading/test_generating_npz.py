@@ -44,7 +44,7 @@ def test_what_was_written_is_read(saved, tmp_path, memory):
 
 
 @pytest.mark.parametrize(("changes", "error", "problem"), [
-    ({"version": 5}, UnsupportedError, "newer than 4"),
+    ({"version": 6}, UnsupportedError, "newer than 5"),
     ({"version": 2}, WeightsError, "must have format, version, model"),
     ({"version": "3"}, WeightsError, "must state the format"),
     ({"format": "another"}, WeightsError, "must state the format"),

@@ -74,7 +74,7 @@ def test_a_file_exported_by_hand(tmp_path):
     ("[]", WeightsError, "expected a JSON object, found list"),
     (document(format="other"), WeightsError, "must state the format 'encoder-engine'"),
     (document(version="1"), WeightsError, "must state the format"),
-    (document(version=5), UnsupportedError, "version 5 is newer than 4.*upgrade encoder-engine"),
+    (document(version=6), UnsupportedError, "version 6 is newer than 5.*upgrade encoder-engine"),
     (document(version=3), WeightsError, "the config of a generating model must have"),
     (document(version=0), WeightsError, "must have format, version, model"),
     (document(extra=1), WeightsError, "model and perhaps text, stem and packed, and in version 4 heads, not extra"),

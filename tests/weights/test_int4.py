@@ -1,6 +1,7 @@
 """Test weights in 4 bits: what is stored, how near it is, and how a model with them is converted, saved and checked."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from engine.weights.parameters import kept_finer, parameters_of
 from engine.weights.quantize import convert_model
 
 from ..tools.generators import language_model
+from ..tools.tiny_models import random_model
 
 
 def nearest_in_group(x, steps=60):
@@ -81,6 +83,20 @@ def test_impossible_bytes():
         assert message in impossible_int4(wrong)
 
 
+def version_of(path):
+    with np.load(path) as file:
+        return json.loads(file["config"].tobytes())["version"]
+
+
+def test_the_version_of_a_file_with_an_encoder(tmp_path):
+    """Only int4 weights need a newer version, also of an encoder, and also packed."""
+    encoder = Model(encoder=random_model())
+    for precision in ("int8", "int4"):
+        save(convert_model(encoder, precision), tmp_path / "model.npz")
+        assert version_of(tmp_path / "model.npz") == {"int8": 1, "int4": 5}[precision]
+        assert load_model(tmp_path / "model.npz").encoder.precision == precision
+
+
 @pytest.fixture(scope="module")
 def model():
     """Return a random language model."""
@@ -97,6 +113,7 @@ def test_a_converted_model(model, tmp_path):
     assert {weights[name].dtype for name in linear} == {np.dtype(np.uint8)}
     assert converted.decoder.precision == "int4"
     save(converted, tmp_path / "model.npz")
+    assert version_of(tmp_path / "model.npz") == 5
     read = load_model(tmp_path / "model.npz").decoder.weights
     assert all(np.array_equal(read[name], weights[name]) for name in weights)
     save(model, tmp_path / "original.npz")
