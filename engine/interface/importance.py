@@ -16,7 +16,7 @@ from ..backends.reference.plan import ReferencePlan
 from ..backends.steps import Row
 from ..base.arguments import positive_int
 from ..base.cpus import choose_threads
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import progress
 from ..model.config import ModelConfig
 from ..text.tokenizer import Tokenizer
@@ -49,8 +49,8 @@ def measure_importance(model: Model, texts: str | Sequence[str], *, max_tokens: 
         raise InputError(f"measure_importance takes a Model, not {shown(model)}; load_model returns one")
     max_tokens, length = positive_int("max_tokens", max_tokens), positive_int("sequence_length", sequence_length)
     if len(model.parts) != 1:
-        raise UnsupportedError("importance is measured for a language model or an encoder, and this model has an "
-                               "encoder and a decoder; convert it without a calibration text")
+        raise UnsupportedError("importance is measured for a language model or an encoder, and this model has the "
+                               f"parts {listed([*model.parts])}; convert it without a calibration text")
     [part] = model.parts.values()
     if part.text is None:
         raise UnsupportedError("importance is measured on texts, and this model has no tokenizer")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.errors import InputError, UnsupportedError, WeightsError, shown
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..model.precision import FORMATS, STORED, canonical_name
 from .bfloat16 import from_bfloat16, to_bfloat16
 from .int4 import quantize_int4, widen_int4
@@ -180,7 +180,8 @@ def _check_importance(model: Model, precision: str, importance: Mapping[str, np.
     if canonical_name(precision) != "int4":
         raise InputError(f"importance is for int4 weights; precision {shown(precision)} rounds without it")
     if len(model.parts) != 1:
-        raise UnsupportedError("importance is for a language model or an encoder, and this model has both parts")
+        raise UnsupportedError("importance is for a language model or an encoder, and this model has the parts "
+                               + listed([*model.parts]))
     [part] = model.parts.values()
     if unknown := sorted(importance.keys() - parameters_of(part.config).keys()):
         raise InputError(f"importance names {unknown[0]!r}, which this model does not have; measure the importance of "

@@ -98,7 +98,7 @@ def test_refusals(model):
         measure_importance(model, "the cat")
     with pytest.raises(InputError, match="texts must be a text or several"):
         measure_importance(model, [TEXT, 5])
-    with pytest.raises(UnsupportedError, match="has an encoder and a decoder"):
+    with pytest.raises(UnsupportedError, match="has the parts encoder, decoder"):
         measure_importance(translator(tiny_text()), TEXT)
     with pytest.raises(UnsupportedError, match="no tokenizer"):
         measure_importance(language_model(), TEXT)
