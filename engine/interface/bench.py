@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ SECONDS = 1.0
 """Approximate time spent on each shape, in seconds."""
 
 RATES = 10
-"""Approximate number of measurements of the products alone between the passes of one shape."""
+"""Approximate number of measurements of the machine's rate between the calls of one shape."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +79,26 @@ def measure(engine: Engine, shapes: tuple[tuple[int, int], ...] = SHAPES) -> Ite
     for B, T in shapes:
         if limit < T:
             continue
-        inputs = _random_inputs(engine, B, T)
-        engine.forward(**inputs)
-        times: list[float] = []
-        rates: list[float] = []
-        while len(times) < 3 or sum(times) < SECONDS:
-            if sum(times) >= len(rates) * SECONDS / RATES:
-                rates.append(measure_rate(engine.threads, engine.precision, repeats=1))
-            start = time.perf_counter()
-            engine.forward(**inputs)
-            times.append(time.perf_counter() - start)
+        seconds, rates = timed(partial(engine.forward, **_random_inputs(engine, B, T)),
+                               partial(measure_rate, engine.threads, engine.precision, repeats=1))
         peak = peak.or_higher(measure_peak(engine.threads, precision=engine.precision))
         peak = peak.or_higher(replace(peak, gops=max(rates)))
-        yield Measurement(B, T, float(np.median(times)), forward_flops(engine.config, [T] * B),
-                          weight_bytes(engine.config, engine.precision), peak, tuple(rates))
+        yield Measurement(B, T, seconds, forward_flops(engine.config, [T] * B),
+                          weight_bytes(engine.config, engine.precision), peak, rates)
+
+
+def timed(work: Callable[[], object], rate: Callable[[], float]) -> tuple[float, tuple[float, ...]]:
+    """Return the median seconds of a call, and the rates of the machine that `rate` measures between the calls."""
+    work()
+    times: list[float] = []
+    rates: list[float] = []
+    while len(times) < 3 or sum(times) < SECONDS:
+        if sum(times) >= len(rates) * SECONDS / RATES:
+            rates.append(rate())
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)), tuple(rates)
 
 
 def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, Any]:
@@ -101,6 +108,10 @@ def _random_inputs(engine: Engine, B: int, T: int) -> dict[str, Any]:
     return {"inputs_embeds": rng.standard_normal((B, T, engine.config.table_width), np.float32)}
 
 
+LEGEND = (
+    "of peak: of the highest rate of the products alone; of moment: of their median rate between the passes\n"
+    "* is the higher floor, which no run can beat; the limits are measured again for each shape"
+)
 HEADER = "   shape       time  tokens/s  GFLOP/s  of peak  of moment   floors: arithmetic     weights"
 
 

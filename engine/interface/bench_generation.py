@@ -6,8 +6,7 @@ it. A prompt multiplies, so that the rate of products bounds it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +16,7 @@ from ..backends.interfaces import DecoderPlan
 from ..backends.peak import measure_dram, measure_rate, prompt_flops, step_bytes
 from ..backends.steps import Row
 from ..model.precision import cached_bytes
+from .bench import timed
 from .generator import Generator
 
 STEPS = ((1, 32), (8, 32), (32, 32), (1, 1024))
@@ -25,10 +25,6 @@ PROMPTS = (128, 1024)
 """Tokens of a prompt."""
 SOURCE = 32
 """Tokens of the source of each sequence, for a model with an encoder."""
-SECONDS = 1.0
-"""Approximate time spent on each measurement, in seconds."""
-RATES = 6
-"""Approximate number of measurements of the machine's rate between the runs of one shape."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,10 @@ class Measurement:
     sequences: int
     tokens: int
     """New tokens of each sequence: 1 in a step."""
-    seconds: float
     amount: float
     """10^9 bytes that a step reads, or 10^9 operations of a prompt's products and attention."""
     unit: str
+    seconds: float
     rates: tuple[float, ...]
     """The same unit a second, measured on all threads: reading memory, or products alone."""
 
@@ -52,28 +48,6 @@ class Measurement:
         return self.amount / self.seconds / float(np.median(self.rates))
 
 
-class _Runs:
-    """Times calls, and measures a rate of the machine between them."""
-
-    def __init__(self, rate: Callable[[], float]):
-        self._rate, self.times, self.rates = rate, list[float](), list[float]()
-
-    def until_enough(self, work: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
-        """Run `work` several times; `after` tidies up what a run leaves, and is not timed."""
-        work()
-        after()
-        while len(self.times) < 3 or sum(self.times) < SECONDS:
-            if sum(self.times) >= len(self.rates) * SECONDS / RATES:
-                self.rates.append(self._rate())
-            start = time.perf_counter()
-            work()
-            self.times.append(time.perf_counter() - start)
-            after()
-
-    def measurement(self, name: str, sequences: int, tokens: int, amount: float, unit: str) -> Measurement:
-        return Measurement(name, sequences, tokens, float(np.median(self.times)), amount / 1e9, unit, tuple(self.rates))
-
-
 def measure(generator: Generator) -> Iterator[Measurement]:
     """Time steps of greedy search and prompts, of random tokens, that the model's length limit and its cache allow."""
     decoder, config, cache = generator._model.decoder, generator.config, generator._model.cache
@@ -81,22 +55,22 @@ def measure(generator: Generator) -> Iterator[Measurement]:
     rng = np.random.default_rng(0)
     for sequences, context in STEPS:
         if context < longest:
-            runs = _Runs(partial(measure_dram, generator.threads, repeats=1))
             with _Sequences(decoder, sequences, config.memory_size) as open_ones:
                 open_ones.read(rng.integers(0, decoder.vocab_size, (sequences, context)))
                 tokens = rng.integers(0, decoder.vocab_size, (sequences, 1))
-                runs.until_enough(partial(open_ones.read, tokens, keep=False))
+                times = timed(partial(open_ones.read, tokens, keep=False),
+                              partial(measure_dram, generator.threads, repeats=1))
             keys = sequences * (context + bool(config.memory_size) * SOURCE)
             vectors = 2 * config.num_layers * config.kv_heads * keys
             read = step_bytes(config, generator.precision) + cached_bytes(vectors, config.head_width, cache)
-            yield runs.measurement(f"step after {context}", sequences, 1, read, "GB")
+            yield Measurement(f"step after {context}", sequences, 1, read / 1e9, "GB", *times)
     for length in PROMPTS:
         if length <= longest:
-            runs = _Runs(partial(measure_rate, generator.threads, generator.precision, repeats=1, decodes=True))
             with _Sequences(decoder, 1, config.memory_size) as open_ones:
                 prompt = rng.integers(0, decoder.vocab_size, (1, length))
-                runs.until_enough(partial(open_ones.read, prompt, keep=False))
-            yield runs.measurement("prompt", 1, length, prompt_flops(config, length), "GOP")
+                times = timed(partial(open_ones.read, prompt, keep=False),
+                              partial(measure_rate, generator.threads, generator.precision, repeats=1, decodes=True))
+            yield Measurement("prompt", 1, length, prompt_flops(config, length) / 1e9, "GOP", *times)
 
 
 class _Sequences:
@@ -133,6 +107,10 @@ class _Sequences:
             self._decoder.release(found)
 
 
+LEGEND = (
+    "GB/s: weights and cache that a step reads; GOP/s: products and attention of a prompt\n"
+    "of moment: of the rate of reading memory, or of products alone, measured on all threads between the runs"
+)
 HEADER = "  sequences                 time   tokens/s         rate   of moment"
 
 

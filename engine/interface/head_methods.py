@@ -175,13 +175,9 @@ class HeadMethods:
                              'aggregation_strategy="simple", for example')
         own, single = _lists_of_words(texts) if split else _texts(texts)
         stride = None if stride is None else _count("stride", stride)
-        with self._advancing(own, show_progress_bar) as advance:
-            found = []
-            for entities in tag(runner, own, tagging, stride=stride, split=split,
-                                batch_size=positive_int_or_none("batch_size", batch_size),
-                                deadline=deadline_of(timeout)):
-                found.append(entities)
-                advance(1)
+        found = self._counted(own, show_progress_bar, tag(
+            runner, own, tagging, stride=stride, split=split, batch_size=positive_int_or_none("batch_size", batch_size),
+            deadline=deadline_of(timeout)))
         return found[0] if single else found
 
     @renamed_arguments
@@ -213,13 +209,10 @@ class HeadMethods:
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
         pairs, single = _questions(question, context), isinstance(question, str) and isinstance(context, str)
-        with self._advancing(pairs, show_progress_bar) as advance:
-            found = []
-            for answers in answer(runner, pairs, answering,
-                                  batch_size=positive_int_or_none("batch_size", batch_size),
-                                  deadline=deadline_of(timeout)):
-                found.append(_one_or_all(answers, answering))
-                advance(1)
+        found = self._counted(pairs, show_progress_bar, answer(
+            runner, pairs, answering, batch_size=positive_int_or_none("batch_size", batch_size),
+            deadline=deadline_of(timeout)))
+        found = [_one_or_all(answers, answering) for answers in found]
         return found[0] if single else found
 
     @renamed_arguments
@@ -238,13 +231,9 @@ class HeadMethods:
         """
         runner, (own, single) = self.runner_of("fill_mask"), _texts(texts)
         ids = None if targets is None else target_ids(runner, targets)
-        with self._advancing(own, show_progress_bar) as advance:
-            found = []
-            for filled in fill_mask(runner, own, top_k=positive_int("top_k", top_k), targets=ids,
-                                    batch_size=positive_int_or_none("batch_size", batch_size),
-                                    deadline=deadline_of(timeout)):
-                found.append(filled)
-                advance(1)
+        found = self._counted(own, show_progress_bar, fill_mask(
+            runner, own, top_k=positive_int("top_k", top_k), targets=ids,
+            batch_size=positive_int_or_none("batch_size", batch_size), deadline=deadline_of(timeout)))
         return found[0] if single else found
 
     @renamed_arguments
@@ -336,6 +325,15 @@ class HeadMethods:
     def _advancing(texts: Sequence[Any], show_progress_bar: Any) -> AbstractContextManager[Any]:
         """Return a progress bar over texts."""
         return progress(len(texts), None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar))
+
+    def _counted(self, texts: Sequence[Any], show_progress_bar: Any, results: Iterable[Any]) -> list[Any]:
+        """Return all results, of which each text has one, and show how many there are."""
+        found = []
+        with self._advancing(texts, show_progress_bar) as advance:
+            for result in results:
+                found.append(result)
+                advance(1)
+        return found
 
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""

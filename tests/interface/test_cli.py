@@ -317,7 +317,7 @@ def test_bench(model, capsys, monkeypatch):
 @pytest.mark.parametrize("make", [language_model, translator])
 def test_bench_of_a_model_that_generates(make, tmp_path, capsys, monkeypatch):
     bench = pytest.importorskip("engine.interface.bench_generation", reason="the compiled kernels are not built")
-    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    monkeypatch.setattr("engine.interface.bench.SECONDS", 0.0)
     monkeypatch.setattr(bench, "PROMPTS", (20, 1024))
     save(make(), tmp_path / "model.npz")
     assert main(["bench", str(tmp_path / "model.npz"), "--threads", "1", "--precision", "int8"]) == 0

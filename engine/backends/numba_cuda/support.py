@@ -83,13 +83,11 @@ def embedding_norm(program: Program) -> Norm | None:
 def check(program: Program) -> None:
     """Raise one `UnsupportedError` that names everything in a program that this backend does not run."""
     problems = list(_unlisted(program)) or list(_misplaced(program))
+    if not problems and not any(isinstance(operation, Attend) for operation in program.operations):
+        problems = ["a model without layers"]   # the kernel of the embeddings is taken for the start of a first layer
     if problems:
         raise UnsupportedError(f"the cuda backend does not run {'; '.join(dict.fromkeys(problems))}; cython, numba and "
                                "reference run it")
-    if not any(isinstance(operation, Attend) for operation in program.operations):
-        # Its plan takes the kernel of the embeddings for the start of a first layer.
-        raise UnsupportedError("the cuda backend does not run a model without layers; cython, numba and reference run "
-                               "it")
 
 
 def _unlisted(program: Program) -> Iterator[str]:

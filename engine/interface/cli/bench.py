@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
+from typing import Any
 
 from ...base.errors import UnsupportedError
 from ..engine import Engine
 from ..generator import Generator
 from ..load import load
 
+MEASURING = {Engine: "..bench", Generator: "..bench_generation"}
+"""The module that measures the objects of each class; it is imported when it is used, because it needs the compiled
+kernels."""
+
 
 def bench(args: argparse.Namespace) -> None:
     """Print the speed of a model for several shapes, beside the measured limits of this machine."""
     loaded = load(args.model, backend=args.backend, threads=args.threads, precision=args.precision)
-    if isinstance(loaded, Engine):
-        _bench_encoder(loaded)
-    elif isinstance(loaded, Generator):
-        _bench_generator(loaded)
-    else:
+    if type(loaded) not in MEASURING:
         raise UnsupportedError("engine bench measures encoders and models that generate, not a "
                                f"{type(loaded).__name__}")
-
-
-def _bench_encoder(engine: Engine) -> None:
-    from ..bench import HEADER, measure, row  # imported here, because it needs the compiled kernels
-
-    print(engine)
-    print(HEADER)
-    for measurement in measure(engine):
-        print(row(measurement), flush=True)
-    print("of peak: of the highest rate of the products alone; of moment: of their median rate between the passes")
-    print("* is the higher floor, which no run can beat; the limits are measured again for each shape")
-
-
-def _bench_generator(generator: Generator) -> None:
-    from ..bench_generation import HEADER, measure, row
-
-    print(generator)
-    print(HEADER)
-    for measurement in measure(generator):
-        print(row(measurement), flush=True)
-    print("GB/s: weights and cache that a step reads; GOP/s: products and attention of a prompt")
-    print("of moment: of the rate of reading memory, or of products alone, measured on all threads between the runs")
+    measuring: Any = import_module(MEASURING[type(loaded)], __package__)
+    print(loaded)
+    print(measuring.HEADER)
+    for measurement in measuring.measure(loaded):
+        print(measuring.row(measurement), flush=True)
+    print(measuring.LEGEND)

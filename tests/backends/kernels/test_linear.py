@@ -9,7 +9,17 @@ from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 from engine.backends.reference.formulas import linear
 
-from .tools import assert_as_good, assert_guards, available, guarded, linear_in_order, load, pack, round_up
+from .tools import (
+    assert_as_good,
+    assert_guards,
+    available,
+    guarded,
+    linear_in_order,
+    load,
+    pack,
+    round_up,
+    widths_of_panels,
+)
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13)
 MORE = 64
@@ -61,9 +71,7 @@ def test_a_residual_is_added_once_to_several_slices(kernels):
 
 
 def test_around_every_vector_and_panel(kernels):
-    widths = {1} | {edge + step for edge in (kernels.VL, kernels.NR, 2 * kernels.NR) for step in (-1, 0, 1)}
-    widths |= {kernels.NR + kernels.VL, kernels.NR + 3 * kernels.VL}
-    for N in sorted(widths):
+    for N in widths_of_panels(kernels):
         check(kernels, 5, N, 20, with_residual=True)
 
 

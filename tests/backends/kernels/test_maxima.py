@@ -8,7 +8,17 @@ from engine.backends.cpu.native_ops import NativeOps
 from engine.backends.reference.formulas import column_maxima, linear
 from engine.backends.reference.ops import ReferenceOps
 
-from .tools import assert_as_good, assert_guards, available, guarded, linear_in_order, load, pack, round_up
+from .tools import (
+    assert_as_good,
+    assert_guards,
+    available,
+    guarded,
+    linear_in_order,
+    load,
+    pack,
+    round_up,
+    widths_of_panels,
+)
 
 
 def make(rng, M, N, K):
@@ -38,9 +48,7 @@ def test_every_height_of_a_tile_and_a_block(kernels):
 
 
 def test_around_every_vector_and_panel(kernels):
-    widths = {1} | {edge + step for edge in (kernels.VL, kernels.NR, 2 * kernels.NR) for step in (-1, 0, 1)}
-    widths |= {kernels.NR + kernels.VL, kernels.NR + 3 * kernels.VL}
-    for N in sorted(widths):
+    for N in widths_of_panels(kernels):
         check(kernels, 5, N, 20, seed=N)
 
 

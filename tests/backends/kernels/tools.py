@@ -254,3 +254,9 @@ def _int8_cells(x: np.ndarray, S: int, across: bool) -> np.ndarray:
     cells = codes.reshape(-1, CELL, x.shape[1])
     cells = np.ascontiguousarray(cells.swapaxes(1, 2) if across else cells)
     return np.concatenate([x.reshape(len(cells), -1).view(np.uint8) for x in (cells, scales)], axis=1)
+
+
+def widths_of_panels(kernels: Kernels) -> list[int]:
+    """Return numbers of columns around every edge of vectors and panels."""
+    widths = {1} | {edge + step for edge in (kernels.VL, kernels.NR, 2 * kernels.NR) for step in (-1, 0, 1)}
+    return sorted(widths | {kernels.NR + kernels.VL, kernels.NR + 3 * kernels.VL})

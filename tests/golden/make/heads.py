@@ -14,7 +14,6 @@ import random
 import shutil
 import sys
 import tempfile
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from tests.tools import head_texts as texts
 from tests.tools.paths import HEADS
+
+from .quiet import one_quiet_thread
 
 LIMIT = 96
 """The most tokens of a text."""
@@ -333,9 +334,7 @@ def save(name: str, golden: Golden) -> None:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    hf.logging.set_verbosity_error()
-    warnings.filterwarnings("ignore")
+    one_quiet_thread()
     if not HEADS.joinpath("tokenizers").exists():
         make_tokenizers()
     for name in sys.argv[1:] or MODELS:

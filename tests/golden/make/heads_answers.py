@@ -8,7 +8,6 @@ It adds "answers", "three", "impossible" and "parts" to the expected.json of eac
 import inspect
 import json
 import sys
-import warnings
 from functools import partial
 
 import torch
@@ -16,6 +15,8 @@ import transformers as hf
 
 from tests.tools import head_texts as texts
 from tests.tools.paths import HEADS
+
+from .quiet import one_quiet_thread
 
 LIMIT = 96
 TOKENS = {"wordpiece": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")}
@@ -33,9 +34,7 @@ def _without_types(forward, *args, token_type_ids=None, **inputs):
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    hf.logging.set_verbosity_error()
-    warnings.filterwarnings("ignore")
+    one_quiet_thread()
     for path in sorted(HEADS.glob("*_answer")):
         if sys.argv[1:] and path.name not in sys.argv[1:]:
             continue

@@ -7,26 +7,21 @@ The folders are those of tests/tools/late_folders.py. late.npz has for each unde
 and under "NAME scores" the similarities of queries and documents.
 """
 
-import logging
 import tempfile
-import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
-import transformers as hf
 from sentence_transformers import MultiVectorEncoder
 
 from tests.tools import late_folders as folders
 from tests.tools.paths import HEADS
 
+from .quiet import one_quiet_thread
+
 
 def main() -> None:
-    torch.set_num_threads(1)
-    hf.logging.set_verbosity_error()
-    hf.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+    one_quiet_thread()
     found: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as place:
         for name in folders.CASES:

@@ -9,21 +9,19 @@ modules.npz has the vectors of some texts, [n, D] in float32, under these names:
 wordllama.npy has the vectors of all texts by the real table of wordllama (MIT), in the layout of StaticEmbedding.
 """
 
-import logging
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
-import transformers as hf
 from model2vec import StaticModel
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from tests.tools import head_texts as texts
 from tests.tools import module_folders as folders
 from tests.tools.paths import HEADS
+
+from .quiet import one_quiet_thread
 
 
 def static_vectors(folder: Path, name: str) -> np.ndarray:
@@ -34,11 +32,7 @@ def static_vectors(folder: Path, name: str) -> np.ndarray:
 
 
 def main(wordllama: str) -> None:
-    torch.set_num_threads(1)
-    hf.logging.set_verbosity_error()
-    hf.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+    one_quiet_thread()
     found: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as place:
         for name in folders.STATICS:

@@ -11,10 +11,8 @@ import json
 import shutil
 import sys
 import tempfile
-import warnings
 
 import torch
-import transformers as hf
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -23,6 +21,7 @@ from tests.tools import head_texts as texts
 from tests.tools.paths import HEADS
 
 from .heads import open_tokenizer
+from .quiet import one_quiet_thread
 
 MODELS = {"bert_fill_mask": "wordpiece", "distilbert_fill_mask": "wordpiece", "albert_fill_mask": "unigram",
           "modernbert_fill_mask": "bytes", "bert_untied": "wordpiece"}
@@ -36,9 +35,7 @@ def words(model: SparseEncoder, some: tuple[str, ...], most: int) -> list[list[l
 
 
 def main(folder: str) -> None:
-    torch.set_num_threads(1)
-    hf.logging.set_verbosity_error()
-    warnings.filterwarnings("ignore")
+    one_quiet_thread()
     found: dict[str, object] = {}
     for name, kind in MODELS.items():
         with tempfile.TemporaryDirectory() as place:
