@@ -23,6 +23,7 @@ from engine.base.errors import EngineError
 from ..tools.decoders import make_weights
 from ..tools.encoders import engine_of
 from ..tools.generators import SOURCES, ids_of, language_model, translator
+from ..tools.interrupts import interruptible
 from ..tools.tiny_models import random_model
 
 LEFT = int(os.environ.get("ENGINE_LEFT_STREAMS", "60"))
@@ -36,9 +37,9 @@ def is_empty(generator):
 
 @pytest.fixture
 def ignored(monkeypatch):
-    """The exceptions that Python ignores, for example in finalizers."""
+    """The exceptions that Python ignores, for example in finalizers, and where."""
     found = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda each: found.append(each.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: found.append((each.exc_value, each.object)))
     return found
 
 
@@ -81,15 +82,8 @@ def test_streams_that_are_left_in_cycles_are_ended(threads, backend, ignored):
     assert not wrong
 
 
-class Interrupt(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("call", ["generate", "stream"])
 def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
-    def interrupt(*_):
-        raise Interrupt
-
     def run():
         if call == "generate":
             return ids_of(generator.generate([[5, 6], [7]], max_new_tokens=10, num_beams=2))
@@ -98,18 +92,15 @@ def test_interrupts_at_any_moment_arrive_and_leave_nothing(call, ignored):
     generator, rng = Generator(language_model(), threads=1), random.Random(1)
     expected, arrived, begun = run(), 0, time.perf_counter()
     run()
-    takes, before = time.perf_counter() - begun, signal.signal(signal.SIGALRM, interrupt)
-    try:
+    takes = time.perf_counter() - begun
+    with interruptible():
         while arrived < INTERRUPTS:
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, takes))
                 assert run() == expected
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interrupt:
+            except KeyboardInterrupt:
                 arrived += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     gc.collect()
     assert is_empty(generator)
     assert not ignored

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 def interruptible() -> Iterator[None]:
     """Let SIGALRM raise KeyboardInterrupt in the body, which starts the timer.
 
-    Python drops an exception that a handler raises inside a weak reference's callback, and the garbage collector calls
-    such callbacks at any moment. So it rests here, and no interrupt is lost.
+    Python drops an exception that a handler raises inside a callback of a weak reference or of the garbage collector,
+    and the collector runs at any moment. So it rests here, and no interrupt is lost.
     """
     gc.collect()
     gc.disable()
