@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..model.precision import FORMATS
+
+KEPT = ("Q8_0", "Q4_0", "Q4_1", "Q5_0")
+"""The types that `keep` takes."""
 _CHUNK = 2**18
 """Numbers that are converted at once, so that intermediate arrays stay in the cache."""
 
@@ -43,6 +47,19 @@ def dequantize(kind: BlockType, data: np.ndarray, shape: tuple[int, ...]) -> np.
     return numbers.reshape(shape)
 
 
+def keep(kind: BlockType, data: np.ndarray) -> np.ndarray:
+    """Return blocks as structs of `engine.model.precision`: a view of the bytes, or for Q5_0 a copy in q8_0.
+
+    The numbers of Q5_0 are scale * integer, too, and their integers of 5 bits fit into the 8 bits of q8_0.
+    """
+    if kind.name != "Q5_0":
+        return data.view(FORMATS[kind.name.lower()].dtype)
+    blocks = data.reshape(-1, kind.nbytes)
+    kept = np.empty(len(blocks), FORMATS["q8_0"].dtype)
+    kept["scale"], kept["codes"] = np.ascontiguousarray(blocks[:, :2]).view("<f2")[:, 0], _integers_of_q5_0(blocks)
+    return kept
+
+
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
     """Return the float16 at byte `at` of each block, as float32 [n, 1]."""
     return np.ascontiguousarray(blocks[:, at:at + 2]).view("<f2").astype(np.float32)
@@ -71,8 +88,11 @@ def _q4_1(blocks: np.ndarray) -> np.ndarray:
 
 
 def _q5_0(blocks: np.ndarray) -> np.ndarray:
-    numbers = _nibbles(blocks[:, 6:]) | _bits(blocks[:, 2:6]) << 4
-    return _half(blocks, 0) * (numbers.view(np.int8) - 16)
+    return _half(blocks, 0) * _integers_of_q5_0(blocks)
+
+
+def _integers_of_q5_0(blocks: np.ndarray) -> np.ndarray:
+    return (_nibbles(blocks[:, 6:]) | _bits(blocks[:, 2:6]) << 4).view(np.int8) - np.int8(16)
 
 
 def _q5_1(blocks: np.ndarray) -> np.ndarray:

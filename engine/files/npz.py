@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.errors import WeightsError
+from ..model.precision import BLOCKS, FORMATS
 from .reading import FormatError, map_file, naming
 from .writing import replacing
 from .zip import Member, check_inflation, list_members, read_member
@@ -40,7 +41,9 @@ _READABLE = {"f2": np.float32, "f4": np.float32, "f8": np.float32, "u2": np.uint
 _LARGE = 2**18
 """Size in bytes of an array that is not read at load where its file may be mapped unread."""
 _MAX_NPY_HEADER = 10_000
-_NPY_ENTRY = re.compile(r"""'descr': ?(?P<descr>'[<>|=]?[b-zA-Z][0-9]{0,9}')"""
+_BLOCKS = {repr(dtype.descr): dtype for dtype in (FORMATS[name].dtype for name in BLOCKS)}
+"""The structs that a header may describe, as NumPy writes them."""
+_NPY_ENTRY = re.compile(rf"""'descr': ?(?P<descr>'[<>|=]?[b-zA-Z][0-9]{{0,9}}'|{'|'.join(map(re.escape, _BLOCKS))})"""
                         r"""|'fortran_order': ?(?P<order>True|False)"""
                         r"""|'shape': ?(?P<shape>\((?:-?[0-9]{1,20}L?, ?)*(?:-?[0-9]{1,20}L?)?\))""")
 _NPY_HEADER = re.compile(rf"\{{(?:(?:{re.sub('[?]P<[a-z]+>', '?:', _NPY_ENTRY.pattern)}),? ?){{3}}\}} *\n?")
@@ -81,7 +84,8 @@ def read_npz(path: str | os.PathLike[str], *, keep_float16: bool = False, memory
              unread: str = "") -> dict[str, np.ndarray]:
     """Return all arrays of an `.npz`, read-only and C-contiguous.
 
-    Floats are returned as float32, or float16 as it is with keep_float16; int8, uint8, uint16 and str keep their dtype.
+    Floats are returned as float32, or float16 as it is with keep_float16; int8, uint8, uint16, str and the structs of
+    `engine.weights.blocks` keep their dtype.
     Little-endian arrays that keep their dtype and are stored uncompressed are views of one memory map, or with
     memory="copy" of one block of private memory. Every byte is checked against the archive's checksums, with one
     exception: if the name of an array begins with `unread`, large arrays of the file are mapped without being read. A
@@ -110,7 +114,7 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
     shape, fortran_order, dtype, start = _npy_header(contents, name)
     if dtype.hasobject:
         raise FormatError(f"member {name!r} holds pickled Python objects, which are never loaded")
-    if dtype.str[1:] not in _READABLE and (dtype.kind != "U" or dtype.itemsize == 0):
+    if dtype.str[1:] not in _READABLE and dtype.names is None and (dtype.kind != "U" or dtype.itemsize == 0):
         raise FormatError(f"member {name!r} has dtype {dtype}; expected float16, 32 or 64, uint16 for the bits of "
                           "bfloat16, int8 or, for text, uint8 or str")
     if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n > 0 for n in shape):
@@ -120,7 +124,7 @@ def _parse_npy(contents: memoryview, name: str, keep_float16: bool) -> np.ndarra
                           f"{list(shape)} of {dtype}")
     flat = np.frombuffer(contents, dtype, offset=start)
     array = flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
-    if dtype.kind == "U":
+    if dtype.kind == "U" or dtype.names is not None:
         return array
     target = np.float16 if keep_float16 and dtype.str[1:] == "f2" else _READABLE[dtype.str[1:]]
     # A float64 beyond float32's range becomes infinity. A later check reports it, as it reports every kind of NaN.
@@ -148,7 +152,7 @@ def _npy_header(contents: memoryview, name: str) -> tuple[tuple[int, ...], bool,
     if len(found) != 3:
         raise FormatError(f"member {name!r} does not start with a valid .npy header")
     try:
-        dtype = np.dtype(found["descr"][1:-1])
+        dtype = _BLOCKS.get(found["descr"]) or np.dtype(found["descr"][1:-1])
     except (TypeError, ValueError):
         raise FormatError(f"member {name!r} has the unknown dtype {found['descr']}") from None
     shape = tuple(int(size) for size in re.findall(r"-?[0-9]+", found["shape"]))

@@ -36,6 +36,7 @@ from ..heads import (
     tag,
     target_ids,
 )
+from ..model.config import ModelConfig
 from ..model.late_config import LateConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
@@ -53,6 +54,7 @@ class HeadMethods:
     """The word table as it is stored: its array, and the scale of each row in int8."""
 
     text: TextConfig | None
+    config: ModelConfig
 
     if TYPE_CHECKING:
         _encoder: TextEncoder
@@ -354,9 +356,11 @@ class HeadMethods:
     @lazy
     def _word_table(self) -> np.ndarray:
         """The word table in float32 [V, E], which maps that are tied to it read."""
+        from ..weights.parameters import parameters_of
         from ..weights.quantize import widen
 
-        return np.ascontiguousarray(widen(self._words, "embeddings.word"))
+        name = "embeddings.word"
+        return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
 
 
 def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:

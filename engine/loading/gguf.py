@@ -22,20 +22,25 @@ from ..files.gguf import GgufFile
 from ..files.reading import naming, within
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
+from ..model.precision import BLOCKS, FORMATS, STORED
 from ..model.text_config import TextConfig
+from ..programs.operations import Parameter
 from ..text.vocabularies import read_gguf_tokenizer
 from ..weights.bfloat16 import widened
+from ..weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ..weights.model import Model
+from ..weights.parameters import parameters_of, precision_of
 from .hugging_face import assemble
 from .source import Source
 
+_WORDS = "token_embd.weight"
 _DIVISORS = "rotary_divisors"
 """The tensor that divides the frequencies of the rotary embedding, as Llama 3.1 scales them; `_restored` takes it."""
 
 NAMES = Names(
     prefix="",
     embeddings={
-        "token_embd.weight": "embeddings.word",
+        _WORDS: "embeddings.word",
         "output_norm.weight": "final_norm.weight",
         "output.weight": "logits.weight",
         "rope_freqs.weight": _DIVISORS,
@@ -92,7 +97,37 @@ class GgufSource(Source):
             parts = Parts(None, read_decoder(file.settings, file.shapes))
             text = TextConfig(read_gguf_tokenizer(file.settings))
             generation = GenerationConfig(**read_generation(file.settings))
-        return assemble(self.path, parts, file.read(keep_float16=True), generation, text, text)
+        arrays = file.read(keep_float16=True, keep_blocks=True)
+        return _in_blocks(assemble(self.path, parts, arrays, generation, text, text), file.types)
+
+
+def _in_blocks(model: Model, types: Mapping[str, str]) -> Model:
+    """Return a model in one of the precisions of blocks if the file has any linear map in blocks that kernels read.
+
+    Then the maps of other types are rounded to q8_0, which has more bits than any of them but F32, F16 and BF16; and so
+    is a word table of another quantized type. types: those of the tensors of the file.
+    """
+    assert model.decoder is not None
+    config, weights = model.decoder.config, dict(model.decoder.weights)
+    for name, parameter in parameters_of(config).items():
+        stored = STORED.get(weights[name].dtype) if name in weights else None
+        if stored in BLOCKS and not _fits(parameter, weights[name]):
+            weights[name] = widen_blocks(weights[name], weights[name].shape[1] * FORMATS[stored].block)
+        elif stored in BLOCKS and parameter.kind == "table":
+            weights[name] = to_q8_0(weights[name])
+    if precision_of(config, weights) in BLOCKS:
+        for name, parameter in parameters_of(config).items():
+            quantized = parameter.kind == "linear" or types.get(_WORDS) not in (None, "F32", "F16", "BF16")
+            if name in weights and parameter.kind != "small" and quantized and (
+                    STORED.get(weights[name].dtype) not in BLOCKS and weights[name].shape == parameter.shape):
+                weights[name] = quantize_q8_0(widened(weights[name]), parameter.heads)
+    return replace(model, decoder=replace(model.decoder, weights=weights))
+
+
+def _fits(parameter: Parameter, stored: np.ndarray) -> bool:
+    """Return whether blocks [N, blocks of a row] end with each of the heads that the inputs come from."""
+    return parameter.kind != "small" and stored.shape == FORMATS[STORED[stored.dtype]].shape(
+        parameter.shape, parameter.heads) and parameter.shape[1] // parameter.heads % FORMATS["q8_0"].block == 0
 
 
 def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Part:
@@ -112,9 +147,9 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     for key, value in values.items():
         if isinstance(value, list | np.ndarray):
             raise UnsupportedError(f"{name} has another {key} in each layer, which is not supported")
-    words = shapes.get("token_embd.weight", ())
+    words = shapes.get(_WORDS, ())
     if len(words) != 2:
-        raise WeightsError("the file has no matrix token_embd.weight, the word table")
+        raise WeightsError(f"the file has no matrix {_WORDS}, the word table")
     values |= {"vocab_size": words[0], "tie_word_embeddings": "output.weight" not in shapes}
     config = llama.read_config(values, name)
     return Part(config, NAMES, partial(_restored, ARCHITECTURES[name]))

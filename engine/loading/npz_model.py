@@ -8,7 +8,7 @@ of one part by the name of an equal one of another), with the number of a part i
 model that generates: format, version, generation (the settings that are not the defaults), decoder and perhaps encoder
 (each with model and perhaps text, stem and packed), and shared: the names of arrays that both parts have and that the
 file holds once, as the encoder's. Arrays of version 3 have the name of their part in front. Version 5 is any of these
-with int4 weights.
+with weights in int4 or in blocks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
 from ..model.config import NEW_IN_VERSION_2, ModelConfig
 from ..model.generation_config import GenerationConfig
 from ..model.head import TASKS, HeadConfig
+from ..model.precision import FORMATS, STORED
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
 from ..weights.head import Head, check_heads
@@ -36,14 +37,14 @@ from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document
 from ..weights.model import Model, Transformer
 from ..weights.modules import MOST_MODULES, Module, make_module, module_document
 from ..weights.packed import PREFIX, PackedFormat
-from ..weights.parameters import check, expected_shapes, packed_arrays
+from ..weights.parameters import check, expected_shapes, matrices, packed_arrays
 from .source import Source
 
 FORMAT = "encoder-engine"
-ENCODER, GENERATOR, HEADED, INT4 = 2, 3, 4, 5
+ENCODER, GENERATOR, HEADED, IN_BLOCKS = 2, 3, 4, 5
 """The newest version of a file with an encoder alone, the version of a file with a model that generates, that of an
-encoder with heads, and that of any of these with int4 weights. A file states the lowest version that can hold its
-model, so that older engines read the file if they can, and say that they are older if they cannot."""
+encoder with heads, and that of any of these with weights in int4 or in blocks. A file states the lowest version that
+can hold its model, so that older engines read the file if they can, and say that they are older if they cannot."""
 ADVICE = "see docs/npz.md for what an .npz of weights holds"
 """The end of a message about a wrong `.npz`."""
 _PARTS = ("encoder", "decoder")
@@ -76,7 +77,7 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
         entries, arrays = _contents_of(model.encoder, "the model to save")
         _write(path, {"version": _version(model.encoder)} | entries, arrays)
         return
-    version = INT4 if any(part.precision == "int4" for part in model.parts.values()) else GENERATOR
+    version = IN_BLOCKS if any(map(_has_blocks, model.parts.values())) else GENERATOR
     document: dict[str, Any] = {"version": version, "generation": _changed(model.generation)}
     arrays, shared = {}, []
     for name, part in model.parts.items():
@@ -145,8 +146,8 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
 
 def _version(encoder: Transformer) -> int:
     """Return the lowest version of the `.npz` that can hold this encoder."""
-    if encoder.precision == "int4":
-        return INT4
+    if _has_blocks(encoder):
+        return IN_BLOCKS
     late = encoder.text is not None and encoder.text.late is not None
     if late or encoder.heads or encoder.token_modules or encoder.config.num_layers == 0 or not all(
             isinstance(module_document(module), str) for module in encoder.modules):
@@ -155,6 +156,13 @@ def _version(encoder: Transformer) -> int:
     if encoder.text is not None:
         new |= encoder.text.to_json().keys() & set(TEXT_NEW_IN_VERSION_2)
     return ENCODER if new or encoder.modules or encoder.stem or encoder.layout is not None else 1
+
+
+def _has_blocks(part: Transformer) -> bool:
+    """Return whether any matrix is stored in blocks, or packed for a precision of blocks."""
+    stored = {part.precision, *(STORED.get(part.weights[name].dtype) for name in matrices(part.config)
+                                if name in part.weights)}
+    return any(FORMATS[name].block > 1 for name in stored if name)
 
 
 def _changed(config: GenerationConfig) -> dict[str, Any]:
@@ -301,21 +309,21 @@ def _check_document(document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT or type(version) is not int:
         raise FormatError(f"the config must state the format {FORMAT!r} and its version, "
                           f"not {shown(document.get('format'))} and {shown(version)}")
-    if version > INT4:
-        raise UnsupportedError(f"format version {shown(version)} is newer than {INT4}, the newest that this "
+    if version > IN_BLOCKS:
+        raise UnsupportedError(f"format version {shown(version)} is newer than {IN_BLOCKS}, the newest that this "
                                "engine reads; upgrade encoder-engine")
     if _generates(document):
         _check_generator(document)
-    elif version in (HEADED, INT4) and "routes" in document:
+    elif version in (HEADED, IN_BLOCKS) and "routes" in document:
         _check_routes(document)
     elif version < 1 or "model" not in document or document.keys() - _OF_PART - {"format", "version"} - (
-            {"heads"} if version in (HEADED, INT4) else set()):
+            {"heads"} if version in (HEADED, IN_BLOCKS) else set()):
         raise FormatError("the config must have format, version, model and perhaps text, stem and packed, and in "
                           f"version {HEADED} heads, not {listed(sorted(document))}")
 
 
 def _generates(document: dict[str, Any]) -> bool:
-    return document["version"] == GENERATOR or (document["version"] == INT4 and "decoder" in document)
+    return document["version"] == GENERATOR or (document["version"] == IN_BLOCKS and "decoder" in document)
 
 
 def _check_routes(document: dict[str, Any]) -> None:

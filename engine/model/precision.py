@@ -2,7 +2,8 @@
 
 NumPy has no bfloat16, so uint16 holds the upper 16 bits of a float32 (`engine.weights.bfloat16`). int8 has a scale for
 each row beside it (`engine.weights.quantize`). int4 has blocks of bytes, and two scales for each row
-(`engine.weights.int4`); only the weights of linear maps can be stored in it.
+(`engine.weights.int4`); only the weights of linear maps can be stored in it. q8_0, q4_0 and q4_1 are blocks of 32
+numbers with a scale in each, as llama.cpp has them in GGUF files (`engine.weights.blocks`).
 """
 
 from __future__ import annotations
@@ -35,11 +36,15 @@ class WeightFormat:
     """The entries of a block."""
     only_linear: bool = False
     """Whether only linear maps are stored in it, not the tables of the embeddings."""
+    rounded: bool = True
+    """Whether numbers can be rounded to it; a model is in any other format only if its file is."""
+    beside: tuple[str, ...] = ()
+    """The other formats of linear maps in a model of this precision, the finest first."""
 
     @property
     def finer(self) -> str:
         """Return the format of tables, and of the weight of the logits, in a model of this precision."""
-        return "int8" if self.only_linear else self.name
+        return self.beside[0] if self.beside else self.name
 
     def row_entries(self, K: int, heads: int = 1) -> int:
         """Return the entries of a stored row of K weights, whose inputs come from this number of heads."""
@@ -58,20 +63,40 @@ class WeightFormat:
         return shape[:1] if self.scales == 1 else (shape[0], self.scales)
 
 
+_SCALED = ("scale", "<f2")
+_NIBBLES = ("codes", "u1", 16)
+
 FORMATS = {
     row.name: row
     for row in (
         WeightFormat("float32", np.dtype(np.float32), computed=True, aliases=("fp32", "f32")),
         WeightFormat("bfloat16", np.dtype(np.uint16), computed=True, aliases=("bf16",), cache="bfloat16"),
         WeightFormat("int8", np.dtype(np.int8), computed=True, aliases=("i8",), scales=1, cache="bfloat16"),
+        WeightFormat("q8_0", np.dtype([_SCALED, ("codes", "i1", 32)]), computed=True, block=32, cache="bfloat16"),
         WeightFormat("int4", np.dtype(np.uint8), computed=True, aliases=("i4",), scales=2, block=32, entries=19,
-                     only_linear=True, cache="bfloat16"),
+                     only_linear=True, cache="bfloat16", beside=("int8",)),
+        WeightFormat("q4_0", np.dtype([_SCALED, _NIBBLES]), computed=True, block=32, only_linear=True,
+                     cache="bfloat16", rounded=False, beside=("q8_0", "q4_1")),
+        WeightFormat("q4_1", np.dtype([_SCALED, ("minimum", "<f2"), _NIBBLES]), computed=True, block=32,
+                     only_linear=True, cache="bfloat16", rounded=False, beside=("q8_0", "q4_0")),
         WeightFormat("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
     )
 }
 
 COMPUTED = tuple(row.name for row in FORMATS.values() if row.computed)
-"""The precisions that `Engine.load(precision=...)` takes; a backend may refuse some."""
+"""The precisions that `Engine.load(precision=...)` takes, in the order of enum Storage; a backend may refuse some."""
+
+INTEGERS = tuple(name for name in reversed(COMPUTED) if name not in ("float32", "bfloat16"))
+"""The precisions whose linear maps are integers and scales, the coarsest first."""
+
+BLOCKS = tuple(name for name in INTEGERS if not FORMATS[name].scales)
+"""Those among them whose scales lie inside the rows."""
+
+ROUNDED = tuple(name for name in COMPUTED if FORMATS[name].rounded)
+"""The precisions that any weights can be rounded to at load."""
+
+STORABLE = tuple(name for name, row in FORMATS.items() if row.rounded)
+"""The precisions that any weights can be converted to, for a file."""
 
 STORED = {row.dtype: row.name for row in FORMATS.values()}
 """The name of the precision that each dtype stores."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
-from ..model.precision import COMPUTED, FORMATS, canonical_name
+from ..model.precision import FORMATS, ROUNDED, canonical_name
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
 from .head import Head, check_heads
@@ -86,7 +86,7 @@ class Transformer:
 
     @property
     def precision(self) -> str:
-        """Return "int4" or "int8" if any linear weight is in it, else "float32" (bfloat16 weights count as float32).
+        """Return the coarsest format of integers of a linear weight, else "float32" (also for weights in bfloat16).
 
         Packed weights have the precision that they were packed for.
         """
@@ -95,12 +95,13 @@ class Transformer:
     def precision_for(self, asked: str | None) -> str:
         """Return the name of the precision that was asked for, also by an alias; for None, that of the weights.
 
-        Raises `UnsupportedError` for more than the weights have, and `InputError` for anything but a string or None.
+        Raises `UnsupportedError` for more than the weights have, or for the blocks of a file that they are not in, and
+        `InputError` for anything but a string or None.
         """
         if asked is None:
             return self.precision
         if not isinstance(asked, str):
-            raise InputError(f"precision must be None or one of {', '.join(COMPUTED)}, not {shown(asked)}")
+            raise InputError(f"precision must be None or one of {', '.join(ROUNDED)}, not {shown(asked)}")
         asked = canonical_name(asked)
         if self.layout is not None and asked != self.precision:
             raise UnsupportedError(f"the file is packed for precision {self.precision!r}, not {shown(asked)}; load the "
@@ -108,6 +109,9 @@ class Transformer:
         if FORMATS[self.precision].scales and asked != self.precision:
             raise UnsupportedError(f"the weights are in {self.precision} and do not give precision {shown(asked)}; "
                                    "convert or load the original model")
+        if asked in FORMATS and not FORMATS[asked].rounded and asked != self.precision:
+            raise UnsupportedError(f"precision {asked!r} is for GGUF files whose weights are in it, and these are in "
+                                   f"{self.precision}; int4 is as small and more exact")
         return asked
 
     def with_wide_vectors(self) -> Transformer:

@@ -4,7 +4,8 @@ The weight of a linear map is stored as PyTorch's `nn.Linear` stores it: [out, i
 the matrices, which are the weights of linear maps and the tables of words and positions. A matrix may be uint16, which
 holds the bits of bfloat16, or int8 with a float32 scale for each row under the same name and `_scale`:
 w ~ weight * scale[:, None]. The weight of a linear map may also be uint8, the blocks of int4 (`engine.weights.int4`),
-with two scales for each row. Either all linear weights are int8 or int4, or none is; apart from that, each matrix has a
+with two scales for each row, or blocks that hold their scales (`engine.weights.blocks`). Either all linear weights are
+integers, in formats that `WeightFormat.beside` allows beside each other, or none is; apart from that, each matrix has a
 dtype of its own.
 """
 
@@ -18,9 +19,10 @@ import numpy as np
 
 from ..base.errors import WeightsError, listed
 from ..model.config import ModelConfig
-from ..model.precision import FORMATS, STORED
+from ..model.precision import BLOCKS, FORMATS, INTEGERS, STORED
 from ..programs import programs_of
 from ..programs.operations import Linear, Parameter
+from .blocks import impossible_blocks
 from .int4 import impossible_int4
 from .packed import PREFIX, PackedFormat
 
@@ -53,7 +55,7 @@ def matrices(config: ModelConfig) -> list[str]:
 
 @lru_cache(maxsize=16)
 def kept_finer(config: ModelConfig) -> frozenset[str]:
-    """The names of the matrices that are int8 in a model in int4: tables, and the weight of the logits."""
+    """The names of the matrices that have more bits in a model of 4 bits: tables, and the weight of the logits."""
     head = programs_of(config)[-1].parameters if config.decodes else {}
     return frozenset(name for name in matrices(config) if parameters_of(config)[name].kind == "table" or name in head)
 
@@ -68,16 +70,16 @@ def input_heads(config: ModelConfig, name: str) -> int:
 
 
 def precision_of(config: ModelConfig, weights: Mapping[str, np.ndarray]) -> str:
-    """Return "int4" or "int8" if any linear weight is in it, else "float32" (bfloat16 weights count as float32)."""
+    """Return the coarsest of `INTEGERS` that a linear weight is in, else "float32" (bfloat16 weights count as it)."""
     names = (f"{name}.weight" for name in linear_maps(config))
     found = {STORED.get(weights[name].dtype) for name in names if name in weights}
-    return next((name for name in ("int4", "int8") if name in found), "float32")
+    return next((name for name in INTEGERS if name in found), "float32")
 
 
 def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
     """Return the name and shape of every array that a model of this configuration has.
 
-    stored: weights whose dtypes say which matrices are int8 or int4; None for none. These have scales beside them.
+    stored: weights whose dtypes say which matrices are integers; None for none. int8 and int4 have scales beside them.
     """
     parameters = parameters_of(config)
     shapes = {name: parameter.shape for name, parameter in parameters.items()}
@@ -92,11 +94,10 @@ def expected_shapes(config: ModelConfig, stored: Mapping[str, np.ndarray] | None
 def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
     """Return for each matrix the formats that it may be stored in beside the others, the one that it has first.
 
-    In a model with linear weights in int8 all are in int8, and in one with linear weights in int4 all are in one of the
-    two.
+    In a model with linear weights of integers, all are in its precision or in a format that it allows beside it.
     """
-    any_format = [row for row in FORMATS if not FORMATS[row].only_linear]
-    of_linear = {"float32": any_format, "int8": ["int8"], "int4": ["int8", "int4"]}[precision_of(config, stored)]
+    any_format, precision = [row for row in FORMATS if not FORMATS[row].only_linear], precision_of(config, stored)
+    of_linear = any_format if precision == "float32" else [precision, *FORMATS[precision].beside]
     found = {}
     for name in matrices(config):
         allowed = of_linear if parameters_of(config)[name].kind == "linear" else any_format
@@ -144,18 +145,23 @@ def check(config: ModelConfig, weights: Mapping[str, np.ndarray], source: str, *
         if name not in weights:
             continue
         array = weights[name]
-        stored = [packed.get(name, "float32")]
+        stored = [np.dtype(packed.get(name, "float32"))]
         if name in formats:
-            stored = [str(FORMATS[row].dtype) for row in formats[name]]
+            stored = [FORMATS[row].dtype for row in formats[name]]
         if array.shape != shape:
             problems.append(f"{name} has shape {list(array.shape)}, expected {list(shape)}")
         elif array.dtype not in stored:
-            problems.append(f"{name} has dtype {array.dtype}, expected {' or '.join(stored)}")
+            problems.append(f"{name} has dtype {_named(array.dtype)}, expected {' or '.join(map(_named, stored))}")
         elif numbers and packed.get(name) != "uint8" and (problem := _impossible(name, array)):
             problems.append(f"{name} holds {problem}")
     if problems:
         shown = problems[:20] + ([f"... and {len(problems) - 20} more"] if len(problems) > 20 else [])
         raise WeightsError(f"{source}: weights do not fit the configuration:\n  " + "\n  ".join(shown))
+
+
+def _named(dtype: np.dtype) -> str:
+    """Return the name of a dtype, of blocks that of their format."""
+    return str(dtype) if dtype.names is None else STORED.get(dtype, "that of unknown structs")
 
 
 def _impossible(name: str, array: np.ndarray) -> str | None:
@@ -164,6 +170,8 @@ def _impossible(name: str, array: np.ndarray) -> str | None:
         return "-128, expected -127 to 127" if array.min() == -128 else None
     if array.dtype == np.uint8:
         return impossible_int4(array)
+    if STORED.get(array.dtype) in BLOCKS:
+        return impossible_blocks(array)
     if not _all_finite(array):
         return "NaN or infinity"
     if name.endswith("_scale") and array.min() <= 0:

@@ -1,4 +1,4 @@
-"""Convert matrices to fewer bits: bfloat16, float16, symmetric int8 with one quantization scale for each row, or int4.
+"""Convert matrices to fewer bits: bfloat16, float16, int8 with one quantization scale for each row, q8_0 or int4.
 
 In int8, w is approximately weight * scale[:, None], where weight is w / scale rounded half to even. The affine map is
 equation 1 of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
-from ..model.precision import FORMATS, STORED, canonical_name
+from ..model.precision import BLOCKS, FORMATS, STORABLE, STORED, canonical_name
 from .bfloat16 import from_bfloat16, to_bfloat16
+from .blocks import quantize_q8_0, to_q8_0, widen_blocks
 from .int4 import quantize_int4, widen_int4
 from .int8_bound import LIMIT, from_groups, group_sums, integer_sums, to_groups
 from .model import Model, Transformer, share_weights
@@ -132,7 +133,7 @@ def _scale(largest: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
 def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | None = None) -> np.ndarray:
     """Return the matrix of this name in float32: the stored array, or a widened copy if it has fewer bits.
 
-    parameter: its shape and heads, which blocks of int4 do not tell.
+    parameter: its shape and heads, which blocks do not tell.
     """
     array = weights[name]
     match STORED.get(array.dtype):      # None for a reference in float64
@@ -141,6 +142,9 @@ def widen(weights: Mapping[str, np.ndarray], name: str, parameter: Parameter | N
         case "int4":
             assert parameter is not None
             return widen_int4(array, weights[f"{name}_scale"], parameter.shape[1], parameter.heads)
+        case "q8_0" | "q4_0" | "q4_1":
+            assert parameter is not None
+            return widen_blocks(array, parameter.shape[1], parameter.heads)
         case "bfloat16":
             return from_bfloat16(array)
     return array.astype(np.float32, copy=False)
@@ -193,12 +197,15 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
         raise UnsupportedError("the model is packed for kernels and cannot be converted; convert the original model")
     precision = part.precision_for(precision)
     if precision not in FORMATS:
-        raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(FORMATS)}")
+        raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(STORABLE)}")
     weights = dict(part.weights)
     for name in matrices(part.config):
         parameter = parameters_of(part.config)[name]
         own = FORMATS[precision].finer if name in kept_finer(part.config) else precision
-        if STORED[weights[name].dtype] != own:
+        stored = STORED[weights[name].dtype]
+        if own == "q8_0" and stored in BLOCKS:
+            weights[name] = to_q8_0(weights[name])
+        elif stored not in (own, *FORMATS[precision].beside):
             wide = widen(weights, name, parameter)
             weights.pop(f"{name}_scale", None)
             weights[name], scale = _narrow(wide, own, parameter, bounded, importance.get(name))
@@ -217,6 +224,8 @@ def _narrow(
             return quantize_rows(wide)
         case "int4":
             return quantize_int4(wide, parameter.heads, importance)
+        case "q8_0":
+            return quantize_q8_0(wide, parameter.heads), None
         case "bfloat16":
             return to_bfloat16(wide), None
         case "float16":

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 
 from ..tools.paths import ROOT
 
@@ -115,7 +115,7 @@ def test_constants_are_those_of_the_schedule():
     source = (ROOT / "engine/backends/cpu/native/machine.pxi").read_text()
     constants = dict(re.findall(r"^    ([A-Z_]+) = (\w+)", source, re.MULTILINE))
     assert int(constants["PIECES"]) == PIECES
-    for precision in COMPUTED:
+    for precision in ROUNDED:
         product = isa.load("portable").product(precision)
         assert (product.block, product.shared, product.bundle) == (Rule().block, Rule().block, Rule().bundle)
 

@@ -20,7 +20,7 @@ from engine import Generator, Model, Transcriber, load_model, read_audio, save
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.model.generation_config import GenerationConfig
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from tests.fuzz.mutate import EXTREME, PLAIN, json_of, npz_of, tokenizer_of, value_of
 from tests.fuzz.tokenizer_files import DECODERS, TOKENIZERS
 from tests.tools.encoders import engine_of, load_encoder
@@ -90,7 +90,7 @@ def _first_call(rng: random.Random, place: Path) -> None:
 def _packed_models(place: Path) -> list[bytes]:
     """Return an encoder and a language model, packed in each precision; `place` is for temporary files."""
     found = []
-    for precision in COMPUTED:
+    for precision in ROUNDED:
         encoder = pack_transformer(random_model(tiny_text()), isa.chosen().product(precision))
         generating = load_model(GENERATING / "llama", kind="generate")
         decoder = pack_transformer(generating.decoder, isa.chosen().product(precision, decodes=True))

@@ -177,7 +177,7 @@ def test_all_that_is_wrong_with_int8_weights_is_in_one_error(tmp_path):
         "  embeddings.norm.weight has dtype int8, expected float32",
         "  embeddings.position_scale holds a scale that is not above 0",
         "  embeddings.token_type has dtype int8, expected float32",
-        "  embeddings.word has dtype uint8, expected float32 or uint16 or int8 or float16",
+        "  embeddings.word has dtype uint8, expected float32 or uint16 or int8 or q8_0 or float16",
         "  layers.0.attention.key.weight_scale has dtype int8, expected float32",
         "  layers.0.attention.output.weight_scale holds a scale that is not above 0",
         "  layers.0.attention.value.weight_scale holds NaN or infinity",

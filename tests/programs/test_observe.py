@@ -13,7 +13,7 @@ from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import TimedOut, UnsupportedError
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.programs.observe import Observed, with_observed
@@ -171,7 +171,7 @@ def rounded(model, precision, rows, attention, bounded, queries):
     return plan.observe_unrounded(make_batch(config, LENGTHS), everything(config))
 
 
-@pytest.mark.parametrize("precision", COMPUTED[1:])
+@pytest.mark.parametrize("precision", ROUNDED[1:])
 @pytest.mark.parametrize("name", isa.available())
 def test_other_precisions(name, precision):
     """The weights are those of the pass that runs, within the rounding of its queries and keys."""

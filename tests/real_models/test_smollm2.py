@@ -39,7 +39,7 @@ def test_the_logits_of_transformers(model):
 
 def test_the_texts_of_transformers(model):
     pytest.importorskip("tokenizers")
-    generator = Generator(model)
+    generator = Generator(model, precision="float32")
     with np.load(GOLDEN) as golden:
         for i in range(2):
             expected = golden[f"greedy_{i}"].tolist()

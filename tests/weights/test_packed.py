@@ -12,7 +12,7 @@ from engine.backends.cython_cpu import isa
 from engine.base.errors import UnsupportedError, WeightsError
 from engine.files.npz import read_npz, write_npz
 from engine.interface.cli.main import main
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.weights.packed import PREFIX, PackedFormat
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
@@ -38,7 +38,7 @@ def model(request):
     return random_model(tiny_text(), **MODELS[request.param])
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 def test_the_same_bits(model, precision, tmp_path):
     expected = engine_of(model, precision=precision, threads=2).forward(SEQUENCES)
     save_encoder(packed(model, precision), tmp_path / "packed.npz")
@@ -50,7 +50,7 @@ def test_the_same_bits(model, precision, tmp_path):
     assert np.array_equal(pickle.loads(pickle.dumps(engine)).encode(["a cat"]), engine.encode(["a cat"]))
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 def test_panels_stay_in_the_file(precision, tmp_path):
     save_encoder(packed(random_model(), precision), tmp_path / "packed.npz")
     model = load_encoder(tmp_path / "packed.npz")
@@ -127,7 +127,7 @@ def test_the_command(tmp_path, capsys):
     assert "--packed needs a precision that kernels compute in" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 def test_numbers_beside_the_panels_are_checked(precision, tmp_path):
     save_encoder(packed(random_model(), precision), tmp_path / "packed.npz")
     arrays = read_npz(tmp_path / "packed.npz")

@@ -14,10 +14,11 @@ import numpy as np
 
 from ...base.errors import InputError, UnsupportedError, WeightsError, listed
 from ...model.positions import distance_bias, relative_rows, rotary_angles
-from ...model.precision import COMPUTED, FORMATS, STORED
+from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED
 from ...programs import programs_of
 from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
+from ...weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4
 from ...weights.packed import PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
@@ -65,7 +66,7 @@ class Packer:
 
     def __init__(self, product: Product, weights: Mapping[str, np.ndarray], longest: int = 1,
                  finer: Collection[str] = ()):
-        """longest: the tokens of the longest sequence. finer: the weights that are int8 where others are int4."""
+        """longest: the tokens of the longest sequence. finer: the weights that have 8 bits where others have 4."""
         self._product, self._finer = product, finer
         self._weights = weights
         self._longest = longest
@@ -176,6 +177,8 @@ class Packer:
                 weight = widen_int4(weight, np.stack(scales, axis=1).astype(np.float64), K)
             case "int8":
                 weight = weight * scales[0][:, None].astype(np.float64)
+            case "q8_0":
+                weight = widen_blocks(weight, K)
             case "bfloat16":
                 weight = from_bfloat16(weight)
         return weight.astype(np.float64)
@@ -215,14 +218,15 @@ class Packer:
         parts = {part.weight: self._rows(part.weight, x) for part in operation.parts}
         formats = {STORED[weight.dtype] for weight, _ in parts.values()}
         if len(formats) > 1:    # one map has one format, and the finer one holds what the other holds
-            parts = {part: self._rows(part, x, "int8") for part in parts}
-            formats = {"int8"}
+            formats = {FORMATS[product.precision].finer}
+            parts = {part: self._rows(part, x, *formats) for part in parts}
         [own_format] = formats
         size = product.packed_bytes(N, K, own_format)
         panels = allocate(-(-size // 4)).view(np.uint8)[:size]
         scales = [np.ones(N, np.float32) for _ in range(FORMATS[own_format].scales)]
         scale, offset_scale = (*scales, None, None)[:2]
-        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale)
+        packed = PackedLinear(product, panels, K, bias, scale, activation, offset_scale=offset_scale,
+                              format=own_format)
         for part, of_part in groupby(runs, key=itemgetter(0)):
             weight, own = parts[part.weight]
             for _, column, rows in of_part:
@@ -235,23 +239,24 @@ class Packer:
         """Return a map of N columns whose panels are in the weights."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
-        formats = [product.precision, *(["int8"] if product.precision == "int4" else [])]
+        formats = [product.precision, *FORMATS[product.precision].beside]
         sizes = {product.packed_bytes(N, K, row): row for row in formats}
         if len(panels) not in sizes or any(len(array) != N for array in others.values()):
             raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and "
                                f"{listed([f'{len(array):,}' for array in others.values()])} entries, expected "
                                f"{' or '.join(f'{size:,}' for size in sizes)} and {N:,}: the packed file is damaged; "
                                "convert the original model again")
-        if sizes[len(panels)] == "int8":
+        own_format = sizes[len(panels)]
+        if own_format == "int8":
             others.pop("_offset_scale", None)
         return PackedLinear(product, panels, K, bias, others.get("_scale"), activation, others.get("_sums"),
-                            others.get("_offset_scale"))
+                            others.get("_offset_scale"), own_format)
 
     def _rows(self, name: str, x: Buffer, precision: str | None = None) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a weight [N,K] in a format of the plan's precision, padded as x is, and the scales of its rows."""
         heads = x.heads or 1
         weight, scales = self._rounded(name, Parameter((len(self._weights[name]), x.width), "linear", heads), precision)
-        if x.heads and STORED[weight.dtype] != "int4":      # whose heads end with whole blocks
+        if x.heads and FORMATS[STORED[weight.dtype]].block == 1:      # otherwise heads end with whole blocks
             width = x.width // heads
             padded = np.zeros((len(weight), heads, self.padded(x.width, heads) // heads), weight.dtype)
             padded[:, :, :width] = weight.reshape(len(weight), heads, width)
@@ -260,13 +265,16 @@ class Packer:
 
     def _rounded(self, name: str, parameter: Parameter, precision: str | None) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
-        stored, precision = self._weights[name], precision or self._product.precision
-        if FORMATS[precision].scales:
+        stored, own = self._weights[name], FORMATS[self._product.precision]
+        if own.name in BLOCKS:
+            return self._blocks(name, parameter, (precision,) if precision else (own.name, *own.beside)), []
+        precision = precision or (own.finer if name in self._finer else own.name)
+        if precision in INTEGERS:
             return self._integers(name, parameter, precision)
         if precision == "float32":
-            stored = widen(self._weights, name)
+            stored = widen(self._weights, name, parameter)
         elif stored.dtype != np.uint16:
-            stored = to_bfloat16(widen(self._weights, name))
+            stored = to_bfloat16(widen(self._weights, name, parameter))
         return stored, []
 
     def _integers(self, name: str, parameter: Parameter, precision: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -280,11 +288,18 @@ class Packer:
         if STORED[stored.dtype] == precision == "int4":
             return stored, [*np.ascontiguousarray(self._weights[f"{name}_scale"].T)]
         wide = widen(self._weights, name, parameter)
-        if precision == "int8" or name in self._finer:
+        if precision == "int8":
             weight, scale = quantize_linear(wide, parameter.heads, bounded)
             return weight, [scale]
         weight, scales = quantize_int4(wide, parameter.heads)
         return weight, [*np.ascontiguousarray(scales.T)]
+
+    def _blocks(self, name: str, parameter: Parameter, formats: Collection[str]) -> np.ndarray:
+        """Return a weight in blocks: as it is stored if that is one of the formats, otherwise in q8_0."""
+        stored = self._weights[name]
+        if STORED[stored.dtype] not in BLOCKS:
+            return quantize_q8_0(widen(self._weights, name, parameter), parameter.heads)
+        return stored if STORED[stored.dtype] in formats else to_q8_0(stored)
 
 
 def _runs(operation: Linear, widths: list[int], NR: int) -> Iterator[tuple[Part, int, slice]]:

@@ -7,8 +7,8 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, CELL, FLOAT32, GELU, GELU_TANH, IDENTITY, INT8, INT16, PRODUCTS, RANGE, RELU, SILU, Attention, Best,
-    CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
+    BFLOAT16, CELL, FLOAT32, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
+    Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
 include "simd/simd.pxi"
@@ -36,6 +36,7 @@ include "kernels/cached_attention.pxi"
 include "../cpu/native/best.pxi"
 include "kernels/choose.pxi"
 include "kernels/int8.pxi"
+include "kernels/blocks.pxi"
 include "kernels/integers.pxi"
 include "kernels/roofline.pxi"
 

@@ -11,18 +11,29 @@ cdef enum Activation:
     RELU
     SILU        # x / (1 + e^-x)
 
+cdef enum Storage:
+    # How weights are stored, in the order of COMPUTED in engine/model/precision.py
+    FLOAT32
+    BFLOAT16    # the upper 16 bits of a float
+    INT8        # an integer, to be multiplied by its row's scale
+    Q8_0        # blocks of 32 numbers with a scale in each, see engine/weights/blocks.py; not for the cells of a cache
+    INT4        # blocks of integers, for linear maps alone, see engine/weights/int4.py
+    Q4_0        # blocks with a scale in each, for linear maps alone
+    Q4_1
+
 cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the Product that packed the panels determines their layout
     const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
                                 # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own layout,
-                                # and so has integers.pxi
+                                # and so have integers.pxi and blocks.pxi
     const float* bias           # [N]
     const float* scale          # [N], quantization scales of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
     const float* sums           # [N], the sum of the integers of each column of int8 weights; NULL otherwise
-    const float* offset_scale   # [N], what the offsets of the groups of 4-bit weights are multiplied by; NULL otherwise
+    const float* offset_scale   # [N], what the offsets of the groups of INT4 are multiplied by; NULL otherwise
     Py_ssize_t N                # padded to VL
     Py_ssize_t K
     int activation
+    int storage                 # of the weights that the panels hold, an enum Storage
 
 cdef struct RowRange:
     # The code c of a quantized row stands for low + step * c
@@ -161,13 +172,8 @@ cdef struct Rotary:
     Py_ssize_t d
     bint interleaved
 
-cdef enum Storage:
-    FLOAT32
-    BFLOAT16    # the upper 16 bits of a float
-    INT8        # an integer, to be multiplied by its row's scale
-
 cdef struct EmbeddingTable:
-    const void* rows            # [rows][D] as `storage` says
+    const void* rows            # [rows][D] as `storage` says; Q8_0: [rows][D/32, rounded up] blocks
     const float* scale          # [rows], for INT8
     int storage
     float factor                # of every number of the table
@@ -233,7 +239,7 @@ cdef struct Product:
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum:
-    INT16 = 3           # after those of enum Storage: rows in 16-bit integers, weights of 8 or 4 bits
+    INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights of 8 or 4 bits
     PRODUCTS = 4
 
 cdef struct KernelTable:

@@ -55,12 +55,13 @@ def upload_weights(
         match operation:
             case Embed():
                 for table in filter(None, (operation.word, operation.position, operation.token_type)):
-                    found.tables[table] = upload(device, widen(weights, table.name))
+                    found.tables[table] = upload(device, widen(weights, table.name, program.parameters[table.name]))
             case Norm():
                 shift = bias(operation.bias, buffers[operation.x].width)
                 found.norms[operation] = affine(widen(weights, operation.weight), shift)
             case Linear() if operation.parts not in found.linears:
-                weight = np.concatenate([widen(weights, part.weight) for part in operation.parts])
+                weight = np.concatenate([widen(weights, part.weight, program.parameters[part.weight])
+                                         for part in operation.parts])
                 biases = np.concatenate([bias(part.bias, part.width) for part in operation.parts])
                 found.linears[operation.parts] = affine(convert(weight), biases)
     return found

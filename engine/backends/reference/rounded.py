@@ -1,4 +1,4 @@
-"""The forward pass with the roundings of bfloat16, int8 or int4: it defines what kernels compute in these precisions.
+"""The forward pass with the roundings of bfloat16, int8, q8_0 or int4: it defines what kernels compute in these.
 
 Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller states
 it. Everything else is float64.
@@ -13,6 +13,7 @@ import numpy as np
 
 from ...model.config import ModelConfig
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
+from ...weights.blocks import quantize_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4
 from ...weights.parameters import parameters_of
 from ...weights.quantize import quantize_linear, widen
@@ -40,7 +41,7 @@ def integers(x: np.ndarray) -> np.ndarray:
     return step * np.rint(x / np.where(step > 0, step, 1))
 
 
-ROWS = {"int8": codes, "int4": integers}
+ROWS = {"int8": codes, "int4": integers, "q8_0": integers}
 """How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds them."""
 
 
@@ -61,14 +62,15 @@ def cached(x: np.ndarray, precision: str) -> np.ndarray:
 
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
                  attention: bool, bounded: bool = False, queries: bool = False) -> ReferencePlan:
-    """Return a plan in float64 that rounds as "bfloat16", "int8" or "int4" does.
+    """Return a plan in float64 that rounds as "bfloat16", "int8", "q8_0" or "int4" does.
 
-    rows: whether the input rows of a bfloat16 GEMM are rounded too; those of int8 and int4 always are, see `ROWS`.
+    rows: whether the input rows of a bfloat16 GEMM are rounded too; those of the others always are, see `ROWS`.
     attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
     `engine.weights.int8_bound`. queries: whether the product that makes queries rounds them, before they are scaled.
     """
-    rounded = {name: _rounded(widen(weights, name), parameter.heads, precision, bounded) if parameter.kind == "linear"
-               else weights[name] for name, parameter in parameters_of(config).items()}
+    rounded = {name: weights[name] if parameter.kind != "linear"
+               else _rounded(widen(weights, name, parameter), parameter.heads, precision, bounded)
+               for name, parameter in parameters_of(config).items()}
     return ReferencePlan(config, dict(weights) | rounded, np.float64, _RoundedOps(precision, rows, attention, queries))
 
 
@@ -78,6 +80,8 @@ def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> n
     if precision == "int4":
         blocks, scales = quantize_int4(weight, heads)
         return widen_int4(blocks, scales.astype(np.float64), weight.shape[1], heads)
+    if precision == "q8_0":
+        return widen_blocks(quantize_q8_0(weight, heads), weight.shape[1], heads)
     stored, scale = quantize_linear(weight, heads, bounded)
     return stored * scale[:, None].astype(np.float64)
 

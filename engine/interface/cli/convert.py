@@ -13,7 +13,7 @@ from ...base.errors import InputError
 from ...files.writing import check_folder
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.npz_model import save
-from ...model.precision import COMPUTED
+from ...model.precision import ROUNDED
 from ...weights.model import Transformer
 from ...weights.quantize import convert_model
 from ..importance import measure_importance
@@ -29,8 +29,8 @@ def convert(args: argparse.Namespace) -> None:
         raise InputError("--bounded is about int8 weights; add --precision int8")
     if args.calibration is not None and args.precision != "int4":
         raise InputError("--calibration is about int4 weights; add --precision int4")
-    if args.packed and args.precision not in (None, *COMPUTED):
-        raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(COMPUTED)}, not "
+    if args.packed and args.precision not in (None, *ROUNDED):
+        raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(ROUNDED)}, not "
                          f"{args.precision}")
     check_folder(Path(args.out))
     warn_generates(args)

@@ -13,7 +13,7 @@ from ...backends import BACKENDS
 from ...base.errors import EngineError
 from ...base.version import __version__
 from ...loading.source import CLASSES
-from ...model.precision import CACHED, COMPUTED, FORMATS
+from ...model.precision import CACHED, ROUNDED, STORABLE
 from .bench import bench
 from .compare import compare
 from .console import precision_among, warnings_in_a_line, write_utf8
@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("out", help="file to write, ending in .npz")
     command.add_argument(
         "--precision",
-        type=precision_among(list(FORMATS)),
-        metavar=_choices(FORMATS),
+        type=precision_among(STORABLE),
+        metavar=_choices(STORABLE),
         help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
         "by default the weights keep theirs",
     )
@@ -160,8 +160,8 @@ def _add_measurements(commands: Any) -> None:
     command.add_argument("model", help="model folder or .npz file with float32 weights")
     command.add_argument(
         "--precision",
-        type=precision_among(COMPUTED),
-        metavar=_choices(COMPUTED),
+        type=precision_among(ROUNDED),
+        metavar=_choices(ROUNDED),
         required=True,
         help="precision to compare with float32",
     )
@@ -189,12 +189,12 @@ def _add_kind(command: argparse.ArgumentParser) -> None:
 
 def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
     """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
-    names = (*COMPUTED, "auto") if auto else COMPUTED
+    names = (*ROUNDED, "auto") if auto else ROUNDED
     command.add_argument(
         "--precision",
         type=precision_among(names),
         metavar=_choices(names),
-        help="precision of the computation; by default int8 for int8 weights, otherwise float32"
+        help="precision of the computation; by default that of the weights where they are integers, otherwise float32"
         + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""),
     )
     if cache:

@@ -8,7 +8,7 @@ import pytest
 
 from engine import EngineError, InputError, Transformer
 from engine.backends.reference import ReferenceBackend
-from engine.model.precision import CACHED, COMPUTED
+from engine.model.precision import CACHED, ROUNDED
 from engine.model.run_config import RunConfig
 from engine.weights.quantize import widen
 
@@ -52,14 +52,14 @@ def test_float32_against_float64(config):
         assert np.abs(out - right).max() <= 10 * np.abs(plain - right).max() + 1e-6 * np.abs(right).max(), name
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 @pytest.mark.parametrize("name", isa.available())
 def test_the_cache_changes_no_bit(name, precision):
     """Each model token by token, and in parts on 2 or on 3 threads, by turns."""
     for i, (model, config) in enumerate(DECODERS.items()):
         # The deep model takes the emulation of tiles 0.1 s a step.
         alone = (1, range(1, 75) if (model, name) != ("deep", "amxemulated") else (1, 2, 3, 15, 16, 17, 40))
-        more = ((2, (40, 41, 73)), (3, (1, 74)))[(i + isa.available().index(name) + COMPUTED.index(precision)) % 2]
+        more = ((2, (40, 41, 73)), (3, (1, 74)))[(i + isa.available().index(name) + ROUNDED.index(precision)) % 2]
         check_cuts(config, name, precision, alone, more)
 
 
@@ -78,7 +78,7 @@ def check_cuts(config, name, precision, *ways):
         assert np.array_equal(np.concatenate(parts), expected), f"{config}: {threads} threads, cuts at {cuts}"
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 def test_bits_depend_on_the_path_alone(config, precision):
     """Requests of many lengths, branches, prompts and single tokens in one step: as each path alone."""
     weights, rng = make_weights(config), np.random.default_rng(3)
@@ -111,7 +111,7 @@ def test_bits_depend_on_the_path_alone(config, precision):
             paths = {h: paths[h] for h in kept} | made
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 def test_long_continuations_of_several_hypotheses(config, precision):
     """Chunks of many tokens after pasts of many lengths, two of them of one request, in one step and twice over."""
     weights, rng = make_weights(config), np.random.default_rng(5)
@@ -150,7 +150,7 @@ def test_fewer_bits_change_little(config, precision):
     assert 0.98 < cosine < 1
 
 
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 @pytest.mark.parametrize("name", isa.available())
 def test_the_best_logits_are_those_of_a_step(name, precision):
     config = DECODERS["T5"]

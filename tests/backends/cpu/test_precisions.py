@@ -11,7 +11,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import UnsupportedError
 from engine.model.config import ModelConfig
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 from engine.weights.bfloat16 import to_bfloat16
 from engine.weights.parameters import input_heads, linear_maps
@@ -31,7 +31,7 @@ from ...tools.plans import (
 
 tools = pytest.importorskip("tests.backends.kernels.tools", reason="the compiled kernels are not built")
 
-PRECISIONS = COMPUTED[1:]
+PRECISIONS = ROUNDED[1:]
 WIDE = ModelConfig("test", 64, 1, 2, 32, 1600, vocab_size=50, max_positions=140)
 """On tiles its hidden columns go from one product to the other in parts, and its heads are rows of bfloat16."""
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ops
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.ops import arguments
 
 from ...ops.problems import LAYOUTS, lay_out, problems
@@ -135,7 +135,7 @@ def forwards(draw, with_positions: bool):
 
 @settings(max_examples=80, **RELAXED)
 @given(data=st.data(), changes=st.sampled_from(list(MODELS)), name=ISA, max_tokens=st.sampled_from([200, 8192]),
-       precision=st.sampled_from(COMPUTED))
+       precision=st.sampled_from(ROUNDED))
 def test_forward(data, changes, name, max_tokens, precision):
     model, given = MODELS[changes], data.draw(forwards("token_types" not in dict(changes)))
     with patch.object(isa, "chosen", lambda: isa.load(name)):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.backends.reference import ReferenceBackend
 from engine.model.attention import AttentionKind
 from engine.model.config import ACTIVATIONS, LINEAR_MAPS, ModelConfig
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 
 from ...tools.decoders import make_weights, open_requests, row
@@ -86,7 +86,7 @@ def test_float32_against_float64(config, lengths, seed, name):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(COMPUTED))
+       precision=st.sampled_from(ROUNDED))
 def test_bits_depend_neither_on_the_split_nor_on_the_batch(config, lengths, seed, name, precision):
     weights, texts = make_weights(config, seed), prompts(lengths, seed)
     expected = whole(compiled(config, weights, 1, precision, name), config, texts, seed).logits

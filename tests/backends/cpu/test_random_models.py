@@ -13,7 +13,7 @@ from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ACTIVATIONS, LINEAR_MAPS, ModelConfig
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 from engine.programs.observe import Observed
 from engine.weights.parameters import expected_shapes
@@ -132,7 +132,7 @@ def test_hidden_states_and_attention_weights_against_float64(config, lengths, se
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(COMPUTED))
+       precision=st.sampled_from(ROUNDED))
 def test_bits_depend_on_the_sequence_alone(config, lengths, seed, name, precision):
     weights, batch = make_weights(config, seed), make_batch(config, lengths, seed)
     alone = plan_of(config, weights, 1, precision, name)
@@ -146,7 +146,7 @@ def test_bits_depend_on_the_sequence_alone(config, lengths, seed, name, precisio
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(COMPUTED), data=st.data())
+       precision=st.sampled_from(ROUNDED), data=st.data())
 def test_tokens_that_read_and_are_not_read(config, lengths, seed, name, precision, data):
     """The tokens that are read have the bits that they have without the others, which are those of float64."""
     keys = [data.draw(st.sampled_from(sorted({1, max(1, T // 3), max(1, T - 1), T}))) for T in lengths]
@@ -169,7 +169,7 @@ def test_tokens_that_read_and_are_not_read(config, lengths, seed, name, precisio
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(most_layers=1), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(COMPUTED[1:]))
+       precision=st.sampled_from(ROUNDED[1:]))
 def test_precisions_are_as_defined(config, lengths, seed, name, precision):
     # Some hundreds of tokens with three sets of weights, so that a number which float32 rounds to its other neighbour
     # counts little. One set is not enough: where all tokens have nearly the same context, one number is that of all. In

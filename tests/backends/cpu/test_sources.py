@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import InputError
-from engine.model.precision import COMPUTED
+from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 from engine.programs import cross_program
 from engine.programs.operations import Buffer, Linear, Part, Store
@@ -74,7 +74,7 @@ def test_float32_against_float64(model, name):
 
 
 @pytest.mark.parametrize("name", isa.available())
-@pytest.mark.parametrize("precision", COMPUTED)
+@pytest.mark.parametrize("precision", ROUNDED)
 def test_bits_depend_neither_on_threads_nor_on_other_sources(precision, name):
     config = DECODERS["2017"]
     expected = [Sources(config, precision, name, 1).run([n])[0] for n in LENGTHS]

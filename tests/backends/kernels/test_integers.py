@@ -1,4 +1,4 @@
-"""Test the GEMM of rows in 16-bit integers and weights of 8 or 4 bits, on every instruction set."""
+"""Test the GEMM of rows in 16-bit integers and weights of 8 or 4 bits, also in blocks, on every instruction set."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from engine.backends.cpu.native.native import PackedLinear, Product
 from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.reference import formulas as reference
-from engine.model.precision import FORMATS
+from engine.model.precision import BLOCKS, FORMATS
+from engine.weights.blocks import quantize_q8_0, widen_blocks
 from engine.weights.int4 import quantize_int4, widen_int4
 
 from .tools import assert_guards, available, guarded, load, round_up
@@ -16,6 +17,7 @@ from .tools import assert_guards, available, guarded, load, round_up
 EPS = np.finfo(np.float32).eps
 LARGEST = 2047
 GUARD = 77
+NAMES = ["int8", "int4", *BLOCKS]
 
 
 def product_of(kernels):
@@ -38,11 +40,18 @@ def convert(kernels, x):
 
 
 def random_weights(seed, format_name, N, K):
-    """Return stored weights, their scales, and the integers (codes [N,K], offsets [N,groups]) that they stand for."""
+    """Return stored weights and their scales, none for those in blocks."""
     rng = np.random.default_rng(seed)
     if format_name == "int8":
         w = rng.integers(-127, 128, (N, K)).astype(np.int8)
         return w, rng.random((N, 1), np.float32) / 100 + np.float32(1e-4)
+    if format_name in BLOCKS:
+        stored = np.empty(FORMATS[format_name].shape((N, K)), FORMATS[format_name].dtype)
+        codes = np.iinfo(stored["codes"].dtype)
+        stored["codes"] = rng.integers(codes.min, codes.max + 1, stored["codes"].shape)
+        for name in set(stored.dtype.names) - {"codes"}:     # also subnormal, negative and zero
+            stored[name] = (rng.standard_normal(stored.shape) * 10.0 ** rng.integers(-9, -1, stored.shape))
+        return stored, np.empty((N, 0), np.float32)
     stored = rng.integers(0, 256, FORMATS["int4"].shape((N, K)), np.uint8)
     blocks = stored.reshape(N, -1, 19)
     blocks[..., 16] |= 0x11      # multipliers of 1 at least
@@ -54,8 +63,8 @@ def packed_map(kernels, format_name, w, scales, K, bias, activation=0):
     product, N = product_of(kernels), round_up(len(w), kernels.VL)
     padded = [np.pad(scale, (0, N - len(w))) for scale in scales.T]
     packed = PackedLinear(product, np.zeros(product.packed_bytes(N, K, format_name), np.uint8), K,
-                          np.pad(bias, (0, N - len(w))), padded[0], activation,
-                          offset_scale=padded[1] if padded[1:] else None)
+                          np.pad(bias, (0, N - len(w))), padded[0] if padded else None, activation,
+                          offset_scale=padded[1] if padded[1:] else None, format=format_name)
     assert packed.format == format_name
     packed.fill(w)
     return packed
@@ -72,13 +81,23 @@ def check(kernels, format_name, x, w, scales, bias, activation=None, residual=No
     packed = packed_map(kernels, format_name, w, scales, K, bias, ACTIVATIONS.get(activation, 0))
     product_of(kernels).multiply(packed, operands, out, extra, ranges)
     assert_guards(out)
-    wide = w * scales.astype(np.float64) if format_name == "int8" else widen_int4(w, scales.astype(np.float64), K)
+    wide = widened(format_name, w, scales, K)
     rows = steps[:, None].astype(np.float64) * codes
     exact = rows @ wide.T.astype(np.float64) + bias + (0 if residual is None else residual)
     size = np.abs(rows) @ np.abs(wide.T) + np.abs(bias) + np.abs(exact)
+    if format_name == "q4_1":       # whose scaled codes and minima are added apart
+        size += np.abs(rows).sum(axis=1, keepdims=True) * np.abs(w["minimum"].astype(np.float64)).max(axis=1)
     result = reference.ACTIVATIONS[activation](exact) if activation else exact
-    assert (np.abs(out[:, : len(w)] - result) <= 6 * EPS * size).all()
+    roundings = 6 + (K // 32 if format_name in BLOCKS else 0)       # sums of blocks are added in float32
+    assert (np.abs(out[:, : len(w)] - result) <= roundings * EPS * size).all()
     return np.array(out[:, : len(w)])
+
+
+def widened(format_name, w, scales, K):
+    """Return the matrix [N,K] in float64."""
+    if format_name in BLOCKS:
+        return widen_blocks(w, K).astype(np.float64)
+    return w * scales.astype(np.float64) if format_name == "int8" else widen_int4(w, scales.astype(np.float64), K)
 
 
 def problem(seed, format_name, M, N, K):
@@ -87,7 +106,7 @@ def problem(seed, format_name, M, N, K):
             rng.standard_normal(N, np.float32))
 
 
-@pytest.fixture(params=["int8", "int4"])
+@pytest.fixture(params=NAMES)
 def format_name(request):
     """Return each format of weights."""
     return request.param
@@ -142,6 +161,9 @@ def test_largest_sums(kernels, format_name):
         x, K = np.full((5, 8192), sign, np.float32), 8192
         if format_name == "int8":
             w, scales = np.full((9, K), 127, np.int8), np.full((9, 1), 1e-4, np.float32)
+        elif format_name in BLOCKS:
+            w, scales = np.zeros(FORMATS[format_name].shape((9, K)), FORMATS[format_name].dtype), np.empty((9, 0))
+            w["scale"], w["codes"] = 1e-4, -128 if format_name == "q8_0" else 255
         else:
             w, scales = np.full(FORMATS["int4"].shape((9, K)), 255, np.uint8), np.full((9, 2), 1e-4, np.float32)
             w.reshape(9, -1, 19)[..., 17:] = 127
@@ -187,8 +209,25 @@ def test_quantized_weights(kernels, heads):
     assert np.linalg.norm(out - x @ w.T) <= 0.1 * np.linalg.norm(x @ w.T)
 
 
+def test_float16_scales_are_read_exactly(kernels):
+    """A column of one weight is its scale, for every kind of float16."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)][:: 37]
+    w = np.zeros((len(halves), 1), FORMATS["q8_0"].dtype)
+    w["scale"][:, 0], w["codes"][..., 0] = halves, 1
+    x = np.array([[LARGEST]], np.float32)
+    out = check(kernels, "q8_0", x, w, np.empty((len(w), 0)), np.zeros(len(w), np.float32))
+    assert np.array_equal(out[0], halves.astype(np.float32) * np.float32(LARGEST))
+
+
+def test_q8_0_is_near_its_matrix(kernels):
+    w = np.random.default_rng(2).standard_normal((20, 96), np.float32)
+    wide = widen_blocks(quantize_q8_0(w), 96)
+    assert (np.abs(wide - w) <= np.abs(w).reshape(20, 3, 32).max(axis=2).repeat(32, axis=1) / 127 * 0.505).all()
+
+
 @settings(max_examples=30, deadline=None)
 @given(M=st.integers(1, 70), N=st.integers(1, 150), K=st.integers(1, 300), name=st.sampled_from(available()),
-       format_name=st.sampled_from(["int8", "int4"]))
+       format_name=st.sampled_from(NAMES))
 def test_any_size(M, N, K, name, format_name):
     check(load(name), format_name, *problem(M * N * K, format_name, M, N, K))

@@ -10,11 +10,11 @@ PRODUCTS = ("float32", "bfloat16", "int8", "int16")
 def product_name(str precision, bint decodes, bint tiles):
     """Return the name of the product for linear maps of a precision, of a decoder or not, on tiles or on vectors.
 
-    Rows are rounded to 16-bit integers where weights have 4 bits, and in decoders where weights have 8 bits: a decoder's
+    Rows are rounded to 16-bit integers where weights are in blocks, and in decoders where weights are in int8: a decoder's
     rows have a few large numbers, and with one range of 256 codes a row the error of codes would exceed that of weights.
-    Tiles have no such product; there a decoder's rows become codes, too.
+    Tiles have no such product; there the rows of a decoder in int8 become codes, too.
     """
-    return "int16" if precision == "int4" or precision == "int8" and decodes and not tiles else precision
+    return "int16" if FORMATS[precision].block > 1 or precision == "int8" and decodes and not tiles else precision
 
 
 cdef class Kernels:

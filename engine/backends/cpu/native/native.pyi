@@ -135,7 +135,7 @@ class PackedLinear:
     format: str
     def __init__(
         self, product: Product, panels: Array, K: int, bias: Array, scale: Array | None = None, activation: int = 0,
-        sums: Array | None = None, offset_scale: Array | None = None,
+        sums: Array | None = None, offset_scale: Array | None = None, format: str | None = None,
     ) -> None: ...
     def fill(self, w: Array, column: int = 0) -> None: ...
     @property

@@ -7,7 +7,7 @@ cdef class Product
 cdef class PackedLinear:
     """A linear map y = activation(a w^T + bias) with its weights in the packed panels of a product.
 
-    format: that of the weights, which is the product's precision, or "int8" beside "int4". panels: zeros, as many as
+    format: that of the weights, which is the product's precision or one beside it. panels: zeros, as many as
     `Product.packed_bytes` says; `fill` fills them. Panels that are filled already may be read-only.
     bias: float32 [N], N a multiple of VL. scale: float32 [N] for int8 and int4 weights, otherwise None; the scale of a column
     that is never filled may be any finite number. offset_scale: the same for the offsets of int4. sums: float32 [N], with
@@ -25,12 +25,10 @@ cdef class PackedLinear:
     cdef const float[::1] sums
 
     def __init__(self, Product product, panels, Py_ssize_t K, const float[::1] bias, const float[::1] scale=None,
-                 int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None):
+                 int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None, str format=None):
         cdef Py_ssize_t N = bias.shape[0]
         cdef const unsigned char[::1] memory = panels.view("u1")
-        form = product.precision
-        if form == "int4" and offset_scale is None:
-            form = "int8"
+        form = format or product.precision
         scales = (scale is not None) + (offset_scale is not None)
         if (N % product.kernels.VL or memory.shape[0] != product.packed_bytes(N, K, form) or scales != FORMATS[form].scales
                 or scale is not None and scale.shape[0] != N or offset_scale is not None and offset_scale.shape[0] != N
@@ -42,6 +40,7 @@ cdef class PackedLinear:
         self.offset_scale, self.sums = offset_scale, sums
         self.y.panels, self.y.bias = &memory[0], &bias[0]
         self.y.N, self.y.K, self.y.activation = N, K, activation
+        self.y.storage = <int>COMPUTED.index(form)
         if scale is not None:
             self.sums = np.zeros(N, np.float32) if sums is None else sums
             self.y.scale, self.y.sums = &scale[0], &self.sums[0]
@@ -74,7 +73,8 @@ cdef class PackedLinear:
 
 
 cdef class TableWeights:
-    """A table of the embeddings as it is stored: the bytes of its rows, and a scale [rows] when it is int8.
+    """A table of the embeddings as it is stored: the bytes of its rows, and a scale [rows] when it is int8. A row of blocks
+    ends with a whole one.
 
     factor: multiplies every number of the table.
     """

@@ -1,4 +1,4 @@
-# Add the embeddings of tokens, from tables in float32, bfloat16 or int8. Rows are converted to float32 during the
+# Add the embeddings of tokens, from tables in float32, bfloat16, int8 or Q8_0. Rows are converted to float32 during the
 # addition.
 
 cdef inline vf entries(const int storage, const void* rows, Py_ssize_t i, const int n) noexcept nogil:
@@ -32,11 +32,29 @@ cdef inline void add_row_as(const int storage, const EmbeddingTable* table, Py_s
         v_storen(out + i, x if first else v_add(v_loadn(out + i, tail), x), tail)
 
 
+cdef inline void add_row_of_blocks(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D,
+                                   float* out) noexcept nogil:
+    # The same for a row of blocks Q8_0, whose numbers are scale * code.
+    cdef const char* block = <const char*>table.rows + row * ((D + 31) // 32) * 34
+    cdef float scales[VL]       # the first one, and what follows it in the block
+    cdef vf x
+    cdef Py_ssize_t i = 0, n
+    while i < D:
+        v_store(scales, v_load_float16(<const unsigned short*>(block + i // 32 * 34)))
+        n = min(D - i, <Py_ssize_t>VL)
+        x = v_load_int8(<const signed char*>block + i // 32 * 34 + 2 + i % 32, <int>n)
+        x = v_mul(v_set1(table.factor), v_mul(v_set1(scales[0]), x))
+        v_storen(out + i, x if first else v_add(v_loadn(out + i, <int>n), x), <int>n)
+        i += VL
+
+
 cdef inline void add_row(const EmbeddingTable* table, Py_ssize_t row, const bint first, Py_ssize_t D, float* out) noexcept nogil:
     if table.storage == INT8:
         add_row_as(INT8, table, row, first, D, out)
     elif table.storage == BFLOAT16:
         add_row_as(BFLOAT16, table, row, first, D, out)
+    elif table.storage == Q8_0:
+        add_row_of_blocks(table, row, first, D, out)
     else:
         add_row_as(FLOAT32, table, row, first, D, out)
 

@@ -10,6 +10,8 @@
 # its row alone, and are the same for one row, whose weights are multiplied as they are unpacked, and for many rows, for
 # which a slice of a panel is widened to int16 first.
 #
+# Weights in blocks that have float scales are in blocks.pxi.
+#
 # A panel of 4 bits is a run of blocks of 32 steps of depth, and then the offsets. A block is [4][nv*VL] words of 32 bits
 # and [nv*VL] bytes. Word h of a column holds the steps 8h to 8h + 7 of the block: its lower half has the even steps, its
 # upper half the odd ones, four bits each. The byte of a column holds the multipliers of the block's two groups. The
@@ -25,9 +27,7 @@ cdef enum:
     INTEGER_ROWS = 64   # rows whose sums are kept at a time
     NIBBLE_ROWS = 4     # rows of a tile of 4 bits, and the most that are multiplied without widening
     GROUP = 16
-    GROUPED = 32        # depth of a block
     LARGEST_CODE = 2047
-    FETCHED = 2048      # bytes of a panel that are prefetched ahead
 
 
 cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
@@ -287,7 +287,7 @@ cdef void integer_results(const Linear* y, const short* codes, Py_ssize_t stride
     # results[M][NR] = the products of M rows, at most INTEGER_ROWS, and panel p, without the steps of the rows.
     cdef int totals[INTEGER_ROWS * NR]
     cdef Py_ssize_t padded = (y.K + GROUPED - 1) // GROUPED * GROUPED, width = nv * VL, k = 0, depth
-    cdef bint narrow = y.offset_scale != NULL
+    cdef bint narrow = y.storage == <int>INT4
     cdef const char* b = <const char*>y.panels + p * NR * (padded // GROUPED * 19 if narrow else padded)
     cdef const char* offsets = b + padded // GROUPED * 17 * width
     while k < padded:
@@ -321,7 +321,10 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
         first = 0
         while first < M:
             rows = min(M - first, <Py_ssize_t>INTEGER_ROWS)
-            integer_results(y, <const short*>a + first * stride, stride, rows, p, nv, results)
+            if y.storage == <int>INT8 or y.storage == <int>INT4:
+                integer_results(y, <const short*>a + first * stride, stride, rows, p, nv, results)
+            else:
+                block_results(y, <const short*>a + first * stride, stride, rows, p, nv, results)
             for i in range(first, first + rows):
                 to = out.data + i * out.stride
                 for j in range(nv):
@@ -337,20 +340,25 @@ cdef void linear_integers(const Linear* y, const void* a, Py_ssize_t stride, con
 
 cdef void pack_integers(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight,
                         Py_ssize_t n) noexcept nogil:
-    # weight: [n,K] int8, or [n,19*K/32] blocks of 4 bits as engine/weights/int4.py describes them.
+    # weight: [n,K] int8, or [n,19*K/32] blocks of 4 bits as engine/weights/int4.py describes them, or those of blocks.pxi.
     cdef Py_ssize_t padded = (y.K + GROUPED - 1) // GROUPED * GROUPED, of_column, i, k, c, first, width
     cdef const signed char* w = <const signed char*>weight
     cdef signed char* to
-    of_column = padded // GROUPED * 19 if y.offset_scale != NULL else padded
+    if y.storage == <int>INT8:
+        of_column = padded
+    else:
+        of_column = padded // GROUPED * (19 if y.storage == <int>INT4 else block_bytes(y.storage))
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, <Py_ssize_t>NR)
         to = <signed char*>panels + first * of_column
-        if y.offset_scale != NULL:
+        if y.storage == <int>INT4:
             for k in range(padded // GROUPED):
                 pack_block(<const unsigned char*>w + i * of_column + k * 19, <unsigned char*>to + k * 17 * width,
                            to + padded // GROUPED * 17 * width + k * 2 * width, width, c - first)
+        elif y.storage != <int>INT8:
+            pack_row_of_blocks(y, <unsigned char*>to, width, c - first, <const unsigned char*>w + i * of_column)
         else:
             for k in range(y.K):
                 to[k // 2 * 2 * width + 2 * (c - first) + k % 2] = w[i * y.K + k]
@@ -360,13 +368,13 @@ cdef inline void pack_block(const unsigned char* block, unsigned char* to, signe
                             Py_ssize_t c) noexcept nogil:
     # A stored block has the steps in their order, two in a byte, the lower half first; then a byte of multipliers and the
     # two offsets.
+    cdef unsigned char steps[8]
     cdef unsigned int word
-    cdef int h, i, q
+    cdef int h, i
     for h in range(4):
-        word = 0
         for i in range(8):
-            q = block[4 * h + i // 2] >> 4 * (i % 2) & 15
-            word |= <unsigned int>q << (16 * (i % 2) + 4 * (i // 2))
+            steps[i] = block[4 * h + i // 2] >> 4 * (i % 2) & 15
+        word = word_of(steps)
         memcpy(to + (h * width + c) * 4, &word, 4)
     to[16 * width + c] = block[16]
     offsets[2 * c], offsets[2 * c + 1] = <signed char>block[17], <signed char>block[18]

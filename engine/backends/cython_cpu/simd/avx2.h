@@ -70,6 +70,14 @@ INLINE vx x_add(vx a, vx b) { return _mm256_add_epi32(a, b); }
 INLINE vx x_mul(vx a, vx b) { return _mm256_mullo_epi32(a, b); }
 INLINE vx x_mul16(vx a, vx b) { return _mm256_mullo_epi16(a, b); }
 INLINE vf x_float(vx x) { return _mm256_cvtepi32_ps(x); }
+INLINE vf v_load_float16(const uint16_t *p) {      /* without the instruction of F16C, which is another feature of CPUs */
+    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    __m256i size = _mm256_and_si256(x, _mm256_set1_epi32(0x7fff));
+    vf normal = (vf)_mm256_add_epi32(_mm256_slli_epi32(size, 13), _mm256_set1_epi32(112 << 23));
+    vf small = _mm256_mul_ps(_mm256_cvtepi32_ps(size), _mm256_set1_ps(0x1p-24f));
+    vf tiny = (vf)_mm256_cmpgt_epi32(_mm256_set1_epi32(0x0400), size);
+    return _mm256_or_ps(_mm256_blendv_ps(normal, small, tiny), (vf)_mm256_slli_epi32(_mm256_sub_epi32(x, size), 16));
+}
 INLINE void x_store_int16(int16_t *p, vf x) {
     __m256i whole = _mm256_cvtps_epi32(x);
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));

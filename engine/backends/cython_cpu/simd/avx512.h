@@ -81,6 +81,7 @@ INLINE vx x_add(vx a, vx b) { return _mm512_add_epi32(a, b); }
 INLINE vx x_mul(vx a, vx b) { return _mm512_mullo_epi32(a, b); }
 INLINE vx x_mul16(vx a, vx b) { return _mm512_mullo_epi16(a, b); }
 INLINE vf x_float(vx x) { return _mm512_cvtepi32_ps(x); }
+INLINE vf v_load_float16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE void x_store_int16(int16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
 }

@@ -126,6 +126,15 @@ INLINE vx x_dot(vx sum, vx a, vx b) {
     return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 }
 INLINE vf x_float(vx x) { return __builtin_convertvector(x, vf); }
+INLINE vf v_load_float16(const uint16_t *p) {
+    /* A subnormal number is its integer times 2^-24; any other has 112 less in its exponent than a float. */
+    typedef uint16_t narrow __attribute__((vector_size(VL * 2)));
+    narrow halves;
+    memcpy(&halves, p, sizeof halves);
+    vx x = __builtin_convertvector(halves, vx), size = x & 0x7fff;
+    vx normal = (size << 13) + (112 << 23), small = (vx)(x_float(size) * 0x1p-24f), tiny = size < 0x0400;
+    return (vf)((normal & ~tiny) | (small & tiny) | (x & 0x8000) << 16);
+}
 INLINE void x_store_int16(int16_t *p, vf x) {
     for (int lane = 0; lane < VL; lane++) p[lane] = (int16_t)rintf(x[lane]);
 }

@@ -67,6 +67,7 @@
  *   x_mul16             Multiply int16; the lower half of the products.
  *   x_dot               Return sum + a b, the products of both numbers of each pair added.
  *   x_float             Convert int32 to float.
+ *   v_load_float16      Load VL finite float16 numbers and convert them to floats.
  *   x_store_int16       Round VL floats within the range of int16 to the nearest integers, and store them.
  *
  * bfloat16 numbers are the upper halves of floats. Their products are added in float32. Two successive steps of depth,

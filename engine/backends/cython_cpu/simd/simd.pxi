@@ -109,6 +109,7 @@ cdef extern from "simd/simd.h" nogil:
     vx x_mul16(vx a, vx b)
     vx x_dot(vx sum, vx a, vx b)
     vf x_float(vx x)
+    vf v_load_float16(const unsigned short* p)
     void x_store_int16(short* p, vf x)
 
     # 8-bit integers

@@ -77,6 +77,7 @@ class Linear:
     N: Size
     K: Size
     activation: Int
+    storage: Int
 
 
 @struct

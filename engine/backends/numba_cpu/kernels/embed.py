@@ -1,16 +1,31 @@
-"""Add the embeddings of tokens, from tables in float32, bfloat16 or int8; see embed.pxi."""
+"""Add the embeddings of tokens, from tables in float32, bfloat16, int8 or Q8_0; see embed.pxi."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
 
 from ..compiler.compiling import helper, inline
-from ..compiler.pointers import as_bits, as_floats, as_integers8
+from ..compiler.emit import splat
+from ..compiler.pointers import Pointer, as_bits, as_floats, as_integers8
 from ..compiler.structs import Embedding, EmbeddingTable, Floats, Int, Size, Vector
-from ..compiler.vector import v_add, v_load_bfloat16, v_load_int8, v_loadn, v_mul, v_set1, v_storen
+from ..compiler.vector import (
+    v_add,
+    v_load_bfloat16,
+    v_load_int8,
+    v_loadn,
+    v_mul,
+    v_set1,
+    v_storen,
+    vector,
+)
 from ..target import VL
+from .integer_pairs import load_float16
 
-FLOAT32, BFLOAT16, INT8 = range(3)
+FLOAT32, BFLOAT16, INT8, Q8_0, INT4, Q4_0, Q4_1 = range(7)
 """The values of enum Storage in table.pxd."""
 
 
@@ -33,6 +48,27 @@ def add_row_as(storage: Int, table: EmbeddingTable, row: Size, first: bool, D: S
         v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
 
 
+@intrinsic
+def v_float16(typing: Any, p: Pointer) -> Any:
+    """Broadcast the float16 at p, behind which there are 2*VL bytes that can be read, to every lane."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        return splat(b, b.extract_element(load_float16(b, args[0]), ir.Constant(ir.IntType(32), 0)))
+
+    return vector(p), build
+
+
+@inline
+def add_row_of_blocks(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
+    """The same for a row of blocks Q8_0, whose numbers are scale * code."""
+    blocks = as_integers8(table.rows) + row * ((D + 31) // 32) * 34
+    for i in range(0, D, VL):
+        block, n = blocks + i // 32 * 34, min(D - i, VL)
+        x = v_mul(v_float16(block), v_load_int8(block + (2 + i % 32), n))
+        x = v_mul(v_set1(table.factor), x)
+        v_storen(out + i, x if first else v_add(v_loadn(out + i, n), x), n)
+
+
 @helper
 def add_row(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats) -> None:
     """Call add_row_as for the table's storage."""
@@ -40,6 +76,8 @@ def add_row(table: EmbeddingTable, row: Size, first: bool, D: Size, out: Floats)
         add_row_as(INT8, table, row, first, D, out)
     elif table.storage == BFLOAT16:
         add_row_as(BFLOAT16, table, row, first, D, out)
+    elif table.storage == Q8_0:
+        add_row_of_blocks(table, row, first, D, out)
     else:
         add_row_as(FLOAT32, table, row, first, D, out)
 

@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..compiler.compiling import inline
-from ..compiler.emit import I32, VF, VI, call, fetch, splat
+from ..compiler.emit import I32, VF, VI, fetch
 from ..compiler.flow import repeat
 from ..compiler.pointers import BYTE, SIZE, Pointer, as_integers8, as_ints, on_stack, store
 from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size
@@ -29,39 +29,29 @@ from ..compiler.vector import (
     v_sum,
     vector,
 )
-from ..target import INTEGERS, MR, NR, NV, VL
+from ..target import MR, NR, NV, VL
+from .blocks import block_bytes, block_results, pack_row_of_blocks
 from .elementwise import IDENTITY, activate_rows
+from .embed import INT4, INT8
+from .integer_pairs import (
+    FETCHED,
+    GROUP,
+    GROUPED,
+    NO_SUM,
+    SHORT,
+    at,
+    dot,
+    every,
+    load_pairs_of_bytes,
+    nibble,
+    pair,
+)
 from .roofline import in_rounds
 from .tile import columns, tile_of
 
-DEEPEST, WIDENED, INTEGER_ROWS, NIBBLE_ROWS, GROUP, GROUPED = 4096, 256, 64, 4, 16, 32
+DEEPEST, WIDENED, INTEGER_ROWS, NIBBLE_ROWS = 4096, 256, 64, 4
 LARGEST_CODE = np.float32(2047)
-FETCHED = 2048
-SHORT = ir.IntType(16)
-SHORTS = ir.VectorType(SHORT, 2 * VL)
 MAGIC = ir.Constant(VF, [12582912.0] * VL)
-NO_SUM = ir.Constant(VI, [0] * VL)
-_PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-
-
-def _all(x: int) -> ir.Constant:
-    return ir.Constant(VI, [x] * VL)
-
-
-def _dot(b: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Return total + x y, the products of both int16 of each lane added."""
-    if VL in _PRODUCTS and INTEGERS != "lanes":
-        return b.add(total, call(b, _PRODUCTS[VL], VI, b.bitcast(x, SHORTS), b.bitcast(y, SHORTS)))
-    halves = [(b.ashr(b.shl(v, _all(16)), _all(16)), b.ashr(v, _all(16))) for v in (x, y)]
-    return b.add(b.add(total, b.mul(halves[0][0], halves[1][0])), b.mul(halves[0][1], halves[1][1]))
-
-
-def _at(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type = BYTE) -> ir.Value:
-    return b.gep(pointer, [by], source_etype=element)
-
-
-def _pair(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    return splat(b, b.load(pointer, typ=I32, align=2))
 
 
 def _bytes_or_words(words: bool) -> Callable[..., None]:
@@ -71,24 +61,24 @@ def _bytes_or_words(words: bool) -> Callable[..., None]:
     def column(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
         if words:
             return b.load(pointer, typ=VI, align=1)
-        return b.bitcast(b.sext(b.load(pointer, typ=ir.VectorType(BYTE, 2 * VL), align=1), SHORTS), VI)
+        return load_pairs_of_bytes(b, pointer)
 
     def sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, stride: ir.Value, w: ir.Value,
              totals: ir.Value, adds: ir.Value) -> None:
         """totals[mr][NR] (+)= codes w"""
-        places = [_at(b, totals, SIZE(i * NR + j * VL), I32) for i in range(mr) for j in range(nv)]
+        places = [at(b, totals, SIZE(i * NR + j * VL), I32) for i in range(mr) for j in range(nv)]
         go_on = b.icmp_signed("!=", adds, SIZE(0))
         starts = [b.select(go_on, b.load(place, typ=VI, align=4), NO_SUM) for place in places]
 
         def step(values: list[ir.Value]) -> list[ir.Value]:
             a, w, *results = values
-            fetch(b, _at(b, w, SIZE(FETCHED)), 2)
-            weights = [column(b, _at(b, w, SIZE(j * size * VL))) for j in range(nv)]
+            fetch(b, at(b, w, SIZE(FETCHED)), 2)
+            weights = [column(b, at(b, w, SIZE(j * size * VL))) for j in range(nv)]
             for i in range(mr):
-                x = _pair(b, _at(b, a, b.mul(stride, SIZE(i)), SHORT))
+                x = pair(b, at(b, a, b.mul(stride, SIZE(i)), SHORT))
                 for j in range(nv):
-                    results[i * nv + j] = _dot(b, results[i * nv + j], x, weights[j])
-            return [_at(b, a, SIZE(2), SHORT), _at(b, w, SIZE(nv * size * VL)), *results]
+                    results[i * nv + j] = dot(b, results[i * nv + j], x, weights[j])
+            return [at(b, a, SIZE(2), SHORT), at(b, w, SIZE(nv * size * VL)), *results]
 
         for place, total in zip(places, repeat(b, steps, [codes, w, *starts], step)[2:], strict=True):
             store(b, place, total, 4)
@@ -99,10 +89,6 @@ def _bytes_or_words(words: bool) -> Callable[..., None]:
 
 sum_bytes = tile_of(_bytes_or_words(words=False))
 sum_words = tile_of(_bytes_or_words(words=True))
-
-
-def _nibble(b: ir.IRBuilder, x: ir.Value, i: int) -> ir.Value:
-    return b.and_(b.lshr(x, _all(4 * i)), _all(0x000F000F))
 
 
 def _nibbles(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value, stride: ir.Value,
@@ -116,25 +102,25 @@ def _nibbles(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Valu
 
     def block(values: list[ir.Value]) -> list[ir.Value]:
         a, word_at, factors_at, *results = values
-        fetch(b, _at(b, word_at, SIZE(FETCHED)), 2)
+        fetch(b, at(b, word_at, SIZE(FETCHED)), 2)
         factors = b.zext(b.load(factors_at, typ=byte, align=1), VI)
         for g in range(2):
             sums = [NO_SUM] * mr
             for h in range(2):
-                word = b.load(_at(b, word_at, b.mul(between, SIZE(2 * g + h))), typ=VI, align=1)
+                word = b.load(at(b, word_at, b.mul(between, SIZE(2 * g + h))), typ=VI, align=1)
                 for n in range(4):
-                    weights = _nibble(b, word, n)
+                    weights = nibble(b, word, n)
                     for i in range(mr):
-                        x = _at(b, _at(b, a, b.mul(stride, SIZE(i)), SHORT), SIZE(g * GROUP + 8 * h + 2 * n), SHORT)
-                        sums[i] = _dot(b, sums[i], _pair(b, x), weights)
-            factor = _nibble(b, factors, g)
+                        x = at(b, at(b, a, b.mul(stride, SIZE(i)), SHORT), SIZE(g * GROUP + 8 * h + 2 * n), SHORT)
+                        sums[i] = dot(b, sums[i], pair(b, x), weights)
+            factor = nibble(b, factors, g)
             results = [b.add(result, b.mul(total, factor)) for result, total in zip(results, sums, strict=True)]
         step = b.mul(width, SIZE(17))
-        return [_at(b, a, SIZE(GROUPED), SHORT), _at(b, word_at, step), _at(b, factors_at, step), *results]
+        return [at(b, a, SIZE(GROUPED), SHORT), at(b, word_at, step), at(b, factors_at, step), *results]
 
     begin = [codes, words, multipliers, *[NO_SUM] * mr]
     for i, total in enumerate(repeat(b, blocks, begin, block)[3:]):
-        store(b, _at(b, totals, SIZE(i * NR), I32), total, 4)
+        store(b, at(b, totals, SIZE(i * NR), I32), total, 4)
 
 
 sum_nibbles = tile_of(_nibbles, NIBBLE_ROWS, vectors=1)
@@ -243,7 +229,7 @@ def integer_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv
     """results[M][NR] = the products of M rows and panel p, without the steps of the rows."""
     totals = all_totals()
     padded, width = (y.K + GROUPED - 1) // GROUPED * GROUPED, nv * VL
-    narrow = 1 if y.offset_scale else 0
+    narrow = 1 if y.storage == INT4 else 0
     b = as_integers8(y.panels) + p * NR * (padded // GROUPED * 19 if narrow else padded)
     offsets = b + padded // GROUPED * 17 * width
     for k in range(0, padded, DEEPEST):
@@ -275,7 +261,10 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
             offsets[j] = column // out.width * out.block + column % out.width
         for first in range(0, M, INTEGER_ROWS):
             rows = min(M - first, INTEGER_ROWS)
-            integer_results(y, codes + first * stride, stride, rows, p, nv, results)
+            if y.storage == INT8 or y.storage == INT4:
+                integer_results(y, codes + first * stride, stride, rows, p, nv, results)
+            else:
+                block_results(y, codes + first * stride, stride, rows, p, nv, results)
             for i in range(rows):
                 step = v_set1(ranges[2 * (first + i) + 1])
                 for j in range(nv):
@@ -289,18 +278,22 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
 
 
 def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: Integers8, n: Size) -> None:
-    """Pack the rows of w, [n,K] int8 or [n,19*K/32] blocks of 4 bits, into columns [column, column + n)."""
+    """Pack the rows of w, [n,K] int8 or [n,bytes of a row] in blocks, into columns [column, column + n)."""
     padded = (y.K + GROUPED - 1) // GROUPED * GROUPED
-    of_column = padded // GROUPED * 19 if y.offset_scale else padded
+    of_column = padded
+    if y.storage != INT8:
+        of_column = padded // GROUPED * (19 if y.storage == INT4 else block_bytes(y.storage))
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, NR)
         to, c = panels + first * of_column, c - first
-        if y.offset_scale:
+        if y.storage == INT4:
             for k in range(padded // GROUPED):
                 pack_block(w + (i * of_column + k * 19), to + k * 17 * width,
                            to + (padded // GROUPED * 17 + k * 2) * width, width, c)
+        elif y.storage != INT8:
+            pack_row_of_blocks(y, to, width, c, w + i * of_column)
         else:
             for k in range(y.K):
                 to[k // 2 * 2 * width + 2 * c + k % 2] = w[i * y.K + k]
@@ -325,8 +318,8 @@ def integer_loop(typing: Any, n: Any) -> Any:
     """Run n rounds of MR*NV independent products of pairs, with sums as operands, and return the sum of all."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        starts = [_all(i) for i in range(MR * NV)]
-        total = in_rounds(b, args[0], starts, lambda x: _dot(b, x, x, _all(0x10001)), b.add)
+        starts = [every(i) for i in range(MR * NV)]
+        total = in_rounds(b, args[0], starts, lambda x: dot(b, x, x, every(0x10001)), b.add)
         return b.sitofp(total, VF)
 
     return vector(types.intp), build

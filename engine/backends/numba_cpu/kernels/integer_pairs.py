@@ -1,0 +1,64 @@
+"""Generate products of 16-bit integers as LLVM code, as simd/ does in C: a 32-bit lane holds two steps of depth."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ..compiler.emit import I32, VF, VI, call, splat
+from ..compiler.pointers import BYTE
+from ..target import INTEGERS, VL
+
+GROUP, GROUPED = 16, 32
+"""Depth of a group of integers, and of a block."""
+FETCHED = 2048
+"""Bytes of a panel that are prefetched ahead."""
+SHORT = ir.IntType(16)
+SHORTS = ir.VectorType(SHORT, 2 * VL)
+NO_SUM = ir.Constant(VI, [0] * VL)
+_PRODUCTS = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+
+
+def every(x: int) -> ir.Constant:
+    """Return a vector with this integer in each lane."""
+    return ir.Constant(VI, [x] * VL)
+
+
+def dot(b: ir.IRBuilder, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """Return total + x y, the products of both int16 of each lane added."""
+    if VL in _PRODUCTS and INTEGERS != "lanes":
+        return b.add(total, call(b, _PRODUCTS[VL], VI, b.bitcast(x, SHORTS), b.bitcast(y, SHORTS)))
+    halves = [(b.ashr(b.shl(v, every(16)), every(16)), b.ashr(v, every(16))) for v in (x, y)]
+    return b.add(b.add(total, b.mul(halves[0][0], halves[1][0])), b.mul(halves[0][1], halves[1][1]))
+
+
+def at(b: ir.IRBuilder, pointer: ir.Value, by: ir.Value, element: ir.Type = BYTE) -> ir.Value:
+    """Return the pointer moved on by this number of elements."""
+    return b.gep(pointer, [by], source_etype=element)
+
+
+def pair(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """Broadcast the pair of int16 at `pointer` to every lane."""
+    return splat(b, b.load(pointer, typ=I32, align=2))
+
+
+def nibble(b: ir.IRBuilder, x: ir.Value, i: int) -> ir.Value:
+    """Return the i-th four bits, 0 to 15, of each int16."""
+    return b.and_(b.lshr(x, every(4 * i)), every(0x000F000F))
+
+
+def load_pairs_of_bytes(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """Load 2*VL int8 and widen them to int16."""
+    return b.bitcast(b.sext(b.load(pointer, typ=ir.VectorType(BYTE, 2 * VL), align=1), SHORTS), VI)
+
+
+def load_float16(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """Load VL finite float16 numbers and convert them to floats.
+
+    A subnormal number is its integer times 2^-24; any other has 112 less in its exponent than a float.
+    """
+    x = b.zext(b.load(pointer, typ=ir.VectorType(SHORT, VL), align=1), VI)
+    size = b.and_(x, every(0x7FFF))
+    normal = b.bitcast(b.add(b.shl(size, every(13)), every(112 << 23)), VF)
+    small = b.fmul(b.sitofp(size, VF), ir.Constant(VF, [2.0**-24] * VL))
+    number = b.select(b.icmp_signed("<", size, every(0x0400)), small, normal)
+    return b.bitcast(b.or_(b.bitcast(number, VI), b.shl(b.and_(x, every(0x8000)), every(16))), VF)

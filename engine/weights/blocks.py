@@ -1,0 +1,84 @@
+"""Weights in the blocks of llama.cpp's GGUF files, each of 32 successive numbers of a row.
+
+    q8_0    w = scale * code             code -128 to 127
+    q4_0    w = scale * (code - 8)       code 0 to 15
+    q4_1    w = scale * code + minimum   code 0 to 15
+
+scale and minimum are float16. Byte i of the codes of 4 bits holds number i in its lower half and number i + 16 in its
+upper half. A matrix [N, K] is an array [N, K/32] of the structs of `engine.model.precision`. Kernels multiply blocks as
+they are (`backends/cython_cpu/kernels/blocks.pxi`), so that a model from such a file is not rounded a second time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..base.errors import InputError, WeightsError
+from ..model.precision import FORMATS, STORED
+
+BLOCK = FORMATS["q8_0"].block
+_LARGEST = 127 * float(np.finfo(np.float16).max)
+
+
+def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:
+    """Round a matrix [N, K] to blocks q8_0 [N, blocks of a row], which end with each of the heads that K comes from.
+
+    A block's scale is the float16 next to its largest |w| / 127. Raises `InputError` for anything but a finite float32
+    matrix, and `WeightsError` for numbers beyond the range of the scales.
+    """
+    if w.ndim != 2 or w.dtype != np.float32 or w.size == 0 or not np.isfinite(w).all():
+        raise InputError(f"only a finite float32 matrix [N, K] can be quantized, not {w.dtype} of shape "
+                         f"{list(w.shape)}, or it holds NaN or infinity")
+    N, K = w.shape
+    stored = np.empty(FORMATS["q8_0"].shape(w.shape, heads), FORMATS["q8_0"].dtype)
+    width = stored.shape[1] // heads * BLOCK
+    step = max(1, 2**18 // K)
+    for first in range(0, N, step):
+        rows = np.zeros((min(step, N - first), heads, width), np.float32)
+        rows[:, :, : K // heads] = w[first:first + step].reshape(len(rows), heads, K // heads)
+        rows = rows.reshape(len(rows), -1, BLOCK)
+        largest = np.abs(rows).max(axis=2)
+        if largest.max() > _LARGEST:
+            raise WeightsError(f"q8_0 holds numbers up to {_LARGEST:,.0f}, and an array has larger ones")
+        part = stored[first:first + step]
+        part["scale"] = largest / np.float32(127)
+        scale = part["scale"].astype(np.float32)[:, :, None]
+        ratio = np.divide(rows, scale, out=np.zeros_like(rows), where=scale > 0)
+        part["codes"] = np.clip(np.rint(ratio), -127, 127)
+    return stored
+
+
+def widen_blocks(stored: np.ndarray, K: int, heads: int = 1) -> np.ndarray:
+    """Return the float32 matrix [N, K] that blocks [N, blocks of a row] stand for, as llama.cpp computes it."""
+    scale = stored["scale"].astype(np.float32)[..., None]
+    wide = scale * _integers(stored)
+    if "minimum" in (stored.dtype.names or ()):
+        wide += stored["minimum"].astype(np.float32)[..., None]
+    wide = wide.reshape(len(stored), heads, -1)[:, :, : K // heads]
+    return np.ascontiguousarray(wide.reshape(len(stored), K))
+
+
+def to_q8_0(stored: np.ndarray) -> np.ndarray:
+    """Return blocks q8_0 of the same numbers; those of q4_1, which have a minimum, are rounded."""
+    if STORED[stored.dtype] == "q8_0":
+        return stored
+    if STORED[stored.dtype] == "q4_1":
+        return quantize_q8_0(widen_blocks(stored, stored.shape[1] * BLOCK))
+    blocks = np.empty(stored.shape, FORMATS["q8_0"].dtype)
+    blocks["scale"], blocks["codes"] = stored["scale"], _integers(stored)
+    return blocks
+
+
+def impossible_blocks(stored: np.ndarray) -> str | None:
+    """Describe the forbidden scales of stored blocks; None if there are none."""
+    halves = [name for name in stored.dtype.names or () if name != "codes"]
+    return None if all(np.isfinite(stored[name]).all() for name in halves) else "a scale that is NaN or infinite"
+
+
+def _integers(stored: np.ndarray) -> np.ndarray:
+    """Return what the scales of blocks are multiplied by: int8 [N, blocks, 32]."""
+    codes = stored["codes"]
+    if codes.dtype == np.int8:
+        return codes
+    codes = np.concatenate([codes & 15, codes >> 4], axis=-1).view(np.int8)
+    return codes - np.int8(8) if STORED[stored.dtype] == "q4_0" else codes
