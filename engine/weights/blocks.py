@@ -17,7 +17,7 @@ from ..base.errors import InputError, WeightsError
 from ..model.precision import FORMATS, STORED
 
 BLOCK = FORMATS["q8_0"].block
-_LARGEST = 127 * float(np.finfo(np.float16).max)
+_RANGE = 127 * float(np.finfo(np.float16).max)
 
 
 def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:
@@ -38,8 +38,8 @@ def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:
         rows[:, :, : K // heads] = w[first:first + step].reshape(len(rows), heads, K // heads)
         rows = rows.reshape(len(rows), -1, BLOCK)
         largest = np.abs(rows).max(axis=2)
-        if largest.max() > _LARGEST:
-            raise WeightsError(f"q8_0 holds numbers up to {_LARGEST:,.0f}, and an array has larger ones")
+        if largest.max() > _RANGE:
+            raise WeightsError(f"q8_0 holds numbers up to {_RANGE:,.0f}, and an array has larger ones")
         part = stored[first:first + step]
         part["scale"] = largest / np.float32(127)
         scale = part["scale"].astype(np.float32)[:, :, None]
