@@ -1,5 +1,9 @@
-"""Decoders of every combination of options: native results against the reference, and the same bits in any split."""
+"""Decoders of every combination of options: native results against the reference, and the same bits in any split.
 
+    ENGINE_RANDOM_DECODERS=2000 python -m pytest tests/backends/cpu/test_random_decoders.py
+"""
+
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +21,8 @@ from ...tools.decoders import make_weights, open_requests, row
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
+
+DECODERS = int(os.environ.get("ENGINE_RANDOM_DECODERS", "40"))
 
 
 @st.composite
@@ -73,7 +79,7 @@ def whole(decoder, config, texts, seed):
     return decoder.step([row(request, None, text, every=True) for request, text in zip(requests, texts, strict=True)])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=DECODERS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()))
 def test_float32_against_float64(config, lengths, seed, name):
     weights, texts = make_weights(config, seed), prompts(lengths, seed)
@@ -84,7 +90,7 @@ def test_float32_against_float64(config, lengths, seed, name):
     assert np.abs(out.logits - exact.logits).max() <= allowed
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=DECODERS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
        precision=st.sampled_from(ROUNDED))
 def test_bits_depend_neither_on_the_split_nor_on_the_batch(config, lengths, seed, name, precision):
