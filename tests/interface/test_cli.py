@@ -257,7 +257,8 @@ def test_an_output_folder_that_is_missing_is_named_at_once(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("command", "typed", "message"), [
-    ("encode", "fp16", "'fp16' is only stored, and nothing computes in it; choose float32, bfloat16, int8, q8_0, int4, auto"),
+    ("encode", "fp16", "'fp16' is only stored, and nothing computes in it; choose float32, bfloat16, int8, q8_0, int4, "
+     "auto"),
     ("generate", "auto", "'auto' is no precision here; choose float32, bfloat16, int8, q8_0, int4"),
     ("convert", "int5", "'int5' is no precision here; choose float32, bfloat16, int8, q8_0, int4, float16"),
 ])
