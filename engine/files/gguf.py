@@ -99,14 +99,15 @@ class GgufFile:
         return {name: tensor.shape for part in self._parts for name, tensor in part.tensors.items()}
 
     def read(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
-             keep_blocks: bool = False) -> dict[str, np.ndarray]:
+             blocks_of: Callable[[str, np.ndarray], np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Return the tensors as read-only arrays, under the names that `rename` returns for them.
 
         As in `read_safetensors`, a tensor whose new name is None is not read, and F32, BF16 and, with keep_float16,
         F16 are views of the map where they are aligned. Blocks are converted to float32 as in llama.cpp. With
-        keep_blocks, a matrix in Q8_0, Q4_0 or Q4_1 is a view [N, K/32] of its blocks (`engine.weights.blocks`), and one
-        in Q5_0 becomes blocks of Q8_0, which hold the same numbers. Raises `WeightsError` for types without a
-        conversion here, and for two tensors with the same new name.
+        blocks_of, a matrix in Q8_0, Q4_0 or Q4_1 is a view [N, K/32] of its blocks (`engine.weights.blocks`), one in
+        Q5_0 becomes blocks of Q8_0, which hold the same numbers, and of the name and the float32 numbers of any other
+        it makes blocks. Raises `WeightsError` for types without a conversion here, and for two tensors with the same
+        new name.
         """
         arrays: dict[str, np.ndarray] = {}
         for part in self._parts:
@@ -116,7 +117,7 @@ class GgufFile:
                     if name in arrays:
                         raise FormatError(f"two tensors are both {name}, the second is {shown(old)}")
                     if name is not None:
-                        arrays[name] = _read_tensor(part.data, old, tensor, keep_float16, keep_blocks)
+                        arrays[name] = _read_tensor(part.data, old, tensor, keep_float16, blocks_of)
         return arrays
 
 
@@ -233,7 +234,8 @@ def _parse_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, _Te
             for name, tensor in tensors.items()}
 
 
-def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool, keep_blocks: bool) -> np.ndarray:
+def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool,
+                 blocks_of: Callable[[str, np.ndarray], np.ndarray] | None) -> np.ndarray:
     """Return the tensor read-only: a view of the map when it is aligned and keeps its dtype, otherwise a copy."""
     kind = tensor.kind
     if kind.name in _PLAIN:
@@ -243,8 +245,12 @@ def _read_tensor(data: mmap, name: str, tensor: _Tensor, keep_float16: bool, kee
             array = np.require(flat, flat.dtype.newbyteorder("=") if kept else np.float32, ["C", "A"])
     elif kind.dequantize is not None:
         blocks = np.frombuffer(data, np.uint8, tensor.end - tensor.begin, tensor.begin)
-        kept = keep_blocks and kind.name in KEPT and len(tensor.shape) == 2
-        array = keep(kind, blocks).reshape(tensor.shape[0], -1) if kept else dequantize(kind, blocks, tensor.shape)
+        if blocks_of is None or len(tensor.shape) != 2:
+            array = dequantize(kind, blocks, tensor.shape)
+        elif kind.name in KEPT:
+            array = keep(kind, blocks).reshape(tensor.shape[0], -1)
+        else:
+            array = blocks_of(name, dequantize(kind, blocks, tensor.shape))
     else:
         readable = [*_PLAIN, *(one.name for one in TYPES.values() if one.dequantize is not None)]
         raise FormatError(f"tensor {shown(name)} has type {kind.name}; expected {', '.join(readable)}. llama.cpp's "

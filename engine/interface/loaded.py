@@ -62,7 +62,7 @@ class Loaded:
         from ..files.reading import release_freed
         from ..loading.load import load_model  # here, because `import engine` shall stay light
 
-        model = load_model(source, kind=kind)
+        model = load_model(source, kind=kind, precision=options["precision"])
         if kind != "rank" and model.kind != kind:
             raise source.refuse_kind(kind, model.kind)
         made: Any = cls

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import UnsupportedError, WeightsError, shown
+from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..families import llama
 from ..families.names import Names
 from ..families.parts import Part, Parts, Weights
@@ -33,14 +33,13 @@ from ..weights.parameters import parameters_of, precision_of
 from .hugging_face import assemble
 from .source import Source
 
-_WORDS = "token_embd.weight"
 _DIVISORS = "rotary_divisors"
 """The tensor that divides the frequencies of the rotary embedding, as Llama 3.1 scales them; `_restored` takes it."""
 
 NAMES = Names(
     prefix="",
     embeddings={
-        _WORDS: "embeddings.word",
+        "token_embd.weight": "embeddings.word",
         "output_norm.weight": "final_norm.weight",
         "output.weight": "logits.weight",
         "rope_freqs.weight": _DIVISORS,
@@ -97,31 +96,38 @@ class GgufSource(Source):
             parts = Parts(None, read_decoder(file.settings, file.shapes))
             text = TextConfig(read_gguf_tokenizer(file.settings))
             generation = GenerationConfig(**read_generation(file.settings))
-        arrays = file.read(keep_float16=True, keep_blocks=True)
-        return _in_blocks(assemble(self.path, parts, arrays, generation, text, text), file.types)
+            kept = self.precision is None or self.precision in BLOCKS
+            arrays = file.read(keep_float16=True, blocks_of=_rounded if kept else None)
+            model = assemble(self.path, parts, arrays, generation, text, text)
+            return _in_blocks(model) if kept else model
 
 
-def _in_blocks(model: Model, types: Mapping[str, str]) -> Model:
-    """Return a model in one of the precisions of blocks if the file has any linear map in blocks that kernels read.
+def _in_blocks(model: Model) -> Model:
+    """Return a model in one of the precisions of blocks if any linear map is in blocks, with all others in q8_0.
 
-    Then the maps of other types are rounded to q8_0, which has more bits than any of them but F32, F16 and BF16; and so
-    is a word table of another quantized type. types: those of the tensors of the file.
+    q8_0 has more bits than the types of GGUF without a kernel of their own, but F32, F16 and BF16.
     """
     assert model.decoder is not None
     config, weights = model.decoder.config, dict(model.decoder.weights)
     for name, parameter in parameters_of(config).items():
-        stored = STORED.get(weights[name].dtype) if name in weights else None
-        if stored in BLOCKS and not _fits(parameter, weights[name]):
-            weights[name] = widen_blocks(weights[name], weights[name].shape[1] * FORMATS[stored].block)
-        elif stored in BLOCKS and parameter.kind == "table":
-            weights[name] = to_q8_0(weights[name])
+        if name in weights and STORED.get(weights[name].dtype) in BLOCKS:
+            if not _fits(parameter, weights[name]):
+                weights[name] = widen_blocks(weights[name], weights[name].shape[1] * FORMATS["q8_0"].block)
+            elif parameter.kind == "table":
+                weights[name] = to_q8_0(weights[name])
     if precision_of(config, weights) in BLOCKS:
         for name, parameter in parameters_of(config).items():
-            quantized = parameter.kind == "linear" or types.get(_WORDS) not in (None, "F32", "F16", "BF16")
-            if name in weights and parameter.kind != "small" and quantized and (
-                    STORED.get(weights[name].dtype) not in BLOCKS and weights[name].shape == parameter.shape):
-                weights[name] = quantize_q8_0(widened(weights[name]), parameter.heads)
+            if parameter.kind == "linear" and name in weights and weights[name].shape == parameter.shape:
+                weights[name] = _rounded(name, widened(weights[name]), parameter.heads)
     return replace(model, decoder=replace(model.decoder, weights=weights))
+
+
+def _rounded(name: str, numbers: np.ndarray, heads: int = 1) -> np.ndarray:
+    """Return a float32 matrix in q8_0; raises `WeightsError` for numbers that it does not hold."""
+    try:
+        return quantize_q8_0(numbers, heads)
+    except (InputError, WeightsError) as error:
+        raise WeightsError(f"{shown(name)}: {error}") from None
 
 
 def _fits(parameter: Parameter, stored: np.ndarray) -> bool:
@@ -147,9 +153,9 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     for key, value in values.items():
         if isinstance(value, list | np.ndarray):
             raise UnsupportedError(f"{name} has another {key} in each layer, which is not supported")
-    words = shapes.get(_WORDS, ())
+    words = shapes.get("token_embd.weight", ())
     if len(words) != 2:
-        raise WeightsError(f"the file has no matrix {_WORDS}, the word table")
+        raise WeightsError("the file has no matrix token_embd.weight, the word table")
     values |= {"vocab_size": words[0], "tie_word_embeddings": "output.weight" not in shapes}
     config = llama.read_config(values, name)
     return Part(config, NAMES, partial(_restored, ARCHITECTURES[name]))

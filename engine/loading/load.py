@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..base.errors import InputError, WeightsError, shown
 from ..files.folder import ModelFolder
+from ..model.precision import canonical_name
 from ..weights.model import Model
 from .ctranslate2 import CTranslate2Source, is_ctranslate2
 from .gguf import GgufSource
@@ -39,17 +40,20 @@ def open_source(path: str | os.PathLike[str] | Source, memory: str = "map") -> S
 
 
 def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None, memory: str = "map",
-               task: str | None = None) -> Model:
+               task: str | None = None, precision: str | None = None) -> Model:
     """Load a model into memory, checked.
 
     path, memory: as in `open_source`. kind: "encode" for the encoder alone, or "generate", "transcribe" or "rank" for a
     decoder with the encoder that it reads; None for what the files say. task: the adapter to merge, of a folder that
-    holds adapters for several tasks. Matrices in bfloat16 and float16 stay as they are.
+    holds adapters for several tasks. Matrices in bfloat16 and float16 stay as they are. precision: the one that the
+    model will run in, if not that of its weights. The quantized matrices of a GGUF file are then widened to float32, as
+    llama.cpp does it; otherwise those in Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and the others are rounded to q8_0.
 
     Raises `WeightsError`, with everything that is wrong with the weights in one message, `UnsupportedError` for a model
     or a setting that does not run here, and `InputError` for an unknown task or kind.
     """
     source = open_source(path, memory)
+    source.precision = canonical_name(precision) if isinstance(precision, str) else None
     return source.read(choose_kind(source, kind), task).checked(str(source.path))
 
 

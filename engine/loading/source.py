@@ -23,6 +23,8 @@ class Source(ABC):
 
     path: Path
     """The path as the caller gave it, with `~` replaced."""
+    precision: str | None = None
+    """The precision in which the model will run, by its name; None for that of its weights."""
 
     @property
     @abstractmethod

@@ -36,7 +36,7 @@ def convert(args: argparse.Namespace) -> None:
     warn_generates(args)
     source = open_source(args.folder)
     kind = choose_kind(source, args.kind)
-    model = load_model(source, kind=kind, task=args.task)
+    model = load_model(source, kind=kind, task=args.task, precision=args.precision)
     if args.precision is not None:
         importance = None
         if args.calibration is not None:
