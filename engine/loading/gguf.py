@@ -179,7 +179,7 @@ def _refuse(name: str, own: Mapping[str, Any]) -> None:
     if type(width) is int and type(heads) is int and heads > 0:
         head = own.get("attention.key_length", width // heads)
         for key in ("rope.dimension_count", "attention.value_length"):
-            if _differs(own.get(key, head), head):
+            if key in own and _differs(own[key], head):
                 raise UnsupportedError(f"{name}.{key} = {shown(own[key])} is not supported; only the width of a head, "
                                        f"{shown(head)}, is")
 

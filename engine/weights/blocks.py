@@ -49,11 +49,14 @@ def quantize_q8_0(w: np.ndarray, heads: int = 1) -> np.ndarray:
 
 
 def widen_blocks(stored: np.ndarray, K: int, heads: int = 1) -> np.ndarray:
-    """Return the float32 matrix [N, K] that blocks [N, blocks of a row] stand for, as llama.cpp computes it."""
-    scale = stored["scale"].astype(np.float32)[..., None]
-    wide = scale * _integers(stored)
-    if "minimum" in (stored.dtype.names or ()):
-        wide += stored["minimum"].astype(np.float32)[..., None]
+    """Return the float32 matrix [N, K] that blocks [N, blocks of a row] stand for, as llama.cpp computes it.
+
+    A scale that is infinite or NaN gives infinite numbers or NaN, which later checks report.
+    """
+    with np.errstate(invalid="ignore"):
+        wide = stored["scale"].astype(np.float32)[..., None] * _integers(stored)
+        if "minimum" in (stored.dtype.names or ()):
+            wide += stored["minimum"].astype(np.float32)[..., None]
     wide = wide.reshape(len(stored), heads, -1)[:, :, : K // heads]
     return np.ascontiguousarray(wide.reshape(len(stored), K))
 

@@ -241,6 +241,7 @@ def test_gguf_models_in_several_files(tmp_path):
     ({"ARCH.rope.dimension_count": 4}, "rope.dimension_count = 4"), ({"split.count": np.ones(2)}, "split.count"),
     ({"ARCH.rope.dimension_count": np.ones(2)}, "rope.dimension_count"), ({"ARCH.expert_count": ["a"]}, "expert_count"),
     ({"ARCH.attention.head_count": np.array([4, 4], np.int32)}, "another num_attention_heads in each layer"),
+    ({"ARCH.attention.key_length": np.array([4, 4], np.int32)}, "another head_dim in each layer"),
     ({"ARCH.block_count": None}, "lack llama.block_count"), ({"ARCH.embedding_length": "x"}, "hidden_size"),
     ({"tokenizer.ggml.model": "none"}, "tokenizer.ggml.model 'none'"),
     ({"tokenizer.ggml.tokens": ["a", "a"]}, "list of different texts"),

@@ -105,28 +105,44 @@ def tokenizer_settings(rng: random.Random) -> dict[str, Any]:
     return {f"tokenizer.ggml.{key}": value for key, value in own.items()}
 
 
+def _matrix(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray | Blocks:
+    """Return ones, or blocks of a type whose rows can have this length, most of them with small scales."""
+    numbers = [number for number, kind in TYPES.items() if kind.dequantize and shape[-1] % kind.size == 0]
+    if len(shape) != 2 or not numbers or rng.random() < 0.2:
+        return np.ones(shape, rng.choice((np.float32, np.float32, np.float16)))
+    number = rng.choice(numbers)
+    kind = TYPES[number]
+    data = np.frombuffer(rng.randbytes(shape[0] * shape[1] // kind.size * kind.nbytes), np.uint8)
+    if rng.random() < 0.9:
+        data = data.reshape(-1, kind.nbytes).copy()
+        data[:, [1, 3]] &= 0x2F     # of two numbers of float16, the first in the block
+    return Blocks(number, shape, data.tobytes())
+
+
 def _gguf_model(rng: random.Random, place: Path) -> None:
-    own = {"block_count": 1, "context_length": 16, "embedding_length": 8, "feed_forward_length": 6,
-           "attention.head_count": 2, "attention.head_count_kv": 1, "attention.layer_norm_rms_epsilon": 1e-5,
-           "rope.freq_base": 100.0}  # fmt: skip
+    D, F = rng.choice(((8, 6), (64, 32), (64, 96)))
+    own = {"block_count": 1, "context_length": 16, "embedding_length": D, "feed_forward_length": F,
+           "attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": D // 2,
+           "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 100.0}  # fmt: skip
     name = rng.choice(("llama", "qwen2", "qwen3"))
     settings: dict[str, Any] = {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
     settings |= tokenizer_settings(rng)
     for key in rng.sample(list(settings), rng.choice((0, 0, 1, 2))):
         settings[key] = rng.choice((*_SETTINGS, 2, 3, 4, 1.0, "none"))
-    shapes = {"attn_norm": (8,), "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8),
-              "ffn_norm": (8,), "ffn_gate": (6, 8), "ffn_up": (6, 8), "ffn_down": (8, 6)}  # fmt: skip
-    shapes |= {"attn_q_norm": (4,), "attn_k_norm": (4,)} if name == "qwen3" else {}
-    tensors = {f"blk.0.{part}.weight": np.ones(shape, np.float32) for part, shape in shapes.items()}
+    half = D // 2
+    shapes = {"attn_norm": (D,), "attn_q": (D, D), "attn_k": (half, D), "attn_v": (half, D), "attn_output": (D, D),
+              "ffn_norm": (D,), "ffn_gate": (F, D), "ffn_up": (F, D), "ffn_down": (D, F)}  # fmt: skip
+    shapes |= {"attn_q_norm": (half,), "attn_k_norm": (half,)} if name == "qwen3" else {}
+    tensors = {f"blk.0.{part}.weight": _matrix(rng, shape) for part, shape in shapes.items()}
     if name == "qwen2":
         tensors |= {f"blk.0.attn_{part}.bias": np.ones(rows, np.float32)
-                    for part, rows in (("q", 8), ("k", 4), ("v", 4))}
-    tensors |= {"token_embd.weight": np.ones((265, 8), np.float32), "output_norm.weight": np.ones(8, np.float32)}
+                    for part, rows in (("q", D), ("k", half), ("v", half))}
+    tensors |= {"token_embd.weight": _matrix(rng, (265, D)), "output_norm.weight": np.ones(D, np.float32)}
     if rng.random() < 0.2:
         tensors[rng.choice(list(tensors))] = np.ones(rng.choice(_SHAPES), np.float32)
     data = gguf(settings, tensors)
     (place / "m.gguf").write_bytes(integers_of(rng, data) if rng.random() < 0.2 else data)
-    _run(load_model(place / "m.gguf", kind="generate"))
+    _run(load_model(place / "m.gguf", kind="generate", precision=rng.choice((None, None, "q8_0", "float32"))))
 
 
 def _folder(rng: random.Random, place: Path) -> None:

@@ -180,6 +180,12 @@ def test_precisions_that_a_model_cannot_have(tmp_path):
     damaged.write_bytes(data)
     with pytest.raises(WeightsError, match="holds a scale that is NaN or infinite"):
         load_model(damaged)
+    data = bytearray(file_of(damaged, dict.fromkeys(SHAPES, "Q4_0"), heads=4).read_bytes())
+    at = data.index(load_model(damaged).decoder.weights["layers.1.ffn.down.weight"].tobytes())
+    data[at:at + 2] = np.float16(np.inf).tobytes()
+    damaged.write_bytes(data)
+    with pytest.raises(WeightsError, match="holds a scale that is NaN or infinite"):
+        load_model(damaged)
     data = bytearray(file_of(damaged, dict.fromkeys(SHAPES, "Q5_1")).read_bytes())
     data[-24:-22] = np.float16(np.inf).tobytes()
     damaged.write_bytes(data)
