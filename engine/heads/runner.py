@@ -127,8 +127,8 @@ class HeadRunner:
 
 LOGITS = 2**24
 """How many logits are computed at a time, of one sequence at least."""
-MAXIMA = 2**23
-"""How many maxima are computed at a time, of one sequence at least."""
+MAXIMA = 2**21
+"""How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
 
 
 def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
