@@ -16,8 +16,10 @@ from typing import Any, TypeAlias
 from ..base.errors import WeightsError, listed, shown
 from .config_checks import LARGEST
 
-TASKS = ("classify", "tag", "answer", "fill_mask", "encode_sparse")
-"""The task of a head, which is the name of the method of `Engine` that runs it."""
+TASKS: dict[str, tuple[str, ...]] = {
+    "classify": ("first", "last", "all"), "tag": ("all",), "answer": ("all",), "fill_mask": ("asked",),
+    "encode_sparse": ("all",)}
+"""The task of a head, which is the name of the method of `Engine` that runs it, and the `ROWS` that it may read."""
 ROWS = ("first", "last", "asked", "all")
 """The token vectors of a sequence that a head reads: one, those at the positions that the caller asks for, or all."""
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "gelu_tanh", "silu")
@@ -107,7 +109,7 @@ class HeadConfig:
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
         problems = [f"{name} must be one of {', '.join(allowed)}, not {shown(getattr(self, name))}"
-                    for name, allowed in (("task", TASKS), ("rows", ROWS), ("function", FUNCTIONS),
+                    for name, allowed in (("task", [*TASKS]), ("rows", ROWS), ("function", FUNCTIONS),
                                           ("pair_function", PAIR_FUNCTIONS.values()),
                                           ("sparse_pooling", SPARSE_POOLINGS),
                                           ("sparse_activation", SPARSE_ACTIVATIONS))
@@ -129,7 +131,7 @@ class HeadConfig:
                                                                  and 0 <= getattr(self, name) <= LARGEST)]
         if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
             problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
-        if not problems and (problem := self._outputs_problem()):
+        if not problems and (problem := self._steps_problem() or self._outputs_problem()):
             problems.append(problem)
         if problems:
             raise WeightsError("impossible head: " + "; ".join(problems))
@@ -141,9 +143,17 @@ class HeadConfig:
             return f"there are {len(self.labels)} labels for {outputs} outputs"
         if self.task == "answer" and outputs != 2:
             return f"a head of answers has 2 outputs, start and end, not {outputs}"
+        return None if outputs else f"a head of {self.task} needs a step linear"
+
+    def _steps_problem(self) -> str | None:
+        """Describe what is wrong with the rows and the order of the steps; None if they fit the task."""
+        if self.rows not in TASKS[self.task]:
+            return f"a head of {self.task} has rows {' or '.join(TASKS[self.task])}, not {self.rows}"
         if (self.task == "encode_sparse" or any(isinstance(step, Scatter) for step in self.steps)) and not (
                 self.task == "encode_sparse" and len(self.steps) == 1 and isinstance(self.steps[0], Scatter)):
             return "a head of encode_sparse has the step scatter, and no other head has it"
+        if self.task != "classify" and any(isinstance(step, Mean) for step in self.steps):
+            return f"a head of {self.task} reads each token by itself, so it cannot have the step mean"
         return None
 
     @property

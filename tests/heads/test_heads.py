@@ -13,7 +13,7 @@ import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.files.safetensors import read_safetensors
 from engine.heads.runner import gather, mean, sigmoid
-from engine.model.head import HeadConfig, Linear, Mean, Norm
+from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
 from engine.weights.bfloat16 import widened
 from engine.weights.head import Head
 
@@ -192,7 +192,13 @@ def test_words_tied_by_the_config_alone(tmp_path):
     ({"steps": (Linear("a", 0),)}, "the size of a map must be from 1"), ({"mask_id": -1}, "mask_id must be a token id"),
     ({"steps": (Linear("a", 2, activation="mish"),)}, "activation must be one of"),
     ({"steps": (Norm("n", 2.0), Linear("a", 2))}, "eps must be a number"),
-    ({"task": "answer", "steps": (Linear("a", 3),), "labels": ()}, "has 2 outputs, start and end, not 3"),
+    ({"task": "answer", "rows": "all", "steps": (Linear("a", 3),), "labels": ()}, "2 outputs, start and end, not 3"),
+    ({"rows": "asked"}, "a head of classify has rows first or last or all, not asked"),
+    ({"task": "tag"}, "a head of tag has rows all, not first"),
+    ({"task": "fill_mask", "rows": "all"}, "a head of fill_mask has rows asked, not all"),
+    ({"task": "tag", "rows": "all", "steps": (Mean(), Linear("a", 2))}, "reads each token by itself"),
+    ({"task": "fill_mask", "rows": "asked", "steps": (Norm("n", 0.1),)}, "a head of fill_mask needs a step linear"),
+    ({"steps": (Scatter(2),)}, "encode_sparse has the step scatter, and no other head has it"),
 ])
 def test_an_impossible_head_is_refused(head, message):
     usual = {"task": "classify", "rows": "first", "steps": (Linear("a", 2),), "labels": ("x", "y")}
