@@ -68,6 +68,19 @@ def vectors_of(name: str, given: Any) -> list[np.ndarray]:
     return rows
 
 
+def are_of_tokens(given: Any) -> bool:
+    """Return whether vectors have the form of a list of arrays [T_i,D] or of an array [n,T,D].
+
+    One array [T,D] may as well be the vectors of T texts, so the answer for it is no.
+    """
+    if hasattr(given, "shape"):
+        return len(given.shape) == 3
+    depth = 0
+    while depth < 3 and isinstance(given, Sequence) and not isinstance(given, (str, bytes)) and len(given):
+        given, depth = given[0], depth + 1
+    return depth + len(getattr(given, "shape", ())) == 3
+
+
 def _floats(what: str, given: Any) -> np.ndarray:
     try:
         array = np.asarray(given, np.float32)

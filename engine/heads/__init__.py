@@ -4,6 +4,7 @@ from .answers import Answering as Answering
 from .answers import answer as answer
 from .classify import classify as classify
 from .late import encode_tokens as encode_tokens
+from .late import encode_tokens_by_head as encode_tokens_by_head
 from .pairs import check_pairs as check_pairs
 from .pairs import check_ranks as check_ranks
 from .pairs import is_pair as is_pair

@@ -2,6 +2,9 @@
 
 A query may be filled up with tokens such as [MASK]. Unless the model's settings say otherwise, no token reads them, and
 they read the tokens of the query; each has a vector in the result. `LateConfig` has the settings.
+
+A model with one vector for each text may have vectors of tokens besides, by a head: BGE-M3 (Chen et al. 2024, arXiv
+2402.03216, section 3.2). It reads queries as documents.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from ..model.late_config import LateConfig
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
 from ..weights.modules import normalize
+from .runner import HeadRunner
 
 
 def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], *, task: str | None,
@@ -37,6 +41,19 @@ def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Senten
                 kept = scored(tokens.input_ids[i], late, task)
                 found[part[i]] = vectors[start:end] if kept.all() else vectors[start:end][kept]
             advance(len(members))
+    return found
+
+
+def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], *, normalized: bool = False,
+                          batch_size: int | None = None, deadline: float = 0.0,
+                          advance: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
+    """Return the token vectors of texts that a head gives: float32 [T_i, D'] for each; arguments of `encode_tokens`."""
+    found = [np.zeros((0, runner.config.outputs), np.float32)] * len(texts)
+    for part in slices(list(texts)):
+        tokens = runner.encoder.tokenizer(texts[part.start : part.stop], deadline)
+        for i, vectors in runner.logits(tokens, batch_size=batch_size, deadline=deadline):
+            found[part[i]] = normalize(vectors) if normalized else vectors
+            advance(1)
     return found
 
 

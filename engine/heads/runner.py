@@ -16,10 +16,10 @@ from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.lazy import lazy
 from ..encoding.text_encoder import TextEncoder
-from ..model.head import HeadConfig, Linear, Norm, Step
+from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
 from ..text.tokenizer import Tokens
 from ..weights.head import Head
-from ..weights.modules import sigmoid
+from ..weights.modules import normalize, sigmoid
 
 FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda x: x,
@@ -82,7 +82,10 @@ class HeadRunner:
             elif isinstance(step, Norm):
                 rows = self.ops.layer_norm(rows, self._weights[f"{step.name}.weight"],
                                            self._weights.get(f"{step.name}.bias"), step.eps)
+            elif isinstance(step, Normalize):
+                rows = normalize(rows)
             else:
+                assert isinstance(step, Mean)
                 rows, ends = mean(rows, ends)
         return rows, ends
 
@@ -115,6 +118,13 @@ class HeadRunner:
         """Return the outputs of all steps for token vectors [M, D], each row by itself: float32 [M, outputs]."""
         return self._run(vectors, np.array([0, len(vectors)]))[0]
 
+    def numbers(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the number of each token that the last step, scatter, puts at its place: float32 [N].
+
+        vectors [N,D]: those of the encoder, with D = 1 where it gives numbers itself.
+        """
+        return self._run(vectors, np.array([0, len(vectors)]), self.config.steps[:-1])[0][:, 0]
+
     def _linear(self, step: Linear, rows: np.ndarray) -> np.ndarray:
         own = step.activation in FUNCTIONS and step.activation != "relu"
         found = self.ops.linear(np.ascontiguousarray(rows), self._weight(step), self._weights.get(f"{step.name}.bias"),
@@ -141,7 +151,9 @@ def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
     starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
     if rows == "all":
         return vectors, np.append(0, ends)
-    if rows == "asked":
+    if rows == "rest":
+        places = [np.arange(start + 1, end) for start, end in zip(starts, ends, strict=True)]
+    elif rows == "asked":
         places = [start + np.asarray(own, np.int64) for start, own in zip(starts, asked, strict=True)]
     else:
         places = [np.array([start if rows == "first" else end - 1])[: end - start]

@@ -3,7 +3,12 @@
     v[w] = max over the tokens t of log(1 + relu(logit[t, w])), or the sum over them
 
 The special tokens take part. log(1 + relu(x)) never decreases, so the maximum is taken of the logits, and the logarithm
-of V numbers a text.
+of V numbers a text. Other models have a number for each token of a text, and none for the other words:
+
+    v[w] = max over the tokens t with the id w of number[t]
+
+The number is that of the token in a table (SparseStaticEmbedding), or relu(weight x + bias) of its vector x (BGE-M3:
+Chen et al. 2024, arXiv 2402.03216, section 3.2).
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from typing import overload
 import numpy as np
 
 from ..base.errors import InputError, shown
+from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
 from .runner import LOGITS, HeadRunner
 
@@ -95,20 +101,20 @@ class SparseVectors:
 def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None,
                            batch_size: int | None = None, deadline: float = 0.0,
                            advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
-    """Return the sparse vectors of a model with a number for each token: that number, once for each token of a text.
+    """Return the sparse vectors of a model with a number for each token: the largest number of each id in a text.
 
     The arguments are those of `encode_sparse`. Of several numbers, the largest without their signs are kept.
     """
-    tokenizer = runner.encoder.tokenizer
+    tokenizer, scatter = runner.encoder.tokenizer, runner.config.steps[-1]
+    assert isinstance(scatter, Scatter)
     rows = [_NOTHING] * len(texts)
     for part in slices(list(texts)):
         tokens = tokenizer(texts[part.start : part.stop], deadline)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-            numbers = runner.encoder.vectors(batch, deadline)[:, 0]
+            numbers = runner.numbers(runner.encoder.vectors(batch, deadline))
             for i, (start, end) in zip(members, pairwise(batch.cu_seqlens.tolist()), strict=True):
-                indices, places = np.unique(tokens.input_ids[i], return_index=True)
-                values = numbers[start:end][places]
-                rows[part[i]] = _largest(indices[values != 0], values[values != 0], most)
+                indices, values = _by_id(tokens.input_ids[i], numbers[start:end], scatter.skip_ids)
+                rows[part[i]] = _largest(indices, values, most)
             advance(len(members))
     return _joined(rows, runner)
 
@@ -133,6 +139,17 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | 
                 rows[part[i]] = _nonzeros(numbers, config.sparse_pooling, config.sparse_activation, most)
             advance(len(members))
     return _joined(rows, runner)
+
+
+def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different ids of tokens [T] and the largest number of each, without ids to skip and without zeros."""
+    if not len(ids):
+        return _NOTHING
+    order = np.argsort(ids, kind="stable")
+    indices, starts = np.unique(ids[order], return_index=True)
+    values = np.maximum.reduceat(numbers[order], starts)
+    kept = (values != 0) & ~np.isin(indices, skip_ids)
+    return indices[kept], values[kept]
 
 
 _NOTHING = np.zeros(0, np.int32), np.zeros(0, np.float32)

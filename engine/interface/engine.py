@@ -18,6 +18,7 @@ from ..base.lazy import lazy
 from ..encoding import (
     ROLE_PROMPTS,
     TextEncoder,
+    are_of_tokens,
     check_options,
     maxsim,
     pairwise_maxsim,
@@ -50,8 +51,8 @@ class Engine(HeadMethods, Loaded):
         vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 
     `heads` lists what stands after the encoder, if there is something; `classify`, `predict` and `rank`, `tag`,
-    `answer` and `fill_mask` run it. A model with an encoder for each task has `routes`; `encode_query` and
-    `encode_document` choose one, and so does `encode(..., task=...)`.
+    `answer`, `fill_mask`, `encode_sparse` and `encode_tokens` run it. A model with an encoder for each task has
+    `routes`; `encode_query` and `encode_document` choose one, and so does `encode(..., task=...)`.
 
     The result of a sequence is the same, to the last bit, in every batch (except with `backend="reference"`). Any
     number of Python threads may call one engine. An engine survives a fork and need not be closed. A pickled engine
@@ -277,10 +278,10 @@ class Engine(HeadMethods, Loaded):
                 convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor, device=device,
                 normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim, pool=pool, chunk_size=chunk_size,
                 ranges=ranges, timeout=timeout)  # fmt: skip
-        if "encode_tokens" in self.heads:
+        if self._late is not None:
             raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
                                    "encode_document and encode_tokens return the vectors of tokens")
-        if "encode_sparse" in self.heads:
+        if (sparse := self.heads.get("encode_sparse")) is not None and sparse.reads_numbers:
             raise UnsupportedError("this model has a number for each token and no vectors; encode_sparse returns its "
                                    "sparse vectors")
         check_options(self.backend, output_value=output_value, precision=precision, device=device, pool=pool,
@@ -369,11 +370,12 @@ class Engine(HeadMethods, Loaded):
 
         The function is `similarity_fn_name`: the cosine, the dot product, or a distance with a minus sign. For a model
         with a vector for each token, a are queries and b documents, each a list of arrays [T_i,D] as `encode_tokens`
-        returns it, or an array [n,T,D], or one array [T,D]; a document without vectors has the score -1e9. Raises
-        `InputError`.
+        returns it, or an array [n,T,D], or one array [T,D]; a document without vectors has the score -1e9. A model with
+        vectors of texts and of tokens compares both: for lists of arrays [T_i,D] and arrays [n,T,D], of which one of a
+        and b is enough, the function is "meanmaxsim". Raises `InputError`.
         """
-        if self.similarity_fn_name in LATE_SIMILARITIES:
-            return maxsim(self._ops("MaxSim"), a, b, mean=self.similarity_fn_name == "meanmaxsim")
+        if (name := self._late_similarity(a, b)) is not None:
+            return maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
         ops = None if self.backend == "cuda" else self._ops("similarity")
         return similarity(self.similarity_fn_name, a, b, ops)
 
@@ -382,12 +384,18 @@ class Engine(HeadMethods, Loaded):
 
         For a model with a vector for each token, a and b are as for `similarity`.
         """
-        if self.similarity_fn_name in LATE_SIMILARITIES:
-            return pairwise_maxsim(self._ops("MaxSim"), a, b, mean=self.similarity_fn_name == "meanmaxsim")
+        if (name := self._late_similarity(a, b)) is not None:
+            return pairwise_maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
         return pairwise_similarity(self.similarity_fn_name, a, b)
 
+    def _late_similarity(self, a: Any, b: Any) -> str | None:
+        """Return how vectors of tokens are compared, one of `LATE_SIMILARITIES`; None if a and b are other vectors."""
+        if self.similarity_fn_name in LATE_SIMILARITIES:
+            return self.similarity_fn_name
+        return "meanmaxsim" if "encode_tokens" in self.heads and (are_of_tokens(a) or are_of_tokens(b)) else None
+
     def _encode_as(self, role: str, sentences: Any, options: dict[str, Any]) -> Any:
-        if "encode_tokens" in self.heads:
+        if self._late is not None:
             return self.encode_tokens(sentences, **{"task": role} | options)
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options = options | {"prompt": role_prompt(self._text, ROLE_PROMPTS[role])}

@@ -27,6 +27,7 @@ from ..heads import (
     classify,
     encode_sparse,
     encode_tokens,
+    encode_tokens_by_head,
     encode_tokens_sparsely,
     fill_mask,
     is_pair,
@@ -68,11 +69,15 @@ class HeadMethods:
 
     @property
     def heads(self) -> dict[str, Any]:
-        """The heads of the model by the method that runs each: a `HeadConfig` for classify, tag, answer, fill_mask and
-        encode_sparse, and a `LateConfig` for encode_tokens."""
-        late = None if self.text is None else self.text.late
+        """The heads of the model by the method that runs each: a `HeadConfig`, or for encode_tokens of a model without
+        vectors of whole texts a `LateConfig`."""
         found: dict[str, Any] = {head.config.task: head.config for head in self._heads}
-        return found if late is None else found | {"encode_tokens": late}
+        return found if self._late is None else found | {"encode_tokens": self._late}
+
+    @property
+    def _late(self) -> LateConfig | None:
+        """How a model that has vectors of tokens alone reads texts; None for other models."""
+        return None if self.text is None else self.text.late
 
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
@@ -245,6 +250,8 @@ class HeadMethods:
                       timeout: float | None = None) -> SparseVectors:
         """Return sparse vectors over the vocabulary, as `SparseEncoder.encode` of a SPLADE model does.
 
+        For BGE-M3 they are the lexical weights of FlagEmbedding.
+
         sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
         max_active_dims: how many words to keep for each text, those with the largest numbers; None for the model's
@@ -275,6 +282,8 @@ class HeadMethods:
                       show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return a vector for each token of a text, for late interaction, as `MultiVectorEncoder.encode` does.
 
+        For BGE-M3 they are the ColBERT vectors of FlagEmbedding, and the task chooses nothing but a prompt.
+
         sentences: a string, or a collection of n strings; a pair of strings in a collection is one input.
         task: "query" or "document", which differ in their prompt, their limit on tokens, whether they are filled up
             with [MASK], and which tokens are left out; or None. `encode_query` and `encode_document` choose it.
@@ -286,10 +295,10 @@ class HeadMethods:
         Returns a list of n arrays, float32 [T_i, D'], or one array for a single string; `similarity` compares them.
         Raises `InputError`, and `UnsupportedError` for a model with one vector for each text.
         """
-        late = self.heads.get("encode_tokens")
-        if not isinstance(late, LateConfig):
+        late = self._late
+        if "encode_tokens" not in self.heads:
             raise UnsupportedError("this model has one vector for each text, which encode returns; encode_tokens is "
-                                   "for folders of sentence-transformers' MultiVectorEncoder. "
+                                   "for folders of sentence-transformers' MultiVectorEncoder and of BGE-M3. "
                                    'encode(..., output_value="token_embeddings") returns what is pooled')
         if task is not None and not is_one_of(task, ROLE_PROMPTS):
             raise InputError(f'task must be "query", "document" or None, not {shown(task)}')
@@ -299,11 +308,14 @@ class HeadMethods:
         own = add_prompt(choose_prompt(self._text, prompt, prompt_name),
                          check_sentences([sentences] if single else sentences))
         self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
+        options: dict[str, Any] = {"normalized": flag("normalize_embeddings", normalize_embeddings),
+                                   "batch_size": positive_int_or_none("batch_size", batch_size),
+                                   "deadline": deadline_of(timeout)}
         with self._advancing(own, show_progress_bar) as advance:
-            found = encode_tokens(self._encoder, late, own, task=task,
-                                  normalized=flag("normalize_embeddings", normalize_embeddings),
-                                  batch_size=positive_int_or_none("batch_size", batch_size),
-                                  deadline=deadline_of(timeout), advance=advance)
+            if late is None:
+                found = encode_tokens_by_head(self.runner_of("encode_tokens"), own, advance=advance, **options)
+            else:
+                found = encode_tokens(self._encoder, late, own, task=task, advance=advance, **options)
         return found[0] if single else found
 
     def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, timeout: Any

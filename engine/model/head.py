@@ -2,6 +2,7 @@
 
     BERT, classes:   rows "first":  Linear dense, tanh -> Linear classifier
     RoBERTa, words:  rows "asked":  Linear dense, GELU -> Norm -> Linear decoder, tied to the word table
+    BGE-M3, tokens:  rows "rest":   Linear colbert_linear -> Normalize
 
 Rows are gathered before the first step, so that a head of B texts with one row each costs B rows, not N tokens.
 """
@@ -18,10 +19,11 @@ from .config_checks import LARGEST
 
 TASKS: dict[str, tuple[str, ...]] = {
     "classify": ("first", "last", "all"), "tag": ("all",), "answer": ("all",), "fill_mask": ("asked",),
-    "encode_sparse": ("all",)}
+    "encode_sparse": ("all",), "encode_tokens": ("all", "rest")}
 """The task of a head, which is the name of the method of `Engine` that runs it, and the `ROWS` that it may read."""
-ROWS = ("first", "last", "asked", "all")
-"""The token vectors of a sequence that a head reads: one, those at the positions that the caller asks for, or all."""
+ROWS = ("first", "last", "asked", "all", "rest")
+"""The token vectors of a sequence that a head reads: one, those at the positions that the caller asks for, all, or all
+but the first."""
 ACTIVATIONS = ("identity", "tanh", "relu", "gelu", "gelu_tanh", "silu")
 """The activation of a linear step."""
 FUNCTIONS = ("softmax", "sigmoid", "none")
@@ -65,15 +67,25 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class Normalize:
+    """Scale each row to length 1; a row of zeros stays unchanged: float32 [M, D] to [M, D]."""
+
+
+@dataclass(frozen=True)
 class Scatter:
-    """Put the number of each token at the place of its id, once for each id: float32 [N, 1] to [B, size]."""
+    """Put the number of each token at the place of its id, the largest of equal ids: float32 [N, 1] to [B, size]."""
 
     size: int
+    skip_ids: tuple[int, ...] = ()
+    """The tokens whose numbers are left out, such as special tokens."""
 
 
-Step: TypeAlias = Linear | Norm | Mean | Scatter
-_STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean, "scatter": Scatter}
+Step: TypeAlias = Linear | Norm | Mean | Normalize | Scatter
+_STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean, "normalize": Normalize,
+                                 "scatter": Scatter}
 """The steps by their names in a file."""
+_OPTIONAL = ("skip_ids",)
+"""Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ class HeadConfig:
                                           ("sparse_activation", SPARSE_ACTIVATIONS))
                     if not (isinstance(getattr(self, name), str) and getattr(self, name) in allowed)]
         if not isinstance(self.steps, tuple) or not 1 <= len(self.steps) <= MOST_STEPS or not all(
-                isinstance(step, (Linear, Norm, Mean, Scatter)) for step in self.steps):
+                isinstance(step, Step) for step in self.steps):
             problems.append(f"steps must be a tuple of 1 to {MOST_STEPS} steps, not {shown(self.steps)}")
         else:
             problems += [problem for step in self.steps for problem in _problems_of(step)]
@@ -127,8 +139,7 @@ class HeadConfig:
         elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
             problems.append(f"labels must differ, and {listed(twice)} is there twice")
         problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}" for name in _IDS
-                     if getattr(self, name) is not None and not (type(getattr(self, name)) is int
-                                                                 and 0 <= getattr(self, name) <= LARGEST)]
+                     if getattr(self, name) is not None and not _is_id(getattr(self, name))]
         if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
             problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
         if not problems and (problem := self._steps_problem() or self._outputs_problem()):
@@ -149,12 +160,17 @@ class HeadConfig:
         """Describe what is wrong with the rows and the order of the steps; None if they fit the task."""
         if self.rows not in TASKS[self.task]:
             return f"a head of {self.task} has rows {' or '.join(TASKS[self.task])}, not {self.rows}"
-        if (self.task == "encode_sparse" or any(isinstance(step, Scatter) for step in self.steps)) and not (
-                self.task == "encode_sparse" and len(self.steps) == 1 and isinstance(self.steps[0], Scatter)):
-            return "a head of encode_sparse has the step scatter, and no other head has it"
+        scatters = [isinstance(step, Scatter) for step in self.steps]
+        if scatters[-1] != (self.task == "encode_sparse") or any(scatters[:-1]):
+            return "a head of encode_sparse ends in the step scatter, and no other head has it"
         if self.task != "classify" and any(isinstance(step, Mean) for step in self.steps):
             return f"a head of {self.task} reads each token by itself, so it cannot have the step mean"
         return None
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether the encoder gives a number for each token, and no vectors."""
+        return isinstance(self.steps[0], Scatter)
 
     @property
     def outputs(self) -> int:
@@ -168,9 +184,9 @@ class HeadConfig:
         """
         found: dict[str, tuple[int, ...]] = {}
         for step in self.steps:
-            if isinstance(step, Scatter) and (step.size, width) != words:
-                raise WeightsError(f"the head {self.task} needs a word table of shape {[step.size, 1]}, not "
-                                   f"{list(words)}")
+            if isinstance(step, Scatter) and (step.size, 1) != (words[0], width):
+                raise WeightsError(f"the head {self.task} reads 1 number for each of {step.size:,} tokens, and there "
+                                   f"are {words[0]:,} tokens with {width:,} numbers each")
             if isinstance(step, Linear):
                 if step.tied and (step.size, width) != words:
                     raise WeightsError(f"the map {step.name} of head {self.task} is tied to the word table, which has "
@@ -190,7 +206,7 @@ class HeadConfig:
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that `from_json` turns back into an equal head."""
         kinds = {kind: name for name, kind in _STEPS.items()}
-        steps = [{"step": kinds[type(step)], **asdict(step)} for step in self.steps]
+        steps = [{"step": kinds[type(step)], **_fields_of(step)} for step in self.steps]
         return {"task": self.task, "rows": self.rows, "steps": steps, "labels": list(self.labels),
                 "function": self.function, "pair_function": self.pair_function,
                 "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
@@ -216,12 +232,14 @@ _IDS = ("mask_id", "pad_id", "unknown_id", "first_id")
 
 def _problems_of(step: Any) -> list[str]:
     """Return what is wrong with a step."""
-    if isinstance(step, Mean):
+    if isinstance(step, (Mean, Normalize)):
         return []
     problems = []
     if isinstance(step, (Linear, Scatter)) and (type(step.size) is not int or not 1 <= step.size <= LARGEST):
         problems.append(f"the size of a map must be from 1 to {LARGEST:,}, not {shown(step.size)}")
     if isinstance(step, Scatter):
+        if not isinstance(step.skip_ids, tuple) or not all(map(_is_id, step.skip_ids)):
+            problems.append(f"skip_ids must be a tuple of token ids, not {shown(step.skip_ids)}")
         return problems
     if not isinstance(step.name, str) or not step.name.replace("_", "").isalnum():
         problems.append(f"the name of a step must be a word, not {shown(step.name)}")
@@ -238,8 +256,21 @@ def _problems_of(step: Any) -> list[str]:
     return problems
 
 
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST
+
+
+def _fields_of(step: Step) -> dict[str, Any]:
+    """Return the fields of a step as JSON has them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(step).items()
+            if value or name not in _OPTIONAL}
+
+
 def _step_of(values: Any) -> Step:
     kind = _STEPS.get(str(values.get("step"))) if isinstance(values, Mapping) else None
-    if kind is None or values.keys() - {"step"} != kind.__dataclass_fields__.keys():
+    fields = kind.__dataclass_fields__.keys() if kind is not None else set()
+    if kind is None or not fields - set(_OPTIONAL) <= values.keys() - {"step"} <= fields:
         raise WeightsError(f"a step of a head must be one of {', '.join(_STEPS)} with its fields, not {shown(values)}")
-    return kind(**{name: value for name, value in values.items() if name != "step"})
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                             for name, value in values.items() if name != "step"}
+    return kind(**given)

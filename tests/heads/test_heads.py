@@ -198,7 +198,7 @@ def test_words_tied_by_the_config_alone(tmp_path):
     ({"task": "fill_mask", "rows": "all"}, "a head of fill_mask has rows asked, not all"),
     ({"task": "tag", "rows": "all", "steps": (Mean(), Linear("a", 2))}, "reads each token by itself"),
     ({"task": "fill_mask", "rows": "asked", "steps": (Norm("n", 0.1),)}, "a head of fill_mask needs a step linear"),
-    ({"steps": (Scatter(2),)}, "encode_sparse has the step scatter, and no other head has it"),
+    ({"steps": (Scatter(2),)}, "ends in the step scatter, and no other head has it"),
 ])
 def test_an_impossible_head_is_refused(head, message):
     usual = {"task": "classify", "rows": "first", "steps": (Linear("a", 2),), "labels": ("x", "y")}
