@@ -39,8 +39,6 @@ _MAX_DIMENSIONS = 8
 _MAX_SIZE = 2**48
 _FREE_COPIES, _MAX_COPIES = 2**26, 4
 """Bytes of converted tensors that are always allowed, and the limit on all of them, in bytes per byte of the file."""
-_ADVICE = ("where torch is installed, save the weights alone with torch.save(model.state_dict(), 'pytorch_model.bin'), "
-           "or as safetensors with model.save_pretrained(folder); or copy the file again from its source")
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def read_checkpoint(path: str | os.PathLike[str], rename: Callable[[str], str | 
     dtype are views of one memory map. Raises `WeightsError`.
     """
     path = Path(path)
-    with naming(path, _ADVICE):
+    with naming(path, _advice(path)):
         data = map_file(path, memory)
         value, contents = (_open_archive if data[:2] == b"PK" else _open_legacy)(data)
         wanted: dict[str, _Tensor] = {}
@@ -103,6 +101,13 @@ def read_checkpoint(path: str | os.PathLike[str], rename: Callable[[str], str | 
                 arrays[name] = np.require(view, dtype, ["C", "A"])
             arrays[name].flags.writeable = False
         return arrays
+
+
+def _advice(path: Path) -> str:
+    """Return the end of a message about a wrong file; a .pt file holds a part of a model."""
+    ways = ("torch.save(model.state_dict(), 'pytorch_model.bin'), or as safetensors with model.save_pretrained(folder)"
+            if path.suffix != ".pt" else f"torch.save(part.state_dict(), {shown(path.name)})")
+    return f"where torch is installed, save the weights alone with {ways}; or copy the file again from its source"
 
 
 def _open_archive(data: mmap) -> tuple[Any, _Contents]:

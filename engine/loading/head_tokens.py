@@ -12,14 +12,14 @@ from typing import Any
 from ..base.errors import WeightsError, shown
 from ..files.folder import ModelFolder
 from ..model.text_config import TextConfig
-from ..text.special_tokens import special_ids
+from ..text.special_tokens import special_ids, token_ids
 from ..weights.head import Head
 
 _FILES = ("tokenizer_config.json", "special_tokens_map.json")
-_TOKENS = (("mask_token", ("[MASK]", "<mask>")), ("pad_token", ("[PAD]", "<pad>")), ("unk_token", ("[UNK]", "<unk>")),
-           ("cls_token", ("[CLS]", "<s>")))
-"""For the mask, the padding, the unknown token and the first one the key in the files, and the usual tokens, which are
-tried where the files do not say."""
+_USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"),
+          "cls_token": ("[CLS]", "<s>"), "eos_token": ("</s>",)}
+"""For the key of each special token in the files the usual tokens, which are tried where the files do not say."""
+_OF_HEADS = ("mask_token", "pad_token", "unk_token", "cls_token")
 
 
 def with_tokens(heads: Sequence[Head], text: TextConfig | None, folder: ModelFolder) -> tuple[Head, ...]:
@@ -28,10 +28,19 @@ def with_tokens(heads: Sequence[Head], text: TextConfig | None, folder: ModelFol
         return tuple(heads)
     known = special_ids(text)
     mask, pad, unknown, first = (
-        next((known[token] for token in stated_token(folder, key, usual) if token in known), None)
-        for key, usual in _TOKENS)
+        next((known[token] for token in stated_token(folder, key, _USUAL[key]) if token in known), None)
+        for key in _OF_HEADS)
     return tuple(replace(head, config=replace(head.config, mask_id=mask, pad_id=pad, unknown_id=unknown,
                                               first_id=first)) for head in heads)
+
+
+def token_ids_of(text: TextConfig, folder: ModelFolder, keys: Sequence[str]) -> tuple[int, ...]:
+    """Return the ids of the special tokens with these keys that the tokenizer has, each once, in increasing order.
+
+    Raises `WeightsError` for a token that is no text, and for a vocabulary without texts and ids.
+    """
+    found = [[*token_ids(text, stated_token(folder, key, _USUAL[key])).values()][:1] for key in keys]
+    return tuple(sorted({number for own in found for number in own}))
 
 
 def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from ..weights.bfloat16 import widened
 from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense
+from .bge_m3 import read_bge_m3
 from .generation_settings import settings_of
 from .head_tokens import with_tokens
 from .late import refuse_stanford
@@ -150,6 +151,8 @@ class FolderSource(Source):
             with home.within():
                 values = one.values | stated_pair_function(self.folder)
                 heads = with_tokens(read_heads(part.names.heads, values, encoder.config, one.heads), text, home)
+            if text is not None and not modules.late and modules.sparse is None:
+                heads += read_bge_m3(home, text, encoder.config.vocab_size, self._memory)
         stated = sparse_settings(modules)
         with home.within():
             heads = tuple(replace(head, config=replace(head.config, **stated)) for head in heads) if stated else heads
