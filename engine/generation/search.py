@@ -33,7 +33,7 @@ class Outcome:
 
 
 def forced_first(config: GenerationConfig, prompt: int) -> list[int]:
-    """Return the tokens that follow a prompt of so many tokens without a choice, and that no result shows."""
+    """Return the tokens that follow a prompt of this number of tokens without a choice, and that no result shows."""
     first = config.forced_bos_token_id
     return [first] if first is not None and prompt == 1 else []
 

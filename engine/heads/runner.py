@@ -58,7 +58,7 @@ class HeadRunner:
                     yield i, own
 
     def _in_slices(self, rows: np.ndarray, ends: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the logits of each sequence, whose rows end at `ends`; so many sequences at a time that memory lasts.
+        """Yield the logits of each sequence, whose rows end at `ends`, at most `LOGITS` numbers at a time.
 
         The logits of 1,000 rows in a vocabulary of 250,000 words take a gigabyte.
         """
@@ -93,7 +93,7 @@ class HeadRunner:
         """Yield the largest of each output over the rows of each sequence, float32 [outputs], -inf without rows.
 
         vectors [M,D]; ends [B+1]: where the rows of each sequence end. No array [M, outputs] is made: the last step is
-        a product that keeps the largest number of each column, for so many sequences at a time that memory lasts.
+        a product that keeps the largest number of each column, of `MAXIMA` numbers at a time.
         """
         rows = self._run(vectors, ends, self.config.steps[:-1])[0]
         most = max(1, MAXIMA // self.config.outputs)

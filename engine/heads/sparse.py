@@ -201,7 +201,7 @@ def _nonzeros(numbers: np.ndarray, pooling: str, activation: str, most: int | No
 
 
 def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return at most so many words of a text and their numbers: those with the largest, without their signs."""
+    """Return at most `most` words of a text and their numbers: those with the largest, without their signs."""
     if most is not None and len(values) > most:
         kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])
         indices, values = indices[kept], values[kept]

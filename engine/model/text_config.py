@@ -62,7 +62,7 @@ class TextConfig:
     left_out_id: int | None = None
     """Id of a token that is left out of every sequence, such as that of unknown words; None for no such token."""
     max_characters: int | None = None
-    """A text is cut to so many characters before it becomes tokens; None for no limit."""
+    """A text is cut to this number of characters before it becomes tokens; None for no limit."""
     late: LateConfig | None = None
     """How a model with a vector for each token reads queries and documents; None for a model with one for each text."""
 

@@ -383,7 +383,7 @@ class Tokenizer:
 
 
 def _batches(sentences: Sequence[Sentence], characters: int) -> Iterator[Sequence[Sentence]]:
-    """Yield the sentences in batches that end with the sentence in which they have so many characters."""
+    """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
     start = size = 0
     for i, sentence in enumerate(sentences):
         size += sum(map(len, (sentence,) if isinstance(sentence, str) else sentence))

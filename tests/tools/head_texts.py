@@ -13,7 +13,7 @@ OTHER = ("the", "cat", "sat", "on", "a", "mat", "and", "we", "saw", "it", "today
 
 
 def sentence(seed: int, words: int) -> str:
-    """Return a sentence of so many words, with names of people and places among them."""
+    """Return a sentence of this number of words, with names of people and places among them."""
     rng = random.Random(seed)
     kinds = [OTHER, OTHER, OTHER, PEOPLE, PLACES, GOOD, BAD]
     return " ".join(rng.choice(rng.choice(kinds)) for _ in range(words))

@@ -293,7 +293,7 @@ class CpuDecoder(Requests[CellTable]):
         return schedule, (np.searchsorted(cu_seqlens, schedule.sequences[:, 0], side="right") - 1).tolist()
 
     def _single_tokens(self, count: int) -> _SingleTokens:
-        """Return what passes of one token for each of so many rows have in common; it is made once."""
+        """Return what passes of one token for each of this number of rows have in common; it is made once."""
         if count not in self._single:
             places, ones = np.arange(count), np.ones(count, np.int64)
             schedule = Schedule(self._run.threads == 1, np.column_stack([places, ones, places]),

@@ -49,7 +49,7 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--aggregation-strategy", default="simple", metavar="NAME",
                              help="none for one tag a token; simple, first, average or max for entities; by default "
                              "simple")
-        command.add_argument("--stride", type=int, help="read long texts in windows that overlap by so many tokens")
+        command.add_argument("--stride", type=int, help="read long texts in windows that overlap by this many tokens")
     elif name == "answer":
         command.add_argument("--top-k", type=int, default=1, metavar="K", help="answers to a question; by default 1")
         command.add_argument("--handle-impossible-answer", action="store_true", help="let no answer be one of them")
