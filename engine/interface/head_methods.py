@@ -164,7 +164,7 @@ class HeadMethods:
             "average" or "max", which first give each word one tag: that of its first token, of the mean of its tokens'
             probabilities, or of its surest token.
         ignore_labels: the labels to leave out.
-        stride: read a long text in windows that overlap by this number of tokens; None truncates it to `max_seq_length`.
+        stride: read a long text in windows that overlap by this many tokens; None truncates it to `max_seq_length`.
         words: how to tell the tokens of one word: "spaces" as the pipeline does, or "tokenizer" by the tokenizer's own
             words, which is right for tokenizers whose tokens hold the space before a word, such as DeBERTa's.
         batch_size, show_progress_bar, timeout: as in `encode`.
