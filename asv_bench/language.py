@@ -1,12 +1,13 @@
 """Time a language model in turns: the engine, and llama.cpp on the same GGUF file.
 
     python asv_bench/language.py SmolLM2-135M-Instruct.Q4_1.gguf [--turns 5] [--threads 2] [--prompts 16 128 512]
-        [--batches 1 8] [--tokens 64] [--precisions float32 bfloat16 int8] [--folder FOLDER]
+        [--batches 1 8] [--tokens 64] [--precisions float32 q4_0] [--folder FOLDER]
 
-It needs llama-cpp-python and gguf (peers/requirements.txt). The file's matrices are converted to F32, BF16 and Q8_0
-with the package gguf; --folder keeps these files. Weights of Q8_0 have a scale for 32 weights, and those of the
-engine's int8 one for each row. Prompts are random ids. Each turn times both libraries once, the first one second in
-the next turn, so that other load on the machine affects both. The measures are
+It needs llama-cpp-python and gguf (peers/requirements.txt). The file's matrices are converted to F32, BF16, Q8_0
+and Q4_0 with the package gguf; --folder keeps these files. Weights of Q8_0 have a scale for 32 weights, and those
+of the engine's int8 one for each row; in the precisions q8_0 and q4_0 both libraries multiply the blocks of the
+file. Prompts are random ids. Each turn times both libraries once, the first one second in the next turn, so that
+other load on the machine affects both. The measures are
 
     first     seconds from the call to the first new token of one prompt, printed as tokens of the prompt per second
     next      new tokens per second of a batch of prompts of 16 tokens, without the time to the first ones

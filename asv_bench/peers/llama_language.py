@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0"}
+KINDS = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "q8_0": "Q8_0", "int4": "Q4_0", "q4_0": "Q4_0"}
 """The kind of GGUF's matrices with the bits of each of our precisions; Q8_0 has a scale for 32 weights."""
+WORDS = ("token_embd.weight", "output.weight")
+"""The tensors that stay in Q8_0 in a file in Q4_0, because llama.cpp's own files have more bits there, too."""
 
 CALL = 512
 """Largest number of tokens of a call of llama.cpp."""
@@ -32,7 +34,8 @@ def rewrite(source: Path, target: Path, kind: str) -> None:
             writer.add_key_value(name, value, types[0], types[-1] if len(types) > 1 else None)
     for tensor in reader.tensors:
         wide = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
-        own = gguf.GGMLQuantizationType[kind if wide.ndim == 2 else "F32"]
+        own_kind = "F32" if wide.ndim != 2 else "Q8_0" if kind == "Q4_0" and tensor.name in WORDS else kind
+        own = gguf.GGMLQuantizationType[own_kind]
         writer.add_tensor(tensor.name, gguf.quants.quantize(wide, own), raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
