@@ -1,8 +1,8 @@
 """Names that other libraries have for arguments and methods of the engine, and its own names of earlier versions.
 
 The libraries are transformers, llama-cpp-python, CTranslate2, faster-whisper, openai-whisper, fastembed,
-sentence-transformers, torch, and the API of OpenAI. An argument whose meaning is the same is accepted under the other
-name. For every other argument one line says which of ours does it, or that there is nothing like it. `arguments.py`
+sentence-transformers, FlagEmbedding, torch, and the API of OpenAI. An argument whose meaning is the same is accepted
+under the other name. For every other argument one line says which of ours does it, or that there is nothing like it. `arguments.py`
 reads the tables.
 """
 
@@ -236,6 +236,9 @@ ENCODE: Mapping[str, OtherName] = {
     "padding": _else(_PADDING, True, False),
     "truncation": _nothing("texts are always truncated to max_seq_length", True),
     "return_tensors": _else("the results are NumPy arrays", "np"),
+    "return_dense": _else("encode returns one vector for each text", True),
+    "return_sparse": _else("encode_sparse(sentences) returns the sparse vectors", False),
+    "return_colbert_vecs": _else("encode_tokens(sentences) returns the vectors of tokens", False),
 }
 
 RANK: Mapping[str, OtherName] = {
@@ -283,6 +286,8 @@ LOAD: Mapping[str, OtherName] = {
     # Precisions.
     "compute_type": _same("precision", ("default", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
     **{name: _same("precision", ("auto", None)) for name in ("dtype", "torch_dtype")},
+    "use_bf16": _same("precision", (True, "bfloat16"), (False, None)),
+    "use_fp16": _else('precision="bfloat16" computes in 16 bits, where the CPU does', False),
     "load_in_8bit": _same("precision", (True, "int8"), (False, None)),
     "load_in_4bit": _same("precision", (True, "int4"), (False, None)),
     "quantization_config": _else('precision="int8" or "int4" quantizes the weights'),
@@ -291,6 +296,7 @@ LOAD: Mapping[str, OtherName] = {
     "device_map": _else(_CPU, "cpu", "auto"),
     "device_index": _else(_CPU, 0),
     "device_ids": _else(_CPU),
+    "devices": _else(_CPU, "cpu", ["cpu"]),
     "n_gpu_layers": _else(_CPU, 0),
     "cuda": _else(_CPU, False),
     "providers": _else(_CPU, ["CPUExecutionProvider"]),
@@ -306,7 +312,11 @@ LOAD: Mapping[str, OtherName] = {
     # What a call or the folder says.
     "seed": _else(_AT_CALL),
     "verbose": _else('logging.getLogger("engine") says how much is logged', False),
-    "truncate_dim": _else(_AT_CALL),
+    **{name: _else(_AT_CALL) for name in ("truncate_dim", "normalize_embeddings", "batch_size")},
+    **{name: _nothing("the model's folder says where texts are truncated")
+       for name in ("query_max_length", "passage_max_length")},
+    "query_instruction_for_retrieval": _else("prompt=... of encode stands in front of each text"),
+    "pooling_method": _else(_FOLDER),
     "prompts": _else(_FOLDER),
     "default_prompt_name": _else(_FOLDER),
     "similarity_fn_name": _else(_FOLDER),
@@ -338,10 +348,14 @@ CALLS: Mapping[str, Mapping[str, OtherName]] = {
         **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
         "convert_to_tensor": _else("the result is SparseVectors, whose parts are NumPy arrays", True, False),
         "convert_to_sparse_tensor": _else("the result is SparseVectors, whose parts are NumPy arrays", True),
+        "return_dense": _else("encode(sentences) returns one vector for each text", False),
+        "return_sparse": _else("encode_sparse returns the sparse vectors", True),
         "save_to_cpu": _else("everything is on the CPU", True, False)},
     "encode_tokens": {
         **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
         "convert_to_numpy": _else("the result is a list of NumPy arrays", True, False),
+        "return_dense": _else("encode(sentences) returns one vector for each text", False),
+        "return_colbert_vecs": _else("encode_tokens returns the vectors of tokens", True),
         "convert_to_tensor": _else("the result is a list of NumPy arrays; pass each to torch.from_numpy", False),
         "output_value": _else(_LACKS, "token_embeddings"),
         "device": _else(_CPU, "cpu"),
@@ -394,6 +408,12 @@ METHODS: Mapping[str, str] = {
     "embed": _EMBEDS,
     "query_embed": "encode_query(sentences) of an Engine does it",
     "passage_embed": "encode_document(sentences) of an Engine does it",
+    "encode_queries": "encode_query(sentences) of an Engine does it",
+    "encode_corpus": "encode_document(sentences) of an Engine does it",
+    "compute_score": "predict(pairs) does it for a reranker; similarity(a, b) compares vectors of any kind",
+    "compute_lexical_matching_score": "a.dot(b) does it for the results of encode_sparse",
+    "colbert_score": "similarity(a, b) does it for the results of encode_tokens of lists of texts",
+    "convert_id_to_token": "decode() of the result of encode_sparse gives the tokens with their weights",
     "start_multi_process_pool": "threads= of load says how many CPUs work",
     "rerank": "rank(query, documents) of a Reranker does it",
     "eval": "nothing is trained here; leave it out",

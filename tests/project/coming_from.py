@@ -25,6 +25,7 @@ PACKAGES = {
     "CTranslate2": ["ctranslate2"],
     "faster-whisper": ["faster-whisper"],
     "fastembed": ["fastembed"],
+    "FlagEmbedding": ["torch==2.13.0", "FlagEmbedding"],
 }
 """The packages of each library, by the headings of the document."""
 INSTALL_SECONDS = 1800

@@ -15,7 +15,8 @@ ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 NAME = re.compile(r"`(\w+)`")
 FUNCTIONS = {"From transformers": ("generate", "translate", "transcribe", "load"),
              "From llama-cpp-python": ("load", "generate"), "From CTranslate2": ("load", "generate", "translate"),
-             "From faster-whisper": ("load", "transcribe"), "From fastembed": ("load", "encode")}
+             "From faster-whisper": ("load", "transcribe"), "From fastembed": ("load", "encode"),
+             "From FlagEmbedding": ("load", "encode")}
 
 
 def test_each_library_has_an_example_on_both_sides():

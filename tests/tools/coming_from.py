@@ -14,6 +14,7 @@ from engine import Model, save
 from . import minilm, smollm2, whisper
 from .golden_generating import GOLDEN
 from .golden_gguf import gguf_of
+from .m3_folders import write_m3
 from .paths import CTRANSLATE2
 from .speech import recording, timed
 from .tiny_models import random_model, write_json
@@ -33,7 +34,9 @@ def make_models(folder: Path, real: bool = False) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     _language_model(folder / "language-model")
     _translator(folder / "translator")
-    read = {"transformers": "a random Llama of two layers", "CTranslate2": "a random Transformer of three layers"}
+    write_m3(folder / "bge-m3")
+    read = {"transformers": "a random Llama of two layers", "CTranslate2": "a random Transformer of three layers",
+            "FlagEmbedding": "a random XLM-RoBERTa of two layers"}
     linked = {
         "llama-cpp-python": ("language-model.gguf", smollm2.FILE), "fastembed": ("all-MiniLM-L6-v2", minilm.FOLDER),
         "faster-whisper": ("whisper-tiny.en", whisper.FOLDER)}  # fmt: skip

@@ -21,7 +21,7 @@ QUERIES = ("Who lives in Berlin?", "a", "", "Anna 😀 lives 🏠", "<mask> and 
            texts.sentence(1, 12))
 DOCUMENTS = (*texts.TEXTS[:5], "", "Anna Anna anna, Berlin Berlin.", "陈 lives in 东京 today", texts.sentence(3, 90),
              texts.sentence(4, 300))
-TOKENIZER = {"tokenizer_class": "XLMRobertaTokenizerFast", "model_max_length": LIMIT, "cls_token": "<s>",
+TOKENIZER = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": LIMIT, "cls_token": "<s>",
              "bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
              "mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True}}
 
