@@ -169,9 +169,9 @@ def test_options_of_load():
     for load in (Engine.load, Generator.load):
         with pytest.raises(InputError, match=r"load has no argument thread \(did you mean threads\?\); it has path, "):
             load(ENCODERS / "bert", thread=1)
-    with pytest.raises(UnsupportedError, match="computes in float32, bfloat16, int8, int4; precision 'float16'"):
+    with pytest.raises(UnsupportedError, match="int4, q4_0, q4_1; precision 'float16'"):
         engine.load(DECODERS / "gpt2", compute_type="float16")
-    with pytest.raises(UnsupportedError, match="int4; precision 'int5' is not there"):
+    with pytest.raises(UnsupportedError, match="q4_1; precision 'int5' is not there"):
         engine.load(DECODERS / "gpt2", precision="int5")
 
 

@@ -32,12 +32,12 @@ def test_an_engine_reports_the_canonical_name():
 
 
 def test_names_that_are_refused():
-    choices = "float32, bfloat16, int8, int4, float16"
+    choices = "float32, bfloat16, int8, q8_0, int4, float16"
     with pytest.raises(UnsupportedError, match=f"there is no precision 'int3'; choose {choices}"):
         convert_encoder(random_model(), "int3")
     with pytest.raises(UnsupportedError, match="precision 'float16' is not there"):
         engine_of(random_model(), backend="reference", precision="fp16")
-    with pytest.raises(InputError, match="precision must be None or one of float32, bfloat16, int8, int4, not 8"):
+    with pytest.raises(InputError, match="None or one of float32, bfloat16, int8, q8_0, int4, not 8"):
         engine_of(random_model(), backend="reference", precision=8)
 
 

@@ -68,5 +68,5 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    with pytest.raises(UnsupportedError, match="float32, bfloat16, int8, int4; precision 'float16' is not there"):
+    with pytest.raises(UnsupportedError, match="int4, q4_0, q4_1; precision 'float16' is not there"):
         prepare(SMALL, WEIGHTS, precision="float16")
