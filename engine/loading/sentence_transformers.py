@@ -207,6 +207,8 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     tokenizer, _ = read_tokenizers(modules.transformer, translates=translates)
     if tokenizer is None:
         return None
+    with modules.transformer.within(_TOKENIZER_SETTINGS):
+        tokenizer = replace(tokenizer, truncation_side=tokenizer_settings(modules.transformer).get("truncation_side"))
     token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer)
     if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)

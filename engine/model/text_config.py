@@ -63,6 +63,8 @@ class TextConfig:
     """Id of a token that is left out of every sequence, such as that of unknown words; None for no such token."""
     max_characters: int | None = None
     """A text is cut to this number of characters before it becomes tokens; None for no limit."""
+    truncation_side: str | None = None
+    """The end of a long text from which tokens are removed, "left" or "right"; None for what `tokenizer_json` says."""
     late: LateConfig | None = None
     """How a model with a vector for each token reads queries and documents; None for a model with one for each text."""
 
@@ -85,6 +87,8 @@ class TextConfig:
                      for name in ("max_seq_length", "truncate_dim", "max_characters")
                      if getattr(self, name) is not None and (type(getattr(self, name)) is not int
                                                              or getattr(self, name) < 1)]
+        if self.truncation_side not in ("left", "right", None):
+            problems.append(f"truncation_side must be left, right or nothing, not {shown(self.truncation_side)}")
         if not isinstance(self.similarity, str) or self.similarity not in SIMILARITIES:
             problems.append(f"similarity must be one of {', '.join(SIMILARITIES)}, not {shown(self.similarity)}")
         elif (self.similarity in LATE_SIMILARITIES) != (self.late is not None):
@@ -134,5 +138,5 @@ class TextConfig:
 _LONGEST_FILLED = 4096
 
 TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
-                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "late")
+                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late")
 """Fields of the text configuration that version 1 of the .npz does not know."""

@@ -96,7 +96,7 @@ class Tokenizer:
         self._check_room(is_pair=False)
         with _failures("counts its special tokens"):
             special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
-        direction = (self._tokenizer.truncation or {}).get("direction", "right")
+        direction = text.truncation_side or (self._tokenizer.truncation or {}).get("direction", "right")
         self._from_right = direction == "left"
         self._even = (self._limit - special) % 2 == 0
         self._tokenizer.no_padding()

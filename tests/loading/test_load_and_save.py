@@ -377,6 +377,18 @@ def test_a_folder_of_version_6(tmp_path):
                                          default_prompt_name="query")
 
 
+def test_the_side_of_truncation_that_the_tokenizer_states(tmp_path):
+    folder = st_folder(tmp_path / "st", "Transformer", "Pooling",
+                       files={"tokenizer_config.json": {"truncation_side": "left"}})
+    text = text_of(folder)
+    assert text.truncation_side == "left"
+    save_encoder(load_encoder(folder), tmp_path / "model.npz")
+    assert load_encoder(tmp_path / "model.npz").text == text
+    write_json(folder / "tokenizer_config.json", {"truncation_side": "middle"})
+    with pytest.raises(WeightsError, match=r"tokenizer_config.json: .*truncation_side must be left, right or nothing"):
+        text_of(folder)
+
+
 @pytest.mark.parametrize(("settings", "expected"), [
     ({"model_input_names": ["input_ids", "attention_mask"]}, False),
     ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +173,12 @@ def test_the_number_of_sentinels(tmp_path):
 def test_left_truncation_keeps_the_end(tmp_path):
     folder = copied("bert_uncased", tmp_path, tokenizer_config={"truncation_side": "left"})
     whole = tokens(folder, ["the cat sleeps in the warm sun"])[0]
-    text = TextConfig(read_vocabulary(folder) or b"", max_seq_length=4)
-    assert Tokenizer(text, None, 1)(["the cat sleeps in the warm sun"]).input_ids[0].tolist() == [whole[0], *whole[-3:]]
+    left = TextConfig(read_vocabulary(folder) or b"", max_seq_length=4)
+    plain = TextConfig(read_vocabulary(GOLDEN / "bert_uncased") or b"", max_seq_length=4)
+    for text, kept in ((left, whole[-3:]), (replace(left, truncation_side="right"), [*whole[1:3], whole[-1]]),
+                       (replace(plain, truncation_side="left"), whole[-3:]), (plain, [*whole[1:3], whole[-1]])):
+        found = Tokenizer(text, None, 1)(["the cat sleeps in the warm sun"]).input_ids[0].tolist()
+        assert found == [whole[0], *kept]
 
 
 BAD_SETTINGS: dict[str, tuple[Any, str]] = {
