@@ -2,8 +2,8 @@
 
 The libraries are transformers, llama-cpp-python, CTranslate2, faster-whisper, openai-whisper, fastembed,
 sentence-transformers, FlagEmbedding, torch, and the API of OpenAI. An argument whose meaning is the same is accepted
-under the other name. For every other argument one line says which of ours does it, or that there is nothing like it. `arguments.py`
-reads the tables.
+under the other name. For every other argument one line says which of ours does it, or that there is nothing like it.
+`arguments.py` reads the tables.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ _STOP = ("eos_token_id=[...] ends a result at a token; for a text, read stream(.
 _PROBABILITIES = "a result has its score, and score(inputs, targets) gives the log probability of each token"
 _STREAM = "stream(source) yields each token as soon as it is decided"
 _BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load bound them"
+_ONE_SCORE = "a pair has one score, which a logistic function has already made a probability"
 _AS_ARGUMENTS = "give the settings as arguments of the call"
 _PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
 _FOLDER = "the settings are in the model's folder; change them there"
@@ -249,7 +250,7 @@ RANK: Mapping[str, OtherName] = {
     "parallel": _else("threads= of load says how many CPUs work", 0),
     "activation_fn": _else("logits=True leaves the logistic function out"),
     "activation_fct": _else("logits=True leaves the logistic function out"),
-    "apply_softmax": _else("the score is the softmax over both answers already", False),
+    "apply_softmax": _else(_ONE_SCORE, False),
     "convert_to_numpy": _else("predict gives a NumPy array, and rank a list", True),
     "convert_to_tensor": _else("predict gives a NumPy array, and rank a list", False),
 }

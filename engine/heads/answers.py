@@ -10,12 +10,13 @@ up, in all windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..base.arguments import check_deadline
 from ..text.tokenizer import Places, Tokens
 from .runner import HeadRunner, softmax
 
@@ -59,12 +60,12 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
         for (_, text), places_of_pair in zip(own, windows, strict=True):
             rows = [logits[n] for n in range(place, place + len(places_of_pair))]
             place += len(places_of_pair)
-            yield _best(runner.config.first_id, text, places_of_pair, rows, answering)
+            yield _best(runner.config.first_id, text, places_of_pair, rows, answering, deadline)
 
 
 def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Sequence[np.ndarray],
-          answering: Answering) -> list[dict[str, Any]]:
-    """Return the best answers in the windows of one text."""
+          answering: Answering, deadline: float) -> list[dict[str, Any]]:
+    """Return the best answers in the windows of one text; raises `TimedOut` after `deadline`, if there is one."""
     found: dict[str, dict[str, Any]] = {}
     null = 1e6
     for places, rows in zip(windows, logits, strict=True):
@@ -73,8 +74,11 @@ def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Se
         start, end = (softmax(np.where(allowed, rows[:, i], np.float32(-10000))) for i in range(2))
         null = min(null, float(start[0] * end[0]))
         start[~of_text] = end[~of_text] = 0
-        for s, e, score in _spans(start, end, answering):
-            a, b = _characters(places, s, e, answering.whole_words)
+        words = _words(places) if answering.whole_words else {}
+        for i, (s, e, score) in enumerate(_spans(start, end, answering)):
+            if i % 1024 == 0:
+                check_deadline(deadline)
+            a, b = _characters(places, s, e, words)
             same = found.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
             same["score"] += score
     answers = list(found.values())
@@ -95,11 +99,18 @@ def _spans(start: np.ndarray, end: np.ndarray, answering: Answering) -> list[tup
     return [(int(i) // width, int(i) // width + int(i) % width, float(flat[i])) for i in best if flat[i] > 0]
 
 
-def _characters(places: Places, s: int, e: int, whole_words: bool) -> tuple[int, int]:
-    """Return the first character of token s, and the one after the last of token e, or of their words."""
-    first, last = places.words[s], places.words[e]
-    if not whole_words or first is None or last is None:
+def _words(places: Places) -> dict[int, tuple[int, int]]:
+    """Return the first character of each word of a window's text, and the one after its last, by the word's number."""
+    found: dict[int, tuple[int, int]] = {}
+    for number, word, (first, end) in zip(places.texts, places.words, places.offsets, strict=True):
+        if number == 1 and word is not None:
+            found[word] = found.get(word, (first, end))[0], end
+    return found
+
+
+def _characters(places: Places, s: int, e: int, words: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return the first character of token s, and the one after the last of token e, or of their words in `words`."""
+    first, last = (places.words[i] for i in (s, e))
+    if first is None or last is None or not words:
         return places.offsets[s][0], places.offsets[e][1]
-    own = [i for i, number in enumerate(places.texts) if number == 1]
-    return (next(places.offsets[i][0] for i in own if places.words[i] == first),
-            next(places.offsets[i][1] for i in reversed(own) if places.words[i] == last))
+    return words[first][0], words[last][1]

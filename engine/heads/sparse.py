@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -43,6 +43,11 @@ class SparseVectors:
     """(n, V)."""
     tokens: Callable[[int], str] = field(repr=False, default=str)
     """Returns the text of a word's token by its id."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle keeps: the texts of the words that there are, in place of a tokenizer."""
+        words = {number: self.tokens(number) for number in np.unique(self.indices).tolist()}
+        return vars(self) | {"tokens": words.__getitem__}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -93,7 +98,8 @@ class SparseVectors:
             dense[row.indices] = row.values
             products = other.values * dense[other.indices]
             for j in range(len(other)):
-                found[i, j] = products[other.indptr[j] : other.indptr[j + 1]].sum()
+                own = products[other.indptr[j] : other.indptr[j + 1]]
+                found[i, j] = own[own != 0].sum()       # without words of one row alone: the same sum from both sides
             dense[row.indices] = 0
         return found
 

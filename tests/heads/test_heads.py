@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.files.safetensors import read_safetensors
+from engine.heads.answers import Answering, _best
 from engine.heads.runner import gather, mean, sigmoid
 from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
+from engine.text.tokenizer import Places
 from engine.weights.bfloat16 import widened
 from engine.weights.head import Head
 
@@ -287,6 +290,12 @@ def test_generators_and_arrays_are_read_once_in_order():
 def test_a_call_stops_in_time():
     with pytest.raises(TimedOut):
         load("bert_tag").tag([texts.LONG] * 50, aggregation_strategy="first", stride=8, timeout=1e-4)
+
+
+def test_ranking_answers_stops_in_time():
+    places = Places(np.zeros(1, np.int32), np.zeros(1, np.int32), ["a"], [(0, 1)], [False], [0], [1])
+    with pytest.raises(TimedOut):
+        _best(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), time.monotonic() - 1)
 
 
 def test_a_text_without_a_mask_token_is_explained(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,10 @@ def test_compressed_rows(one_backend):
     assert np.array_equal(found[-1].to_dense(), dense[-1:])
     assert found[2:2].shape == (0, 320)
     np.testing.assert_allclose(found.dot(found[:2]), dense @ dense[:2].T, rtol=1e-5)
+    assert np.array_equal(found.dot(found), found.dot(found).T)
+    kept = pickle.loads(pickle.dumps(found[2]))
+    assert kept.decode() == found[2].decode()
+    assert len(pickle.dumps(kept)) < 60 * len(kept.values) + 1000      # without the tokenizer
     few = engine.encode_sparse(texts.TEXTS[:5], max_active_dims=4)
     assert np.diff(few.indptr).tolist() == [4] * 5
     assert few.decode() == [row[:4] for row in found.decode()]
