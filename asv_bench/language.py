@@ -1,16 +1,18 @@
-"""Time a language model in turns: the engine, and llama.cpp on the same GGUF file.
+"""Time a language model in turns: the engine, and llama.cpp on GGUF files of the same bits.
 
     python asv_bench/language.py SmolLM2-135M-Instruct.Q4_1.gguf [--turns 5] [--threads 2] [--prompts 16 128 512]
-        [--batches 1 8] [--tokens 64] [--precisions float32 q4_0] [--folder FOLDER]
+        [--batches 1 8] [--context 16] [--tokens 64] [--precisions float32 q4_0] [--shape 0.5B] [--folder FOLDER]
 
 It needs llama-cpp-python and gguf (peers/requirements.txt). The file's matrices are converted to F32, BF16, Q8_0
-and Q4_0 with the package gguf; --folder keeps these files. Weights of Q8_0 have a scale for 32 weights, and those
-of the engine's int8 one for each row; in the precisions q8_0 and q4_0 both libraries multiply the blocks of the
-file. Prompts are random ids. Each turn times both libraries once, the first one second in the next turn, so that
-other load on the machine affects both. The measures are
+and Q4_0 with the package gguf, and to Q4_K_M by llama.cpp; --folder keeps these files. --shape takes random weights of
+a larger Llama shape in place of the file's. Weights of Q8_0 have a scale for 32 weights, and those of the engine's
+int8 one for each row; in the precisions q8_0 and q4_0 both libraries multiply the blocks of the file. Beside int4 and
+q4_0, llama.cpp runs both Q4_0 and Q4_K_M, and the ratio is to the faster one. Prompts are random ids. Each turn times
+all once, in the opposite order in the next turn, so that other load on the machine affects all. The measures are
 
     first     seconds from the call to the first new token of one prompt, printed as tokens of the prompt per second
-    next      new tokens per second of a batch of prompts of 16 tokens, without the time to the first ones
+    next      new tokens per second of a batch of prompts of --context tokens, without the time to the first ones,
+              and the rate of reading memory in the same minutes
     memory    resident memory of a process that has loaded the file and generated 16 tokens, in MB: all of it, and
               without the pages of the file
 
@@ -30,10 +32,11 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from peers.llama_language import KINDS, LlamaLanguage, rewrite
+from peers.llama_language import KINDS, SHAPES, LlamaLanguage, rewrite, write_shape
 from peers.machine import cpu_name
 
 from engine import Generator
+from engine.backends.peak import measure_dram
 
 Library = Callable[[list[list[int]], int], list[list[int]]]
 """(prompts, new tokens) -> the new ids of each."""
@@ -41,13 +44,13 @@ Library = Callable[[list[list[int]], int], list[list[int]]]
 
 def llama_cpp_library(path: Path, precision: str, given: argparse.Namespace) -> Library:
     """Return llama.cpp's generation from ids."""
-    longest = max(*given.prompts, 16 + given.tokens) + 16
-    return LlamaLanguage(path, given.threads, max(given.batches), longest).generate
+    longest = max([*given.prompts, given.context + given.tokens]) + 16
+    return LlamaLanguage(path, given.threads, max(given.batches, default=1), longest).generate
 
 
 def engine_library(path: Path, precision: str, given: argparse.Namespace) -> Library:
     """Return the engine's generation from ids."""
-    generator = Generator.load(path, precision=precision, threads=given.threads)
+    generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads)
 
     def run(prompts: list[list[int]], tokens: int) -> list[list[int]]:
         results = generator.generate(prompts, max_new_tokens=tokens, eos_token_id=None)
@@ -56,7 +59,20 @@ def engine_library(path: Path, precision: str, given: argparse.Namespace) -> Lib
     return run
 
 
-LIBRARIES = {"engine": engine_library, "llama.cpp": llama_cpp_library}
+ENGINE = "engine"
+FASTER = "Q4_K_M"
+"""The kind of llama.cpp with which 4 bits are compared too."""
+
+
+def kinds_of(precision: str) -> dict[str, str]:
+    """Return the libraries of a precision, each with the kind of its file."""
+    kind = KINDS[precision]
+    rivals = [kind, FASTER] if kind == "Q4_0" else [kind]
+    return {ENGINE: kind} | {f"llama.cpp {rival}": rival for rival in rivals}
+
+
+def make(name: str, path: Path, precision: str, given: argparse.Namespace) -> Library:
+    return (engine_library if name == ENGINE else llama_cpp_library)(path, precision, given)
 
 
 def prompts_of(count: int, length: int) -> list[list[int]]:
@@ -85,38 +101,44 @@ def turns(found: dict[str, Library], count: int, measure: Callable[[Library], fl
 
 
 def report(title: str, work: int, seconds: dict[str, list[float]]) -> None:
-    """Print one line: how much work each library did per second, and how many times as much the engine did."""
+    """Print one line: how much work each library did per second, and how many times as much as the fastest other."""
     cells = ", ".join(f"{name} {work / median(own):8.1f} ({work / min(own):8.1f})" for name, own in seconds.items())
-    ratios = [pick(seconds["llama.cpp"]) / pick(seconds["engine"]) for pick in (median, min)]
+    ratios = [min(pick(own) for name, own in seconds.items() if name != ENGINE) / pick(seconds[ENGINE])
+              for pick in (median, min)]
     print(f"{title:<28} {cells} tokens/s   ratio {ratios[0]:.2f} ({ratios[1]:.2f})", flush=True)
 
 
-def compare(path: Path, precision: str, given: argparse.Namespace) -> None:
-    """Print all lines of one precision."""
-    found = {name: make(path, precision, given) for name, make in LIBRARIES.items()}
+def compare(files: dict[str, Path], precision: str, given: argparse.Namespace) -> None:
+    """Print all lines of one precision; files: the file of each library."""
+    found = {name: make(name, path, precision, given) for name, path in files.items()}
     for length in given.prompts:
         [prompt] = prompts_of(1, length)
         seconds = turns(found, given.turns, lambda library, p=prompt: timed(library, [p], 1))  # type: ignore[misc]
         report(f"{precision:<9} first, {length} tokens", length, seconds)
         print(" " * 29 + ", ".join(f"{name} {1e3 * median(own):.1f} ms" for name, own in seconds.items()), flush=True)
     for batch in given.batches:
-        prompts = prompts_of(batch, 16)
-        seconds = turns(found, given.turns, lambda library, p=prompts: timed(library, p, given.tokens)  # type: ignore[misc]
-                        - timed(library, p, 1))
-        report(f"{precision:<9} next, batch {batch}", batch * (given.tokens - 1), seconds)
-        answers = [library(prompts, given.tokens) for library in found.values()]
+        prompts, rates = prompts_of(batch, given.context), list[float]()
+
+        def step(library: Library, prompts: list[list[int]] = prompts, rates: list[float] = rates) -> float:
+            rates.append(measure_dram(given.threads, repeats=1))
+            return timed(library, prompts, given.tokens) - timed(library, prompts, 1)
+
+        report(f"{precision:<9} next, batch {batch}", batch * (given.tokens - 1), turns(found, given.turns, step))
+        print(" " * 29 + f"after {given.context} tokens; memory read at {median(rates):.1f} GB/s", flush=True)
+        answers = [found[name](prompts, given.tokens) for name in list(found)[:2]]
         same = [next((i for i, (a, b) in enumerate(zip(*pair, strict=True)) if a != b), given.tokens)
                 for pair in zip(*answers, strict=True)]
         print(" " * 29 + f"tokens before the first one that differs: {', '.join(map(str, same))}", flush=True)
-    for name in LIBRARIES:
-        child = subprocess.run([sys.executable, __file__, str(path), "--memory", name, "--precisions", precision,
-                                "--threads", str(given.threads)], check=True, capture_output=True, text=True)
+    for name, path in files.items():
+        command = [sys.executable, __file__, str(path), "--memory", name, "--precisions", precision, "--threads",
+                   str(given.threads), *(["--cache", given.cache] if given.cache else [])]
+        child = subprocess.run(command, check=True, capture_output=True, text=True)
         print(f"{precision:<9} memory            {name}: {child.stdout.strip()}", flush=True)
 
 
 def print_memory(path: Path, given: argparse.Namespace) -> None:
     """Load one library, generate, and print this process's resident memory."""
-    library = LIBRARIES[given.memory](path, given.precisions[0], given)     # what it holds is measured, too
+    library = make(given.memory, path, given.precisions[0], given)     # what it holds is measured, too
     library(prompts_of(1, 16), 16)
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     fields = {name: int(value.split()[0]) / 1e3 for name, _, value in (line.partition(":") for line in lines)
@@ -125,29 +147,43 @@ def print_memory(path: Path, given: argparse.Namespace) -> None:
     del library
 
 
+def converted(source: Path, folder: Path, kind: str) -> Path:
+    """Return the file of a kind in a folder, which is written if it is not there."""
+    path = folder / f"{kind.lower()}.gguf"
+    if not path.exists():
+        wide = source if kind != "Q4_K_M" else converted(source, folder, "BF16")
+        rewrite(wide, path, kind)
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    for name, number in (("turns", 5), ("threads", 2), ("tokens", 64)):
+    for name, number in (("turns", 5), ("threads", 2), ("tokens", 64), ("context", 16)):
         parser.add_argument(f"--{name}", type=int, default=number)
-    parser.add_argument("--prompts", type=int, nargs="+", default=[16, 128, 512])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--prompts", type=int, nargs="*", default=[16, 128, 512])
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 8])
     parser.add_argument("--precisions", nargs="+", choices=[*KINDS], default=[*KINDS])
+    parser.add_argument("--shape", choices=[*SHAPES], help="random weights of a larger shape")
+    parser.add_argument("--cache", help="the precision of the engine's keys and values; llama.cpp's are float16")
     parser.add_argument("--folder", type=Path, help="where the converted files are kept")
-    parser.add_argument("--memory", choices=[*LIBRARIES], help=argparse.SUPPRESS)
+    parser.add_argument("--memory", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.memory:
         print_memory(given.file, given)
         return
-    print(f"{cpu_name()}, {given.threads} of {os.cpu_count()} CPUs", flush=True)
+    print(f"{cpu_name()}, {given.threads} of {os.cpu_count()} CPUs, {given.shape or given.file.name}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
+        source = given.file
+        if given.shape:
+            source = folder / "source.gguf"
+            if not source.exists():
+                write_shape(given.file, source, SHAPES[given.shape])
         for precision in given.precisions:
-            path = folder / f"{precision}.gguf"
-            if not path.exists():
-                rewrite(given.file, path, KINDS[precision])
-            compare(path, precision, given)
+            compare({library: converted(source, folder, kind) for library, kind in kinds_of(precision).items()},
+                    precision, given)
 
 
 if __name__ == "__main__":

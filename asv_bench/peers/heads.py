@@ -61,6 +61,10 @@ def write_model(folder: Path, minilm: Path, kind: str, **config: Any) -> None:
     model = made(made.config_class(**config)).eval()
     model.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(minilm, model_max_length=512).save_pretrained(folder)
+    settings = folder / "tokenizer_config.json"
+    values = json.loads(settings.read_text(encoding="utf-8"))
+    values.pop("max_length", None)      # MiniLM's own 128, to which fastembed would truncate
+    settings.write_text(json.dumps(values), encoding="utf-8")
 
 
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
@@ -131,14 +135,14 @@ def with_engine_sparse(base: type[Any]) -> type[Any]:
 def with_sparse_encoder(base: type[Any]) -> type[Any]:
     class Encoder(base):
         def load(self) -> None:
-            torch = self.torch()
+            self.arange = self.torch().arange
             from sentence_transformers import SparseEncoder
 
             self.encoder, self.texts = SparseEncoder(str(self.model), device="cpu"), sentences()
-            self.columns = torch.arange(0, self.encoder.get_embedding_dimension(), 97)
 
         def run(self) -> np.ndarray:
-            return self.encoder.encode(self.texts, batch_size=32).index_select(1, self.columns).to_dense().numpy()
+            found = self.encoder.encode(self.texts, batch_size=32)
+            return found.index_select(1, self.arange(0, found.shape[1], 97)).to_dense().numpy()
 
     return Encoder
 

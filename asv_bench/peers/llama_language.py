@@ -1,4 +1,4 @@
-"""Run language models with llama.cpp: rewrite a GGUF file in another precision, compute logits, and generate.
+"""Run language models with llama.cpp: write GGUF files in other precisions and shapes, compute logits, and generate.
 
 It needs llama-cpp-python and gguf (requirements.txt).
 """
@@ -6,8 +6,9 @@ It needs llama-cpp-python and gguf (requirements.txt).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,27 +21,90 @@ CALL = 512
 """Largest number of tokens of a call of llama.cpp."""
 
 
+SHAPES: dict[str, Mapping[str, int]] = {
+    "0.5B": {"embedding_length": 1024, "block_count": 28, "feed_forward_length": 4096, "attention.head_count": 16,
+             "attention.head_count_kv": 8, "rope.dimension_count": 64},
+    "1.1B": {"embedding_length": 2048, "block_count": 16, "feed_forward_length": 8192, "attention.head_count": 32,
+             "attention.head_count_kv": 8, "rope.dimension_count": 64},
+}
+"""Shapes of a Llama model, as GGUF names their numbers; the vocabulary is that of the file with the tokenizer."""
+
+
 def rewrite(source: Path, target: Path, kind: str) -> None:
     """Write a GGUF file again, with every matrix converted to float32 and then to `kind`, a name of GGUF."""
+    if kind == "Q4_K_M":
+        _quantize(source, target)
+        return
     import gguf
 
     reader = gguf.GGUFReader(source)
-    names = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+
+    def tensors() -> Iterator[tuple[str, np.ndarray, str]]:
+        for tensor in reader.tensors:
+            wide = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
+            own = "F32" if wide.ndim != 2 else "Q8_0" if kind == "Q4_0" and tensor.name in WORDS else kind
+            yield tensor.name, wide, own
+
+    _write(target, reader, {}, tensors())
+
+
+def write_shape(source: Path, target: Path, shape: Mapping[str, int]) -> None:
+    """Write a Llama model of a shape with random weights in BF16, and the tokenizer of another GGUF file."""
+    import gguf
+
+    reader, rng = gguf.GGUFReader(source), np.random.default_rng(0)
+    D, F = shape["embedding_length"], shape["feed_forward_length"]
+    queries, keys = (shape["rope.dimension_count"] * shape[f"attention.head_count{end}"] for end in ("", "_kv"))
+    words = len(reader.fields["tokenizer.ggml.tokens"].data)
+    matrices = {"attn_q": (queries, D), "attn_k": (keys, D), "attn_v": (keys, D), "attn_output": (D, queries),
+                "ffn_gate": (F, D), "ffn_up": (F, D), "ffn_down": (D, F)}
+
+    def tensors() -> Iterator[tuple[str, np.ndarray, str]]:
+        def random(rows: int, columns: int) -> np.ndarray:
+            return rng.standard_normal((rows, columns), np.float32) / np.float32(columns**0.5)
+
+        yield "token_embd.weight", random(words, D), "BF16"
+        yield "output_norm.weight", np.ones(D, np.float32), "F32"
+        for i in range(shape["block_count"]):
+            for name in ("attn_norm", "ffn_norm"):
+                yield f"blk.{i}.{name}.weight", np.ones(D, np.float32), "F32"
+            for name, (rows, columns) in matrices.items():
+                yield f"blk.{i}.{name}.weight", random(rows, columns), "BF16"
+
+    _write(target, reader, {f"llama.{name}": number for name, number in shape.items()}, tensors())
+
+
+def _write(target: Path, reader: Any, changed: Mapping[str, int], tensors: Iterator[tuple[str, np.ndarray, str]]
+           ) -> None:
+    """Write the settings of a GGUF file, some of them changed, and tensors: name, float32 values, and kind."""
+    import gguf
+
+    fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
     partial = target.with_suffix(".partial")
-    writer = gguf.GGUFWriter(partial, names["general.architecture"])
-    for name, value in names.items():
+    writer = gguf.GGUFWriter(partial, fields["general.architecture"], use_temp_file=True)
+    for name, value in (fields | changed).items():
         if name != "general.architecture":
             types = reader.fields[name].types
             writer.add_key_value(name, value, types[0], types[-1] if len(types) > 1 else None)
-    for tensor in reader.tensors:
-        wide = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
-        own_kind = "F32" if wide.ndim != 2 else "Q8_0" if kind == "Q4_0" and tensor.name in WORDS else kind
-        own = gguf.GGMLQuantizationType[own_kind]
-        writer.add_tensor(tensor.name, gguf.quants.quantize(wide, own), raw_dtype=own)
+    for name, values, kind in tensors:
+        own = gguf.GGMLQuantizationType[kind]
+        writer.add_tensor(name, gguf.quants.quantize(values, own), raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    os.replace(partial, target)
+
+
+def _quantize(source: Path, target: Path) -> None:
+    """Write a GGUF file again in Q4_K_M, by llama.cpp's own program."""
+    import llama_cpp as api
+
+    options = api.llama_model_quantize_default_params()
+    options.ftype, options.allow_requantize = api.LLAMA_FTYPE_MOSTLY_Q4_K_M, True
+    partial = target.with_suffix(".partial")
+    if status := api.llama_model_quantize(os.fsencode(source), os.fsencode(partial), options):
+        raise RuntimeError(f"llama.cpp cannot write {source} in Q4_K_M: {status}")
     os.replace(partial, target)
 
 
