@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,23 @@ def _write(target: Path, reader: Any, changed: Mapping[str, int], tensors: Itera
 
 def _quantize(source: Path, target: Path) -> None:
     """Write a GGUF file again in Q4_K_M, by llama.cpp's own program."""
-    import llama_cpp as api
-
+    api = _quiet_api()
     options = api.llama_model_quantize_default_params()
     options.ftype, options.allow_requantize = api.LLAMA_FTYPE_MOSTLY_Q4_K_M, True
     partial = target.with_suffix(".partial")
     if status := api.llama_model_quantize(os.fsencode(source), os.fsencode(partial), options):
         raise RuntimeError(f"llama.cpp cannot write {source} in Q4_K_M: {status}")
     os.replace(partial, target)
+
+
+@cache
+def _quiet_api() -> Any:
+    """Return the module llama_cpp, which then prints nothing; the cache keeps the callback alive."""
+    import llama_cpp
+
+    llama_cpp.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+    llama_cpp.llama_log_set(llama_cpp.silent, None)
+    return llama_cpp
 
 
 class LlamaLanguage:
@@ -116,11 +126,7 @@ class LlamaLanguage:
 
         exact: keep the cache in float32, without flash attention; the default cache of llama.cpp is in float16.
         """
-        import llama_cpp
-
-        self.api = api = llama_cpp
-        self.quiet = api.llama_log_callback(lambda level, text, data: None)
-        api.llama_log_set(self.quiet, None)
+        self.api = api = _quiet_api()
         model = api.llama_model_load_from_file(os.fsencode(path), api.llama_model_default_params())
         if not model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
