@@ -7,7 +7,7 @@
 #   w[j,k] = scale[j] * m[j,g] * q[j,k] + offset_scale[j] * o[j,g],   q from 0 to 15 and g = k // 16,   so
 #   y[i,j] = step_i * (scale[j] * sum_k m q code + offset_scale[j] * sum_g o * (sum of the group's codes)) + bias[j].
 # Sums of integers are exact in int32 over a depth of DEEPEST: 225 * 2047 * 4096 < 2^31. So the bits of a result depend on
-# its row alone, and are the same for one row, whose weights are multiplied as they are unpacked, and for many rows, for
+# its row alone, and are the same for few rows, whose weights are multiplied as they are unpacked, and for many rows, for
 # which a slice of a panel is widened to int16 first.
 #
 # Weights in blocks that have float scales are in blocks.pxi.
@@ -25,7 +25,8 @@ cdef enum:
     DEEPEST = 4096      # a multiple of WIDENED
     WIDENED = 256         # the depth that is widened at a time: 256 * NR int16 stay in the L1 cache
     INTEGER_ROWS = 64   # rows whose sums are kept at a time
-    NIBBLE_ROWS = 4     # rows of a tile of 4 bits, and the most that are multiplied without widening
+    NIBBLE_ROWS = 4     # rows of a tile of 4 bits
+    UNPACKED_ROWS = 8   # the most rows for which a panel is unpacked anew in every tile, not widened once for all
     GROUP = 16
     LARGEST_CODE = 2047
 
@@ -257,6 +258,16 @@ cdef void sum_in_tiles(bint words, Py_ssize_t M, int nv, Py_ssize_t steps, const
         row = next_row
 
 
+cdef void sum_unpacked(Py_ssize_t M, int nv, Py_ssize_t blocks, const short* codes, Py_ssize_t stride, const char* b,
+                       int* totals) noexcept nogil:
+    # totals[M][NR] = sum over k of m q codes, in tiles of rows of nearly equal height, each of which unpacks the panel.
+    cdef Py_ssize_t tiles = (M + NIBBLE_ROWS - 1) // NIBBLE_ROWS, i, row = 0, next_row
+    for i in range(tiles):
+        next_row = M * (i + 1) // tiles
+        sum_nibbles(<int>(next_row - row), nv, blocks, codes + row * stride, stride, b, totals + row * NR)
+        row = next_row
+
+
 cdef void sum_widened(Py_ssize_t M, int nv, Py_ssize_t depth, const short* codes, Py_ssize_t stride, const char* b,
                       int* totals) noexcept nogil:
     # totals[M][NR] = sum over k of m q codes, slice by slice.
@@ -294,8 +305,8 @@ cdef void integer_results(const Linear* y, const short* codes, Py_ssize_t stride
         depth = min(padded - k, <Py_ssize_t>DEEPEST)
         if not narrow:
             sum_in_tiles(False, M, nv, depth // 2, codes + k, stride, b + k * width, totals, False)
-        elif M <= NIBBLE_ROWS:
-            sum_nibbles(<int>M, nv, depth // GROUPED, codes + k, stride, b + k // GROUPED * 17 * width, totals)
+        elif M <= UNPACKED_ROWS:
+            sum_unpacked(M, nv, depth // GROUPED, codes + k, stride, b + k // GROUPED * 17 * width, totals)
         else:
             sum_widened(M, nv, depth, codes + k, stride, b + k // GROUPED * 17 * width, totals)
         add_scaled(M, nv, totals, y.scale + p * NR, results, k > 0)
