@@ -37,7 +37,7 @@ def test_names_that_are_refused():
         convert_encoder(random_model(), "int3")
     with pytest.raises(UnsupportedError, match="precision 'float16' is not there"):
         engine_of(random_model(), backend="reference", precision="fp16")
-    with pytest.raises(InputError, match="None or one of float32, bfloat16, int8, q8_0, int4, not 8"):
+    with pytest.raises(InputError, match="precision must be None or one of float32, bfloat16, int8, q8_0, int4, not 8"):
         engine_of(random_model(), backend="reference", precision=8)
 
 

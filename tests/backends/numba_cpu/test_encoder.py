@@ -68,5 +68,6 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    with pytest.raises(UnsupportedError, match="int4, q4_0, q4_1; precision 'float16' is not there"):
+    names = "float32, bfloat16, int8, q8_0, int4, q4_0, q4_1"
+    with pytest.raises(UnsupportedError, match=f"{names}; precision 'float16' is not there"):
         prepare(SMALL, WEIGHTS, precision="float16")
