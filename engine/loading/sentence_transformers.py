@@ -207,9 +207,10 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     tokenizer, _ = read_tokenizers(modules.transformer, translates=translates)
     if tokenizer is None:
         return None
+    stated = tokenizer_settings(modules.transformer)
     with modules.transformer.within(_TOKENIZER_SETTINGS):
-        tokenizer = replace(tokenizer, truncation_side=tokenizer_settings(modules.transformer).get("truncation_side"))
-    token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer)
+        tokenizer = replace(tokenizer, truncation_side=stated.get("truncation_side"))
+    token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer, stated)
     if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)
         prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
@@ -282,12 +283,11 @@ def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
     return folder.read_object_or_empty(_TOKENIZER_SETTINGS)
 
 
-def _feeds_token_types(folder: ModelFolder) -> bool:
-    """Return False if the tokenizer's settings list the inputs of the model, and the token types are not among them.
+def _feeds_token_types(folder: ModelFolder, settings: dict[str, Any]) -> bool:
+    """Return False if a tokenizer's settings list the inputs of the model, and the token types are not among them.
 
     Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types.
     """
-    settings = tokenizer_settings(folder)
     names = settings.get("model_input_names")
     if names is None:
         return settings.get("tokenizer_class") != "TokenizersBackend"
