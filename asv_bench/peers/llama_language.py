@@ -110,7 +110,7 @@ def _quantize(source: Path, target: Path) -> None:
 
 @cache
 def _quiet_api() -> Any:
-    """Return the module llama_cpp, which then prints nothing; the cache keeps the callback alive."""
+    """Return the module llama_cpp, which prints nothing: it calls what it holds itself, so that this is never freed."""
     import llama_cpp
 
     llama_cpp.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)

@@ -52,7 +52,7 @@ _STOP = ("eos_token_id=[...] ends a result at a token; for a text, read stream(.
 _PROBABILITIES = "a result has its score, and score(inputs, targets) gives the log probability of each token"
 _STREAM = "stream(source) yields each token as soon as it is decided"
 _BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load bound them"
-_ONE_SCORE = "a pair has one score, which a logistic function has already made a probability"
+_ONE_SCORE = "a pair has one score here, and a softmax needs several"
 _AS_ARGUMENTS = "give the settings as arguments of the call"
 _PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
 _FOLDER = "the settings are in the model's folder; change them there"
