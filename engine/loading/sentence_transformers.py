@@ -207,10 +207,10 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     tokenizer, _ = read_tokenizers(modules.transformer, translates=translates)
     if tokenizer is None:
         return None
-    stated = tokenizer_settings(modules.transformer)
+    truncation_side, feeds_token_types = _stated_by_tokenizer(modules.transformer)
     with modules.transformer.within(_TOKENIZER_SETTINGS):
-        tokenizer = replace(tokenizer, truncation_side=stated.get("truncation_side"))
-    token_types = tokenizer.feeds_token_types and _feeds_token_types(modules.transformer, stated)
+        tokenizer = replace(tokenizer, truncation_side=truncation_side)
+    token_types = tokenizer.feeds_token_types and feeds_token_types
     if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)
         prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
@@ -283,18 +283,22 @@ def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
     return folder.read_object_or_empty(_TOKENIZER_SETTINGS)
 
 
-def _feeds_token_types(folder: ModelFolder, settings: dict[str, Any]) -> bool:
-    """Return False if a tokenizer's settings list the inputs of the model, and the token types are not among them.
+def _stated_by_tokenizer(folder: ModelFolder) -> tuple[Any, bool]:
+    """Return the stated truncation_side, and False if token types are not among the listed inputs of the model.
 
-    Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types.
+    Without a list, the class of a tokenizer knows; transformers 5 has one that feeds no token types. The rest of a
+    large file is given back before the next file is read.
     """
+    settings = tokenizer_settings(folder)
     names = settings.get("model_input_names")
     if names is None:
-        return settings.get("tokenizer_class") != "TokenizersBackend"
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        feeds = settings.get("tokenizer_class") != "TokenizersBackend"
+    elif isinstance(names, list) and all(isinstance(name, str) for name in names):
+        feeds = "token_type_ids" in names
+    else:
         raise WeightsError(f"{folder.label(_TOKENIZER_SETTINGS)}: model_input_names must be a list of names, not "
                            f"{shown(names)}")
-    return "token_type_ids" in names
+    return settings.get("truncation_side"), feeds
 
 
 def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
