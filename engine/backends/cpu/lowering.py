@@ -167,8 +167,11 @@ class _Emitter:
         count, panels = -(-width // most), -(-width // NR)
         if count == 1 or not all(name in self._placed for name in writes(following[0])):
             return []
-        ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
-        ends[-1] = width
+        if self._product.fresh_depth:
+            ends = [min(width, i * most) for i in range(count + 1)]
+        else:
+            ends = [min(width, panels * i // count * NR) for i in range(count + 1)]
+            ends[-1] = width
         return list(pairwise(ends))
 
     def _pair_in_parts(self, steps: list[Step], at: dict[str, int], parts: list[tuple[int, int]]) -> None:

@@ -64,15 +64,20 @@ class NativeOps:
             return out[:, :N]
         bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
         residual = None if residual is None else _padded(residual, padding)
+        product, operands = self._kernels.product("float32"), None
+        if product.converts:
+            rows = -(-min(M, product.block) // product.strip) * product.strip
+            floats = rows * product.operands_stride(K) * product.operand_bytes // 4
+            operands = _lines(self._threads * floats).reshape(self._threads, floats)
         native.linear(self._kernels, _unit_rows(x), _contiguous(weight), bias,
                       ACTIVATIONS[activation] if activation else 0, residual, out,
-                      np.empty((N + padding) * K, np.float32), self._threads)
+                      _lines(product.packed_bytes(N + padding, K) // 4), operands, self._threads)
         return out[:, :N].copy() if padding else out
 
     def columns(self, weight: np.ndarray, bias: np.ndarray | None) -> Columns:
         """Return the map packed in panels, which take as much memory as the weight [N,K]."""
         N, K = weight.shape
-        padding, product = -N % self._kernels.VL, self._kernels.product("float32")
+        padding, product = -N % self._kernels.VL, self._kernels.fma
         bias = np.zeros(N + padding, np.float32) if bias is None else _padded(bias, padding)
         packed = PackedLinear(product, np.zeros(product.packed_bytes(N + padding, K), np.uint8), K, bias)
         if N:
@@ -131,6 +136,13 @@ class NativeOps:
 def _norm(D: int, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> NormWeights:
     return NormWeights(np.ones(D, np.float32) if weight is None else _contiguous(weight),
                        np.zeros(D, np.float32) if bias is None else _contiguous(bias), eps)
+
+
+def _lines(n: int) -> np.ndarray:
+    """Return memory for n floats that begins at a line of the cache."""
+    memory = np.empty(n + 15, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    return memory[start : start + n]
 
 
 def _contiguous(x: np.ndarray) -> np.ndarray:

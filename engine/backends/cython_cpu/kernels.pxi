@@ -7,7 +7,7 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, CELL, FLOAT32, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
+    BFLOAT16, CELL, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
     Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
@@ -80,6 +80,8 @@ product.multiply = linear
 product.attention_scratch = attention_scratch
 product.attention = attention
 product.rounds = fma_rounds
+
+TABLE.products[<int>FMA] = TABLE.products[<int>FLOAT32]
 
 product = &TABLE.products[<int>BFLOAT16]
 product.name = b"bfloat16" if PAIR_STEPS == 1 else b"bfloat16_weights"

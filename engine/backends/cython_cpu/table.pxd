@@ -52,7 +52,8 @@ cdef struct Output:
     void* operands
     Py_ssize_t operands_stride  # numbers from one row to the next
     # A part of the depth, in lines; all of it if last_line is 0. The sums of a block wait in `sums`, 4 KB for each 32 rows
-    # and 32 columns, until the last part makes results of them. Only a Product with `hidden_columns` can do this.
+    # and 32 columns, or in `data` if sums begin anew, until the last part makes results of them. Only a Product with
+    # `hidden_columns` can do this.
     Py_ssize_t first_line
     Py_ssize_t last_line
     float* sums
@@ -199,13 +200,16 @@ cdef struct Product:
     const char* name            # the precision, or the kind of product where a precision has several kinds
     const char* instruction     # the instruction that multiplies, for people
     int depth_step              # K of a panel is padded to a multiple of it
-    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads
+    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads; 6 for the three parts of a
+                                # float, see parts.pxi
     int group                   # numbers of a row of operands for which there is one sum behind the row; 0: no sums
     int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
                                 # a line being 64 bytes; 1 for rows one after another
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
     int hidden_columns          # columns of a buffer between two products that go from one to the other at a time, so that
                                 # they stay in the L2 cache; 0: all of them
+    int fresh_depth             # the depth after which sums begin anew, to be added to those in `data`: where parts of the
+                                # depth may end; 0: they go on, and wait in Output.sums
     int shared                  # tokens of a group up to which all threads share the columns of each product; see schedule.pxi
     int bundle                  # about how many tokens one thread takes at a time; see schedule.py
     int operands_depth          # the largest K with which `multiply` can write operands of another product; 0: none
@@ -240,7 +244,8 @@ cdef struct Product:
 
 cdef enum:
     INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights of 8 or 4 bits
-    PRODUCTS = 4
+    FMA = 4             # float32 by FMAs, where FLOAT32 may be on tiles
+    PRODUCTS = 5
 
 cdef struct KernelTable:
     const char* isa
@@ -276,7 +281,7 @@ cdef struct KernelTable:
     void (*log_sum_exp)(const float* maximum, const float* sum, Py_ssize_t stride, Py_ssize_t M, Py_ssize_t parts,
                         float* out) noexcept nogil
     # maximum[N] = the larger of itself and the largest number of each column of a[M,K] w[N,K]^T + bias, for panels
-    # [panel, last) of float32's product; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
+    # [panel, last) of the product FMA; the activation is not applied. NaN becomes the maximum. ahead: the rows of the
     # next call, to be prefetched, or NULL; nothing is read there.
     void (*column_maxima)(const Linear* y, const float* a, Py_ssize_t a_stride, Py_ssize_t M, float* maximum,
                           Py_ssize_t panel, Py_ssize_t last, const float* ahead) noexcept nogil

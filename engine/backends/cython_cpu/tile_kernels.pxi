@@ -1,11 +1,23 @@
 # The kernels on AMX's tiles, and their rows of the kernel table, which kernels.pxi has filled with those on vectors.
 #
 # With more rows in a block, a weight is used more often while it is in cache. In bfloat16 the results between products
-# are operands, and 512 rows of them stay in the L2 cache; in int8 they are floats.
+# are operands, and 512 rows of them stay in the L2 cache; in int8 they are floats; in float32 an operand has three parts.
 
 include "kernels/tiles.pxi"
+include "kernels/parts.pxi"
 include "kernels/attention_tiles.pxi"
 include "kernels/attention_rows.pxi"
+
+product = &TABLE.products[<int>FLOAT32]
+product.instruction = b"tdpbf16ps, six for each product,"
+product.depth_step = SIDE
+product.operand_bytes = PARTS * sizeof(operand)
+product.pack = pack_parts
+product.convert = to_parts
+product.multiply = tiles_float32
+product.block = product.bundle = 256
+product.hidden_columns = product.fresh_depth = product.operands_depth = FRESH * SIDE
+product.rounds = tile_rounds_float32
 
 product = &TABLE.products[<int>BFLOAT16]
 product.instruction = b"tdpbf16ps"
@@ -28,12 +40,15 @@ product.rounds = tile_rounds_int8
 product.block = product.bundle = 256
 product.approximates = True
 
-for storage in (<int>BFLOAT16, <int>INT8):
+for storage in (<int>FLOAT32, <int>BFLOAT16, <int>INT8):
     product = &TABLE.products[storage]
     product.strip = TILE_ROWS
     product.shared = 256
     product.begin = t_begin
     product.end = t_end
+
+for storage in (<int>BFLOAT16, <int>INT8):
+    product = &TABLE.products[storage]
     product.attention_scratch = attention_tiles_scratch
     product.attention = attention_tiles
     product.attend_rows_scratch = attend_rows_scratch

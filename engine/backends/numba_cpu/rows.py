@@ -11,14 +11,17 @@ _VECTORS = {"strip": 1, "block": 64, "shared": 64, "bundle": 192}
 _PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
 _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
 
+_FLOAT32 = {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS}
+
 ROWS: dict[str, dict[str, Any]] = {
-    "float32": {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS},
+    "float32": _FLOAT32,
     "bfloat16": {**(_PAIRS if PAIR_STEPS == 1 else _WIDENED), "depth_step": 2, "operand_bytes": OPERAND_BYTES,
                  **_VECTORS},
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
              "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
     "int16": {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32,
               "operand_bytes": 2, "group": 16, **_VECTORS},
+    "fma": _FLOAT32,
 }
 """The fields of each product's row that are no functions, in the order of the kernel table. The table points to the
 texts, which must not be released."""

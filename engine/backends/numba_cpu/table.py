@@ -63,8 +63,10 @@ _ATTENTION: dict[str, Callable[..., Any]] = {
 }
 """Attention is in float32 for every precision."""
 
+_FMA = {"pack": linear.pack, "multiply": linear.linear, "rounds": roofline.fma_rounds, **_ATTENTION}
+
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
-    "float32": {"pack": linear.pack, "multiply": linear.linear, "rounds": roofline.fma_rounds, **_ATTENTION},
+    "float32": _FMA,
     "bfloat16": {
         "pack": bfloat16.pack_bfloat16,
         **({"convert": bfloat16.to_operands} if PAIR_STEPS == 1 else {}),
@@ -86,9 +88,10 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
         "rounds": integers.integer_rounds,
         **_ATTENTION,
     },
+    "fma": _FMA,
 }
 """The functions of each product, in the order of the kernel table. A row is filled when a plan first asks for the
-product, because compiling takes seconds; float32's is always filled."""
+product, because compiling takes seconds; those of float32 are always filled."""
 
 if TILES:
     PRODUCTS["bfloat16"] |= {
@@ -127,7 +130,7 @@ class _Table:
 
     def fill(self, precision: str, decoding: bool) -> None:
         """Compile the functions of a precision, and also of float32, because single operations use them."""
-        groups = ["float32", product_name(precision, decoding, TILES), *(["decoding"] if decoding else [])]
+        groups = ["float32", "fma", product_name(precision, decoding, TILES), *(["decoding"] if decoding else [])]
         wanted = [name for name in groups if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return

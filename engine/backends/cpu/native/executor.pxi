@@ -17,12 +17,13 @@ def padded_stride(Py_ssize_t width):
 cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
     # Return the numbers from one row of operands to the next, with the sums behind a row: whole lines in strips, otherwise
     # an odd number of lines.
-    cdef Py_ssize_t line = 64 // product.operand_bytes, step = product.depth_step
-    if product.group:
+    cdef Py_ssize_t step = product.depth_step
+    if product.group or product.strip > 1:      # a step of strips is a line
         width = (width + step - 1) // step * step
+    if product.group:
         width += width // product.group
     if product.strip > 1:
-        return (width + line - 1) // line * line
+        return width
     return row_stride(width * product.operand_bytes // 4 + 16) * 4 // product.operand_bytes
 
 
@@ -120,7 +121,7 @@ cdef class Executor:
         cdef Instruction* op = self.append(MULTIPLY, needs_barrier, x, out, map)
         op.linear, op.residual, op.operands, op.approximate, op.gated = map.y, residual, operands, approximate, gated
         op.first_hidden, op.last_hidden = first_hidden, last_hidden
-        if last_hidden and operands < 0:        # the second product of the pair
+        if last_hidden and operands < 0 and not self.machine.product.fresh_depth:       # the second product of the pair
             self.machine.sums_columns = max(self.machine.sums_columns, (map.y.N + 31) // 32 * 32)
         if gated:
             self.machine.gated = True

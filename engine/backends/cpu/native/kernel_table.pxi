@@ -3,7 +3,7 @@
 
 from engine.model.precision import COMPUTED, FORMATS
 
-PRODUCTS = ("float32", "bfloat16", "int8", "int16")
+PRODUCTS = ("float32", "bfloat16", "int8", "int16", "fma")
 """The names of the products of a kernel table, in their order."""
 
 
@@ -49,6 +49,11 @@ cdef class Kernels:
     def product(self, str precision, bint decodes=False):
         """The product for linear maps of a precision; decodes: for those of a decoder, see `Product`."""
         return Product(self, precision, decodes)
+
+    @property
+    def fma(self):
+        """The product of float32 by FMAs, whose panels `column_maxima` reads."""
+        return Product(self, "float32", row="fma")
 
     def layer_norm(self, NormWeights weights, const float[:, :] x, float[:, :] out):
         """out [M,D] = LayerNorm(x [M,D]); out may be x."""
@@ -164,10 +169,10 @@ cdef class Product:
     cdef readonly str precision
     cdef const ProductRow* row
 
-    def __init__(self, Kernels kernels, str precision, bint decodes=False):
+    def __init__(self, Kernels kernels, str precision, bint decodes=False, str row=None):
         cdef bint tiles = kernels.table.products[<int>INT8].strip > 1
         self.kernels, self.precision = kernels, precision
-        self.row = &kernels.table.products[<int>PRODUCTS.index(product_name(precision, decodes, tiles))]
+        self.row = &kernels.table.products[<int>PRODUCTS.index(row or product_name(precision, decodes, tiles))]
 
     def packed_bytes(self, Py_ssize_t columns, Py_ssize_t K, str format=None):
         """The bytes of the panels of this many columns, in a format of weights that it multiplies, by default its own."""
@@ -212,6 +217,11 @@ cdef class Product:
     def hidden_columns(self):
         """Columns of a buffer between two products that go from one to the other at a time; 0: all of them."""
         return self.row.hidden_columns
+
+    @property
+    def fresh_depth(self):
+        """The depth after which sums begin anew; 0: they go on."""
+        return self.row.fresh_depth
 
     @property
     def attends_rows(self):

@@ -158,8 +158,13 @@ def rotate(Kernels kernels, const float[:, :, :, :] x, const float[:, :, :] cos,
 
 cdef struct ArrayProduct:
     const KernelTable* table
+    const ProductRow* product
     Linear y
     float* panels
+    Py_ssize_t depth            # K, padded as in the panels
+    float* operands             # memory of each thread for the operands of a block of rows, if the product converts
+    Py_ssize_t operands_floats  # of one thread
+    Py_ssize_t operands_stride
     const float* weight         # [N,K]
     Py_ssize_t N                # columns before padding
     const float* x
@@ -179,46 +184,71 @@ cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) 
     if column < end:
         if end > p.N:
             begin = (last - 1) * p.table.NR
-            memset(p.panels + begin * p.y.K, 0, (end - begin) * p.y.K * sizeof(float))
-        p.table.products[<int>FLOAT32].pack(&p.y, p.panels, NULL, column, p.weight + column * p.y.K, min(end, p.N) - column)
+            memset(p.panels + begin * p.depth, 0, (end - begin) * p.depth * sizeof(float))
+        elif p.depth > p.y.K:
+            memset(p.panels + column * p.depth, 0, (end - column) * p.depth * sizeof(float))
+        p.product.pack(&p.y, p.panels, NULL, column, p.weight + column * p.y.K, min(end, p.N) - column)
 
 
-cdef void multiply_rows(const ArrayProduct* p, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
+cdef void multiply_rows(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ssize_t last, Py_ssize_t panel,
                         Py_ssize_t last_panel) noexcept nogil:
+    # Multiply a block of rows, which the thread has converted if the product converts.
     cdef Output out = p.out
+    cdef const float* a = p.x + first * p.x_stride
+    cdef Py_ssize_t stride = p.x_stride
     out.data += first * out.stride
-    p.table.products[<int>FLOAT32].multiply(&p.y, p.x + first * p.x_stride, p.x_stride, NULL, last - first,
-                   p.residual + first * out.stride if p.residual != NULL else NULL, &out, panel, last_panel)
+    if p.product.convert != NULL:
+        a, stride = p.operands + rank * p.operands_floats, p.operands_stride
+    p.product.multiply(&p.y, a, stride, NULL, last - first, p.residual + first * out.stride if p.residual != NULL else NULL,
+                       &out, panel, last_panel)
+
+
+cdef void convert_block(const ArrayProduct* p, int rank, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    if p.product.convert != NULL:
+        p.product.convert(p.x + first * p.x_stride, p.x_stride, last - first, p.y.K, p.operands + rank * p.operands_floats,
+                          p.operands_stride, 0, NULL)
 
 
 cdef void product_work(void* arg, int rank, int size) noexcept nogil:
     cdef ArrayProduct* p = <ArrayProduct*>arg
     cdef Py_ssize_t panels = count_panels(p), panel = panels * rank // size, last_panel = panels * (rank + 1) // size
     cdef Py_ssize_t first = p.M * rank // size, M = p.M * (rank + 1) // size - first
-    cdef Py_ssize_t block = p.table.products[<int>FLOAT32].block, blocks = (M + block - 1) // block, i
+    cdef Py_ssize_t block = p.product.block, blocks = (M + block - 1) // block, i, row, next_row
+    begin_work(p.product)
     if p.M <= block:
+        convert_block(p, rank, 0, p.M)
         for i in range(panel, last_panel):
             pack_panels(p, i, i + 1)
-            multiply_rows(p, 0, p.M, i, i + 1)
+            multiply_rows(p, rank, 0, p.M, i, i + 1)
+        end_work(p.product)
         return
     pack_panels(p, panel, last_panel)
     pool_barrier_wait(&p.barrier, size)
     for i in range(blocks):
-        multiply_rows(p, first + M * i // blocks, first + M * (i + 1) // blocks, 0, panels)
+        row, next_row = first + M * i // blocks, first + M * (i + 1) // blocks
+        convert_block(p, rank, row, next_row)
+        multiply_rows(p, rank, row, next_row, 0, panels)
+    end_work(p.product)
 
 
 def linear(Kernels kernels, const float[:, :] x, const float[:, ::1] weight, const float[::1] bias, int activation,
-           const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, int threads=1):
+           const float[:, ::1] residual, float[:, ::1] out, float[::1] panels, float[:, ::1] operands=None, int threads=1):
     """out [M,P] = activation(x [M,K] weight [N,K]^T + bias [P] + residual [M,P], if any).
 
-    P is N padded to a multiple of VL. panels: P*K floats to pack the weights into.
+    P is N padded to a multiple of VL. panels: memory to pack the weights into. operands [threads, n]: memory for the operands
+    of a block of rows, if the product of float32 converts.
     """
     cdef ArrayProduct p
     memset(&p, 0, sizeof(p))
     p.table, p.panels, p.weight, p.N = kernels.table, &panels[0], &weight[0, 0], weight.shape[0]
+    p.product = &kernels.table.products[<int>FLOAT32]
+    p.depth = (weight.shape[1] + p.product.depth_step - 1) // p.product.depth_step * p.product.depth_step
+    if operands is not None:
+        p.operands, p.operands_floats = &operands[0, 0], operands.shape[1]
+        p.operands_stride = operands_stride(p.product, weight.shape[1])
     p.y.panels, p.y.bias, p.y.N, p.y.K, p.y.activation = p.panels, &bias[0], bias.shape[0], weight.shape[1], activation
     p.x, p.x_stride, p.M = &x[0, 0], x.strides[0] // 4, x.shape[0]
     p.residual = &residual[0, 0] if residual is not None else NULL
     p.out.data, p.out.stride, p.out.width = &out[0, 0], p.y.N, p.y.N
-    cdef Py_ssize_t units = count_panels(&p) if p.M <= kernels.table.products[<int>FLOAT32].block else p.M
+    cdef Py_ssize_t units = count_panels(&p) if p.M <= p.product.block else p.M
     run_team(team_of(threads, units, p.y.N * p.y.K * (1 + p.M // FMAS)), product_work, &p)

@@ -29,6 +29,8 @@ cdef extern from "simd/tiles.h" nogil:
         Py_ssize_t next
         Py_ssize_t* place
         int columns
+        bint first
+        bint final
     void t_begin()
     void t_end()
     void t_clear(const int rows, const int columns)
@@ -40,11 +42,28 @@ cdef extern from "simd/tiles.h" nogil:
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
     void t_store_tiles(const int rows, float* upper, float* lower)
     vf t_integers(const float* sums)
+    enum:
+        PARTS
+        FRESH
+        STEP_BYTES
+    void t_split_operands(char* p, Py_ssize_t next, vf first, vf second)
+    void t_split_weights(char* p, Py_ssize_t next, vf first, vf second)
+    void t_load_operands(const int keep, const int rows, const char* a, const char* lower)
+    void t_load_weights(const int keep, const int columns, const char* b)
+    void t_multiply(const int rows, const int columns)
+    void t_barrier()
+    char* t_weight_parts(int i)
 
 cdef enum:
     LINE_BYTES = 64         # bytes of depth of a tile
     SLICE = 12              # lines of depth: their weights take 24 KB of an L1 cache of 48 KB
     SLICED_BLOCKS = 16      # blocks of rows whose sums can wait between slices
+
+cdef enum TileNumbers:
+    # What a product multiplies
+    OF_BFLOAT16
+    OF_INT8
+    OF_FLOAT32
 
 cdef struct TileWork:
     # One call of `multiply`, and the slice of a block at hand.
@@ -63,29 +82,34 @@ cdef struct TileWork:
     Py_ssize_t ahead_step   # bytes of it in each step
 
 
-cdef inline operand* line_of_operands(const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
-    # Return the line of row i of a block of results that become operands.
-    return <operand*>w.out.operands + block.place[0] + start_of_row(i, TILE_ROWS, w.out.operands_stride, SIDE)
+cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
+    # Return the line of row i of a block of results that become operands, or the first of the three lines of its parts.
+    cdef Py_ssize_t parts = PARTS if numbers == OF_FLOAT32 else 1, row = block.row + i
+    return <char*>w.out.operands + (row // TILE_ROWS * w.out.operands_stride * TILE_ROWS * sizeof(operand)
+                                    + block.column // SIDE * TILE_BYTES) * parts + row % TILE_ROWS * LINE_BYTES
 
 
-cdef inline void write_operands(const int activation, const TileWork* w, const tile_sums* block, Py_ssize_t first,
-                                Py_ssize_t last) noexcept nogil:
-    # Apply the epilogue to rows [first, last) of a block, and write lines of bfloat16 operands. Zeros complete a line.
+cdef inline void write_operands(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
+                                Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    # Apply the epilogue to rows [first, last) of a block, and write lines of operands. Zeros complete a line.
     cdef Py_ssize_t i
     cdef const float* sums
-    cdef operand* line
+    cdef char* line
     cdef vf first_half, second_half, low = v_load(w.y.bias + block.column), high = v_set1(0.0)
     if block.columns == 2:
         high = v_load(w.y.bias + block.column + VL)
     for i in range(first, last):
-        sums, line = block.sums + i * SIDE, line_of_operands(w, block, i)
+        sums, line = block.sums + i * SIDE, line_of_operands(numbers, w, block, i)
         first_half, second_half = v_activate(activation, v_add(v_load(sums), low)), v_set1(0.0)
         if block.columns == 2:
             second_half = v_activate(activation, v_add(v_load(sums + VL), high))
-        p_store_line(line, first_half, second_half)
+        if numbers == OF_FLOAT32:
+            t_split_operands(line, TILE_BYTES, first_half, second_half)
+        else:
+            p_store_line(<operand*>line, first_half, second_half)
 
 
-cdef inline void write_floats(const bint codes, const int activation, const TileWork* w, const tile_sums* block,
+cdef inline void write_floats(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                               Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     # Apply the epilogue to rows [first, last) of a block, and write floats.
     cdef Py_ssize_t column, i, at
@@ -94,15 +118,18 @@ cdef inline void write_floats(const bint codes, const int activation, const Tile
     for j in range(block.columns):
         column = block.column + j * VL
         bias = scale = sums = v_load(w.y.bias + column)
-        if codes:
+        if numbers == OF_INT8:
             scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
         for i in range(first, last):
             at = block.place[j] + i * w.out.stride
-            if codes:
+            x = v_load(block.sums + i * SIDE + j * VL)
+            if numbers == OF_INT8:
                 x = result_of(t_integers(block.sums + i * SIDE + j * VL), &w.ranges[block.row + i], sums, scale, bias)
+            elif numbers == OF_FLOAT32 and not block.first:
+                x = v_add(x, v_load(w.out.data + at))
             else:
-                x = v_add(v_load(block.sums + i * SIDE + j * VL), bias)
-            if w.residual != NULL:
+                x = v_add(x, bias)
+            if w.residual != NULL and (numbers != OF_FLOAT32 or block.final):
                 x = v_add(x, v_load(w.residual + at))
             x = v_activate(activation, x)
             if w.out.bfloat16:
@@ -111,35 +138,35 @@ cdef inline void write_floats(const bint codes, const int activation, const Tile
                 v_store(w.out.data + at, x)
 
 
-cdef inline void finish_as(const bint codes, const int activation, const TileWork* w, const tile_sums* block,
+cdef inline void finish_as(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                            Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    if not codes and w.out.operands != NULL:
-        write_operands(approximation_of(activation), w, block, first, last)
-    elif codes and activation == GELU and w.out.approximate:
-        write_floats(codes, GELU_APPROXIMATE, w, block, first, last)
+    if numbers != OF_INT8 and w.out.operands != NULL:
+        write_operands(numbers, activation if numbers == OF_FLOAT32 else approximation_of(activation), w, block, first, last)
+    elif numbers == OF_INT8 and activation == GELU and w.out.approximate:
+        write_floats(numbers, GELU_APPROXIMATE, w, block, first, last)
     else:
-        write_floats(codes, activation, w, block, first, last)
+        write_floats(numbers, activation, w, block, first, last)
 
 
-cdef inline void finish_rows(const bint codes, const TileWork* w, tile_sums* block, Py_ssize_t last) noexcept nogil:
+cdef inline void finish_rows(const int numbers, const TileWork* w, tile_sums* block, Py_ssize_t last) noexcept nogil:
     # Apply the epilogue to rows of a block, from the next one to the one before `last`.
     cdef Py_ssize_t first = block.next
     if first >= last:
         return
     block.next = last
-    if w.y.activation == GELU:
-        finish_as(codes, GELU, w, block, first, last)
+    if w.y.activation == IDENTITY or numbers == OF_FLOAT32 and not block.final:
+        finish_as(numbers, IDENTITY, w, block, first, last)
+    elif w.y.activation == GELU:
+        finish_as(numbers, GELU, w, block, first, last)
     elif w.y.activation == GELU_TANH:
-        finish_as(codes, GELU_TANH, w, block, first, last)
+        finish_as(numbers, GELU_TANH, w, block, first, last)
     elif w.y.activation == RELU:
-        finish_as(codes, RELU, w, block, first, last)
-    elif w.y.activation == SILU:
-        finish_as(codes, SILU, w, block, first, last)
+        finish_as(numbers, RELU, w, block, first, last)
     else:
-        finish_as(codes, IDENTITY, w, block, first, last)
+        finish_as(numbers, SILU, w, block, first, last)
 
 
-cdef inline void work_between(const bint codes, const TileWork* w, const tile_sums* block, tile_sums* before,
+cdef inline void work_between(const int numbers, const TileWork* w, const tile_sums* block, tile_sums* before,
                               Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     # For rows [first, last): prefetch sums, and the lines of the result of a block, and finish the block before.
     cdef Py_ssize_t row
@@ -148,24 +175,24 @@ cdef inline void work_between(const bint codes, const TileWork* w, const tile_su
         for j in range(SIDE // VL):
             fetch_far(<const char*>(w.sums_ahead + row * SIDE + j * VL))
     for row in range(first, min(last, block.rows) if w.waiting == NULL else 0):
-        if not codes and w.out.operands != NULL:
-            fetch_near(<const char*>line_of_operands(w, block, row))
+        if numbers != OF_INT8 and w.out.operands != NULL:
+            fetch_near(line_of_operands(numbers, w, block, row))
             continue
         for j in range(block.columns):
             fetch_near(<const char*>w.out.data + (block.place[j] + row * w.out.stride) * (2 if w.out.bfloat16 else 4))
-    finish_rows(codes, w, before, min(last, before.rows))
+    finish_rows(numbers, w, before, min(last, before.rows))
 
 
 # These are called from the loop, and not inlined there, so that it keeps its own addresses in registers.
 
 cdef void work_between_bfloat16(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                                 Py_ssize_t last) noexcept nogil:
-    work_between(False, w, block, before, first, last)
+    work_between(OF_BFLOAT16, w, block, before, first, last)
 
 
 cdef void work_between_int8(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
                             Py_ssize_t last) noexcept nogil:
-    work_between(True, w, block, before, first, last)
+    work_between(OF_INT8, w, block, before, first, last)
 
 
 cdef inline void multiply_block(const bint codes, const int rows, const int columns, const TileWork* w,
@@ -222,8 +249,6 @@ cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row
     for j in range(block.columns):
         c = column + j * VL
         block.place[j] = c // w.out.width * w.out.block + c % w.out.width + row * w.out.stride
-    if w.out.operands != NULL:
-        block.place[0] = row * w.out.operands_stride + column * TILE_ROWS
 
 
 cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a, Py_ssize_t strip,
@@ -275,7 +300,7 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
         column += SIDE
     if number > 0:
         block = &buffers[1 - (number & 1)]
-        finish_rows(codes, &w, block, block.rows)
+        finish_rows(OF_INT8 if codes else OF_BFLOAT16, &w, block, block.rows)
 
 
 cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,

@@ -12,7 +12,9 @@
  *
  * A block of sums has one or two tiles of rows and one or two tiles of columns: sums 0 and 1 are the upper ones, sums 2
  * and 3 the lower ones. Operands are in tiles 4 and 5, weights in tiles 6 and 7. The numbers of tiles are part of the
- * instructions, so these functions know them, and their callers do not. */
+ * instructions, so these functions know them, and their callers do not.
+ *
+ * Floats are multiplied as sums of three bfloat16 numbers, their parts; see parts.pxi. */
 #pragma once
 #include "simd.h"
 
@@ -28,6 +30,7 @@ typedef struct {
     ptrdiff_t rows, next;
     ptrdiff_t place[2];     /* the offset in the result of each 16 columns of the first row */
     int columns;            /* tiles of columns, 1 or 2 */
+    int first, final;       /* of floats: whether the sums are those of the first, and of the last slice of the depth */
 } tile_sums;
 
 typedef int32_t t_lanes __attribute__((vector_size(4 * VL)));
@@ -58,6 +61,9 @@ static void t_end(void) { _tile_release(); }
 /* Keep the compiler from moving writes to operands, or reads of sums, across this place: gcc's functions for tile loads
  * do not say that they read memory. */
 #define T_BARRIER() __asm__ volatile("" ::: "memory")
+
+/* Return the number of the smaller magnitude, with the sign of x; of NaN and a number, the number. */
+INLINE vf t_cut(vf x, float largest) { return (vf)_mm512_range_ps((__m512)x, _mm512_set1_ps(largest), 2); }
 
 #else
 #include <float.h>
@@ -140,6 +146,8 @@ static __attribute__((noinline)) void t_add_codes(int sum, int a, int b) {
 }
 #define T_BARRIER() ((void)0)
 
+INLINE vf t_cut(vf x, float largest) { return v_min(v_set1(largest), v_max(v_set1(-largest), x)); }
+
 #endif
 
 #define T_LOAD(keep, tile, p, stride) if (keep) { t_load(tile, p, stride); } else { t_stream(tile, p, stride); }
@@ -221,3 +229,64 @@ INLINE vf t_integers(const float *sums) {
     memcpy(&x, sums, sizeof x);
     return (vf)__builtin_convertvector(x, vf);
 }
+
+/* Return pairs of bfloat16 numbers: the upper halves of the lanes of `first`, and of `second`. */
+typedef uint32_t t_bits __attribute__((vector_size(4 * VL)));
+INLINE t_bits t_zip(vf first, vf second) { return (t_bits)first >> 16 | ((t_bits)second & 0xffff0000); }
+
+/* Return bfloat16 numbers as floats: cut, or the nearest ones, and of two that are as near the larger magnitude. */
+INLINE vf t_upper(vf x) { return (vf)((t_bits)x & 0xffff0000); }
+INLINE vf t_nearest(vf x) { return t_upper((vf)((t_bits)x + 0x8000)); }
+
+/* Write VL pairs of floats, as lines of their three parts, at p and `next` and 2 `next` bytes behind it. The parts add up to
+ * the float, exactly, if it is 0 or at least 2^-103; otherwise the tiles, which take denormal numbers as zeros, lack less
+ * than 2^-125. Infinity and NaN have a NaN among their parts.
+ *
+ * Operands are rounded to nearest, so that the sign of what their products leave out is not that of the product. Weights are
+ * cut, which takes 14 instructions and not 22. */
+enum { PARTS = 3 };
+INLINE void t_split_operands(char *p, ptrdiff_t next, vf first, vf second) {
+    const float largest = 0x1.fefffep127f; /* the largest float that rounds to a finite number */
+    vf nearest_first = t_nearest(t_cut(first, largest)), nearest_second = t_nearest(t_cut(second, largest));
+    t_bits line = t_zip(nearest_first, nearest_second);
+    memcpy(p, &line, sizeof line);
+    first = v_sub(first, nearest_first), second = v_sub(second, nearest_second);
+    nearest_first = t_nearest(first), nearest_second = t_nearest(second);
+    line = t_zip(nearest_first, nearest_second);
+    memcpy(p + next, &line, sizeof line);
+    /* What is left has at most 8 significant bits. */
+    line = t_zip(v_sub(first, nearest_first), v_sub(second, nearest_second));
+    memcpy(p + 2 * next, &line, sizeof line);
+}
+INLINE void t_split_weights(char *p, ptrdiff_t next, vf first, vf second) {
+    for (int part = 0; part < PARTS; part++) {
+        t_bits line = t_zip(first, second);
+        memcpy(p + part * next, &line, sizeof line);
+        first = v_sub(first, t_upper(first)), second = v_sub(second, t_upper(second));
+    }
+}
+
+/* Load one or two tiles of operands, or of weights, which lie one after the other. keep: whether they have to stay in the L1
+ * cache. */
+INLINE void t_load_operands(const int keep, const int rows, const char *a, const char *lower) {
+    T_LOAD(keep, 4, a, 64)
+    if (rows == 2) { T_LOAD(keep, 5, lower, 64) }
+}
+INLINE void t_load_weights(const int keep, const int columns, const char *b) {
+    T_LOAD(keep, 6, b, 64)
+    if (columns == 2) { T_LOAD(keep, 7, b + TILE_BYTES, 64) }
+}
+
+/* Add the products of the tiles of operands with those of weights to the sums of a block. */
+INLINE void t_multiply(const int rows, const int columns) {
+    t_add_pairs(0, 4, 6);
+    if (columns == 2) { t_add_pairs(1, 4, 7); }
+    if (rows == 2) { t_add_pairs(2, 5, 6); }
+    if (rows == 2 && columns == 2) { t_add_pairs(3, 5, 7); }
+}
+INLINE void t_barrier(void) { T_BARRIER(); }
+
+/* Where a thread keeps weights that it has split: two panels of SIDE columns and FRESH steps of 32 columns of depth, or two steps. */
+enum { FRESH = 24, STEP_BYTES = PARTS * 2 * TILE_BYTES };
+static _Thread_local struct { char panels[2][FRESH * STEP_BYTES] __attribute__((aligned(64))); } t_weights;
+INLINE char *t_weight_parts(int i) { return t_weights.panels[i]; }

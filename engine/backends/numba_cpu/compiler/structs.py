@@ -307,6 +307,7 @@ class Product:
     strip: Int
     block: Int
     hidden_columns: Int
+    fresh_depth: Int
     shared: Int
     bundle: Int
     operands_depth: Int
@@ -331,7 +332,7 @@ class KernelTable(ctypes.Structure):
     _fields_ = (
         ("isa", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("VL", "NR", "MR")),
-        ("products", LAYOUTS["Product"] * 4),
+        ("products", LAYOUTS["Product"] * 5),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
             "fold_ranges", "choose", "log_sum_exp", "column_maxima", "embed", "activate", "gate", "read")),

@@ -1,0 +1,275 @@
+# The GEMM of floats on tiles (tiles.h), y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), nearer to the exact
+# result than FMAs come, and faster.
+#
+# A float is the sum of three bfloat16 numbers, its parts (t_split_operands, t_split_weights), so that
+#   a w = a2 w0 + a1 w0 + a1 w1 + a0 w1 + a0 w2 + a0 w0 + what is left out, less than 2^-22 |a w|.
+# The six products of a step of 32 columns of depth are added in this order. Sums begin anew every FRESH steps, and are then
+# added in float32, in the order of the depth. Nothing else decides the bits: neither the number of rows, nor how threads
+# divide the work, nor the parts of the depth, which end where sums begin anew.
+#
+#   operands     [rows/16][K/32][part][16][16][2] bfloat16; the parts are made by whoever writes operands
+#   weights      [N/32][K/32][2][16][2][16] floats, the tiles of 16 columns beside each other; if N is an odd number of
+#                vectors, the last 16 columns are [K/32][16][2][16]. K is padded with zeros.
+#
+# Numbers i and i + 16 of a step are a pair, because it takes two instructions to make pairs of two vectors.
+#
+# Weights stay floats in memory. The vector units, which are free while the tiles multiply, split those that are multiplied
+# next and finish the block before. With more than one block of rows, a panel is 32 columns and FRESH steps, and one is split
+# while another one is multiplied by all blocks. A single block uses a panel only once; then the next step alone is split
+# ahead, and both stay in the L1 cache.
+
+cdef enum:
+    PLACES = 6              # places in a step between products, where something is split
+    AHEAD_OF_SPLIT = 2048           # bytes of weights that are prefetched ahead, into the L1 cache
+    FAR_AHEAD_OF_SPLIT = 16384      # and into the L2 cache
+
+cdef struct Job:
+    # Columns and a slice of the depth: what all blocks are multiplied by before the next job.
+    Py_ssize_t column
+    Py_ssize_t first        # steps of depth
+    Py_ssize_t steps
+    int columns             # tiles of columns, 1 or 2
+    const char* source
+
+cdef struct Jobs:
+    # All jobs of a call: the columns of one slice after another, then those of the next slice.
+    const Linear* y
+    Py_ssize_t column
+    Py_ssize_t last_column
+    Py_ssize_t first
+    Py_ssize_t last
+    Py_ssize_t lines        # steps of the whole depth
+    Py_ssize_t count
+
+cdef struct Split:
+    # Weights that are split next, in lines of 32 floats: those of a whole job, or of one step of it.
+    const char* source
+    char* to
+    Py_ssize_t left         # lines
+    Py_ssize_t left_in_step
+    Py_ssize_t each         # how many at a time
+    int columns
+    Py_ssize_t steps        # of the job at hand that have not been begun
+    Py_ssize_t next_job
+
+
+cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
+    cdef Job job
+    cdef Py_ssize_t wide = (jobs.last_column - jobs.column + SIDE - 1) // SIDE, width
+    job.column = jobs.column + i % wide * SIDE
+    job.first = jobs.first + i // wide * FRESH
+    job.steps = min(jobs.last - job.first, <Py_ssize_t>FRESH)
+    width = min(jobs.last_column - job.column, <Py_ssize_t>SIDE)
+    job.columns = <int>(width // VL)
+    job.source = <const char*>jobs.y.panels + (job.column * jobs.lines + job.first * width) * 2 * LINE_BYTES
+    return job
+
+
+cdef inline void split_lines(Split* s, Py_ssize_t n) noexcept nogil:
+    # Split the next n lines, or those that are left. A line has pairs of numbers of 16 columns.
+    cdef Py_ssize_t next = s.columns * TILE_BYTES, left_in_step = s.left_in_step, i
+    cdef const char* source = s.source
+    cdef char* to = s.to
+    n = min(n, s.left)
+    s.left -= n
+    for i in range(n):
+        fetch_near(source + AHEAD_OF_SPLIT)
+        fetch_near(source + AHEAD_OF_SPLIT + LINE_BYTES)
+        fetch_far(source + FAR_AHEAD_OF_SPLIT)
+        fetch_far(source + FAR_AHEAD_OF_SPLIT + LINE_BYTES)
+        t_split_weights(to, next, v_load(<const float*>source), v_load(<const float*>source + VL))
+        source += 2 * LINE_BYTES
+        to += LINE_BYTES
+        left_in_step -= 1
+        if left_in_step == 0:
+            to += (PARTS - 1) * next
+            left_in_step = s.columns * TILE_ROWS
+    s.source, s.to, s.left_in_step = source, to, left_in_step
+
+
+cdef inline void begin_job(Split* s, const Jobs* jobs) noexcept nogil:
+    # Turn to the next job, if there is one.
+    cdef Job job
+    s.left = s.steps = 0
+    if s.next_job < jobs.count:
+        job = job_of(jobs, s.next_job)
+        s.source, s.columns, s.steps = job.source, job.columns, job.steps
+        s.left_in_step = s.columns * TILE_ROWS
+        s.next_job += 1
+
+
+cdef inline void split_job(Split* s, const Jobs* jobs, Py_ssize_t times) noexcept nogil:
+    # Say that the next job, if there is one, is split as a whole in this many calls of `split_lines`, or in fewer.
+    s.to = t_weight_parts(s.next_job & 1)
+    begin_job(s, jobs)
+    s.left = s.steps * s.left_in_step
+    s.each = (s.left + times - 1) // times
+
+
+cdef inline void split_step(Split* s, const Jobs* jobs, Py_ssize_t slot) noexcept nogil:
+    # Say that the next step, if there is one, is split into one of two slots.
+    if s.steps == 0:
+        begin_job(s, jobs)
+    if s.steps > 0:
+        s.steps -= 1
+        s.left = s.left_in_step
+        s.to = t_weight_parts(0) + slot * STEP_BYTES
+        s.each = (s.left + PLACES - 1) // PLACES
+
+
+cdef void work_between_float32(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
+                               Py_ssize_t last) noexcept nogil:
+    work_between(OF_FLOAT32, w, block, before, first, last)
+
+
+cdef inline void multiply_parts(const bint few, const int rows, const int columns, const TileWork* w, const Jobs* jobs,
+                                Split* s, Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
+    # Compute the sums of a block of 1 or 2 tiles of rows and of columns over a slice of the depth; meanwhile split weights,
+    # and finish the block before, its rows spread over the steps. few: whether only one step is split ahead.
+    cdef Py_ssize_t steps = w.steps, row = 0, last, due = 0, k
+    cdef const char* a = w.a
+    cdef const char* lower = w.lower
+    cdef const char* b = w.b
+    t_clear(rows, columns)
+    for k in range(steps):
+        if few:
+            t_barrier()
+            b = t_weight_parts(0) + slot[0] * STEP_BYTES
+            slot[0] = 1 - slot[0]
+            split_step(s, jobs, slot[0])
+        t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
+        t_load_weights(not few, columns, b)
+        t_multiply(rows, columns)
+        split_lines(s, s.each)
+        t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
+        t_multiply(rows, columns)
+        split_lines(s, s.each)
+        t_load_weights(not few, columns, b + columns * TILE_BYTES)
+        t_multiply(rows, columns)
+        split_lines(s, s.each)
+        t_load_operands(not few, rows, a, lower)
+        t_multiply(rows, columns)
+        split_lines(s, s.each)
+        t_load_weights(not few, columns, b + 2 * columns * TILE_BYTES)
+        t_multiply(rows, columns)
+        split_lines(s, s.each)
+        t_load_weights(not few, columns, b)
+        t_multiply(rows, columns)
+        split_lines(s, s.each)
+        a += PARTS * TILE_BYTES
+        lower += PARTS * TILE_BYTES
+        b += PARTS * columns * TILE_BYTES
+        last = row
+        due += SIDE
+        while due >= steps:
+            due -= steps
+            last += 1
+        if row < last:
+            work_between_float32(w, block, before, row, last)
+            row = last
+    t_store_sums(rows, columns, block.sums, SIDE * sizeof(float))
+
+
+cdef inline void multiply_any_parts(const bint few, const TileWork* w, const Jobs* jobs, Split* s, Py_ssize_t* slot,
+                                    tile_sums* block, tile_sums* before) noexcept nogil:
+    if block.rows > TILE_ROWS:
+        if block.columns == 2:
+            multiply_parts(few, 2, 2, w, jobs, s, slot, block, before)
+        else:
+            multiply_parts(few, 2, 1, w, jobs, s, slot, block, before)
+    elif block.columns == 2:
+        multiply_parts(few, 1, 2, w, jobs, s, slot, block, before)
+    else:
+        multiply_parts(few, 1, 1, w, jobs, s, slot, block, before)
+
+
+cdef inline void multiply_jobs(const bint few, const Jobs* jobs, TileWork* w, Py_ssize_t M, Py_ssize_t strip) noexcept nogil:
+    # strip: bytes from 16 rows of operands to the next 16.
+    cdef Py_ssize_t blocks = (M + SIDE - 1) // SIDE, number = 0, slot = 0, i, j
+    cdef const char* a = w.a
+    cdef tile_sums buffers[2]
+    cdef tile_sums* block
+    cdef tile_sums* before
+    cdef Split s
+    cdef Job job
+    s.next_job = s.steps = 0
+    if few:
+        split_step(&s, jobs, slot)
+    else:
+        split_job(&s, jobs, 1)
+    split_lines(&s, s.left)
+    buffers[1].rows = buffers[1].next = 0       # nothing is there to finish during the first block
+    for j in range(jobs.count):
+        job = job_of(jobs, j)
+        if not few:
+            split_job(&s, jobs, blocks * job.steps * PLACES)
+            w.b = t_weight_parts(j & 1)
+        w.steps = job.steps
+        for i in range(blocks):
+            block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
+            place_block(w, block, i * SIDE, min(M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
+            block.first, block.final = job.first == 0, job.first + job.steps == jobs.lines
+            w.a = a + i * SIDE // TILE_ROWS * strip + (job.first - jobs.first) * PARTS * TILE_BYTES
+            w.lower = w.a + strip
+            multiply_any_parts(few, w, jobs, &s, &slot, block, before)
+            number += 1
+        if not few:
+            split_lines(&s, s.left)
+    if number > 0:
+        block = &buffers[1 - (number & 1)]
+        finish_rows(OF_FLOAT32, w, block, block.rows)
+
+
+cdef void tiles_float32(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                        const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    cdef Py_ssize_t strip = a_stride * TILE_ROWS * PARTS * sizeof(operand), wide
+    cdef TileWork w
+    cdef Jobs jobs
+    memset(&w, 0, sizeof(w))
+    w.y, w.residual, w.out, w.a = y, residual, out, <const char*>a
+    jobs.y, jobs.lines = y, (y.K + SIDE - 1) // SIDE
+    jobs.column, jobs.last_column = panel * NR, min(y.N, last * NR)
+    jobs.first, jobs.last = out.first_line, out.last_line if out.last_line else jobs.lines
+    wide = (jobs.last_column - jobs.column + SIDE - 1) // SIDE
+    jobs.count = wide * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if M > 0 else 0
+    if M <= SIDE:
+        multiply_jobs(True, &jobs, &w, M, strip)
+    else:
+        multiply_jobs(False, &jobs, &w, M, strip)
+
+
+cdef void to_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t operands_stride,
+                   Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # Split M rows of x into the parts of operands; zeros complete a line.
+    cdef Py_ssize_t row, i, left
+    cdef char* to
+    for row in range(first, first + M):
+        to = <char*>operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * PARTS * sizeof(operand)
+                                + row % TILE_ROWS * LINE_BYTES)
+        for i in range((K + SIDE - 1) // SIDE):
+            left = K - i * SIDE
+            if left >= SIDE:
+                t_split_operands(to, TILE_BYTES, v_load(x + i * SIDE), v_load(x + i * SIDE + VL))
+            else:
+                t_split_operands(to, TILE_BYTES, v_loadn(x + i * SIDE, <int>min(left, <Py_ssize_t>VL)),
+                        v_loadn(x + i * SIDE + VL, <int>(left - VL)) if left > VL else v_set1(0.0))
+            to += PARTS * TILE_BYTES
+        x += x_stride
+
+
+cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t lines = (y.K + SIDE - 1) // SIDE, first, width, i, k
+    cdef const float* w = <const float*>weight
+    cdef float* start
+    for i in range(column, column + n):
+        first = i // SIDE * SIDE
+        width = min(y.N - first, <Py_ssize_t>SIDE)
+        start = <float*>panels + first * lines * SIDE + (i - first) // VL * VL * SIDE + i % VL
+        for k in range(y.K):
+            start[k // SIDE * width * SIDE + (k % VL * 2 + k % SIDE // VL) * VL] = w[k]
+        w += y.K
+
+
+cdef double tile_rounds_float32(Py_ssize_t n, float* sink) noexcept nogil:
+    # Six products of parts are one product of floats.
+    return tile_rounds(False, n, sink) / 6
