@@ -16,6 +16,7 @@ from .tools import (
     guarded,
     linear_in_order,
     load,
+    operands_of,
     pack,
     round_up,
     widths_of_panels,
@@ -44,7 +45,8 @@ def check(kernels, M, N, K, activation=None, with_residual=False, seed=0):
     out = guarded(M, padded, padded + 5)
     strided = np.full((M, K + 7), np.nan, np.float32)[:, :K]
     strided[:] = a
-    kernels.product("float32").multiply(packed, strided, out, residual if with_residual else None)
+    product = kernels.product("float32")
+    product.multiply(packed, operands_of(product, strided), out, residual if with_residual else None)
     assert_guards(out)
     assert not out[:, N:].any(), "padding must stay zero"
 
@@ -101,7 +103,8 @@ def test_rows_do_not_depend_on_their_neighbours(kernels):
 
 def run(kernels, packed, a):
     out = guarded(len(a), round_up(20, kernels.VL))
-    kernels.product("float32").multiply(packed, a, out)
+    product = kernels.product("float32")
+    product.multiply(packed, operands_of(product, a), out)
     return np.array(out)
 
 
@@ -112,9 +115,11 @@ def test_columns_can_be_written_block_by_block(kernels):
     a, w, bias = make(rng, M, heads * width, 33)
     packed = pack(kernels, w, bias)
     plain = guarded(M, heads * width)
-    kernels.product("float32").multiply(packed, a, plain)
+    product = kernels.product("float32")
+    operands = operands_of(product, a)
+    product.multiply(packed, operands, plain)
     blocks = guarded(heads * M, width, width)
-    kernels.product("float32").multiply(packed, a, blocks, width=width, block=M * width)
+    product.multiply(packed, operands[:M], blocks, width=width, block=M * width)
     assert_guards(blocks)
     assert np.array_equal(blocks.reshape(heads, M, width).transpose(1, 0, 2).reshape(M, -1), plain)
 

@@ -28,14 +28,14 @@ def make(rng, M, N, K):
 def check(kernels, M, N, K, seed=0):
     """Run the kernel on rows with NaN between them; it must give what the whole product gives, bit for bit."""
     a, w, bias = make(np.random.default_rng(seed), M, N, K)
-    packed, padded = pack(kernels, w, bias), round_up(N, kernels.VL)
+    packed, padded = pack(kernels, w, bias, product=kernels.fma), round_up(N, kernels.VL)
     strided = np.full((M, K + 7), np.nan, np.float32)[:, :K]
     strided[:] = a
     maximum, whole = guarded(1, padded), guarded(M, padded)
     maximum[:] = -np.inf
     kernels.column_maxima(packed, strided, maximum[0])
     assert_guards(maximum)
-    kernels.product("float32").multiply(packed, strided, whole)
+    kernels.fma.multiply(packed, strided, whole)
     assert np.array_equal(maximum[0], whole.max(axis=0))
     exact, naive = (rows.max(axis=0, keepdims=True) for rows in (
         linear(*(array.astype(np.float64) for array in (a, w, bias))), linear_in_order(a, w, bias)))
@@ -60,7 +60,7 @@ def test_around_every_slice_of_the_depth(kernels):
 def test_a_maximum_goes_on(kernels):
     """A later call for other rows, or for some of the panels, updates what is there."""
     a, w, bias = make(np.random.default_rng(1), 20, 3 * kernels.NR, 33)
-    packed, whole = pack(kernels, w, bias), np.full(3 * kernels.NR, -np.inf, np.float32)
+    packed, whole = pack(kernels, w, bias, product=kernels.fma), np.full(3 * kernels.NR, -np.inf, np.float32)
     kernels.column_maxima(packed, a, whole)
     parts = np.full_like(whole, -np.inf)
     for first, last in ((7, 20), (0, 1), (1, 7)):
@@ -79,7 +79,8 @@ def test_nan_and_infinity(kernels):
         a, w, bias = make(np.random.default_rng(row), 100, N, 8)
         a[3], w[0] = -np.inf, np.abs(w[0])
         w[N - 1] = 0
-        packed, maximum = pack(kernels, w, bias), np.full(round_up(N, kernels.VL), -np.inf, np.float32)
+        packed = pack(kernels, w, bias, product=kernels.fma)
+        maximum = np.full(round_up(N, kernels.VL), -np.inf, np.float32)
         a[row, 2] = np.nan
         kernels.column_maxima(packed, a, maximum)
         assert np.isnan(maximum[:N]).all()

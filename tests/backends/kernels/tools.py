@@ -135,9 +135,9 @@ def round_up(n: int, to: int) -> int:
 
 
 def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0, precision: str = "float32",
-         scale: np.ndarray | None = None) -> PackedLinear:
+         scale: np.ndarray | None = None, product: Product | None = None) -> PackedLinear:
     """The map w [N,K], bias [N], packed for a product, its columns padded with zeros; scale [N] of int8 weights."""
-    product = kernels.product(precision)
+    product = product or kernels.product(precision)
     N, K = round_up(len(w), kernels.VL), w.shape[1]
     panels = np.zeros(product.packed_bytes(N, K), np.uint8)
     bias, scale = (None if x is None else np.pad(x, (0, N - len(x))) for x in (bias, scale))
@@ -149,13 +149,18 @@ def pack(kernels: Kernels, w: np.ndarray, bias: np.ndarray, activation: int = 0,
 def operand_width(product: Product, K: int) -> int:
     """Return the bytes of a row of K operands with its padding, which is to whole vectors and, in strips, to lines."""
     width = round_up(K, product.kernels.VL) * product.operand_bytes
-    return round_up(width, 64) if product.strip > 1 else width
+    return round_up(width, line_of(product)) if product.strip > 1 else width
+
+
+def line_of(product: Product) -> int:
+    """Return the bytes of a line of operands: 64, or as many for each part of a float."""
+    return product.depth_step * product.operand_bytes if product.strip > 1 else 64
 
 
 def rows_of(product: Product, operands: np.ndarray) -> np.ndarray:
-    """Return operands (uint8 [R, width], whole strips of whole lines of 64) with their rows one after another."""
-    lines = operands.reshape(len(operands) // product.strip, operands.shape[1] // 64, product.strip, 64)
-    return lines.transpose(0, 2, 1, 3).reshape(operands.shape)
+    """Return operands (uint8 [R, width], whole strips of whole lines) with their rows one after another."""
+    lines = operands.reshape(len(operands) // product.strip, -1, line_of(product) // 64, product.strip, 64)
+    return lines.transpose(0, 3, 1, 2, 4).reshape(operands.shape)
 
 
 def convert(product: Product, x: np.ndarray, ranges: np.ndarray | None = None, first: int = 0,
@@ -164,8 +169,8 @@ def convert(product: Product, x: np.ndarray, ranges: np.ndarray | None = None, f
 
     Asserts that nothing else is written.
     """
-    M, width = len(x), operand_width(product, x.shape[1])
-    out = np.full((round_up(first + M, product.strip) + product.strip, round_up(width, 64) + 64), guard, np.uint8)
+    M, width, line = len(x), operand_width(product, x.shape[1]), line_of(product)
+    out = np.full((round_up(first + M, product.strip) + product.strip, round_up(width, line) + line), guard, np.uint8)
     product.convert(x, out, ranges, first)
     rows = rows_of(product, out)
     assert (rows[:first] == guard).all()
@@ -175,6 +180,11 @@ def convert(product: Product, x: np.ndarray, ranges: np.ndarray | None = None, f
     else:       # codes in the padding of the last step may be anything
         assert (rows[first : first + M, round_up(x.shape[1], product.kernels.VL) :] == guard).all()
     return out
+
+
+def operands_of(product: Product, x: np.ndarray) -> np.ndarray:
+    """Return rows x as a product of floats reads them: converted if it converts, with NaN in the padding."""
+    return convert(product, x, guard=0xFF) if product.converts else x
 
 
 def linear_in_order(a, w, bias):

@@ -61,8 +61,8 @@ class Vocabulary:
         product = self.product
         if not product.converts:
             return x, None
-        kinds = {1: np.uint8, 2: np.uint16, 4: np.float32}
-        operands = np.zeros((round_up(len(x), product.strip), round_up(x.shape[1], 64)), kinds[product.operand_bytes])
+        width = product.operands_stride(x.shape[1]) * product.operand_bytes
+        operands = np.zeros((round_up(len(x), product.strip), width), np.uint8)
         ranges = np.zeros((len(x), 2), np.float32) if product.precision == "int8" else None
         product.convert(x, operands, ranges)
         return operands, ranges

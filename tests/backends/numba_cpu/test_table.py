@@ -19,7 +19,7 @@ from engine.backends.cython_cpu import isa
 from engine.model.positions import relative_rows
 
 from ...tools.paths import TESTS
-from ..kernels.tools import Cells, convert, load, pack, random_int8, round_up
+from ..kernels.tools import Cells, convert, load, operands_of, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
 from .peers import BFLOAT16_PEER, INT8_PEER, PEER, WITHOUT
 
@@ -122,7 +122,8 @@ def test_linear(both, activation):
         for kernels in both:
             packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0))
             out = np.zeros((M, -(-N // kernels.VL) * kernels.VL), np.float32)
-            kernels.product("float32").multiply(packed, a, out, np.ones_like(out))
+            product = kernels.product("float32")
+            product.multiply(packed, operands_of(product, a), out, np.ones_like(out))
             results.append(out)
         assert np.array_equal(*results)
 

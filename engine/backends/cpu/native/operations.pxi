@@ -182,11 +182,9 @@ cdef inline Py_ssize_t count_panels(const ArrayProduct* p) noexcept nogil:
 cdef void pack_panels(const ArrayProduct* p, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     cdef Py_ssize_t column = panel * p.table.NR, end = min(p.y.N, last * p.table.NR), begin
     if column < end:
-        if end > p.N:
-            begin = (last - 1) * p.table.NR
+        if end > p.N or p.depth > p.y.K:
+            begin = column if p.depth > p.y.K else (last - 1) * p.table.NR
             memset(p.panels + begin * p.depth, 0, (end - begin) * p.depth * sizeof(float))
-        elif p.depth > p.y.K:
-            memset(p.panels + column * p.depth, 0, (end - column) * p.depth * sizeof(float))
         p.product.pack(&p.y, p.panels, NULL, column, p.weight + column * p.y.K, min(end, p.N) - column)
 
 
