@@ -44,7 +44,8 @@ _FLAGS = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True, "poolin
 HEADS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("bert", "classify", {"problem_type": "multi_label_classification"}), ("roberta", "tag", {}),
     ("distilbert", "fill_mask", {}), ("modernbert", "classify", {"classifier_pooling": "mean"}),
-    ("electra", "answer", {}), ("deberta-v2", "classify", {"pooler_hidden_act": "tanh"}))
+    ("electra", "answer", {}), ("deberta-v2", "classify", {"pooler_hidden_act": "tanh"}),
+    ("eurobert", "classify", {"classifier_pooling": "late"}), ("albert", "fill_mask", {}), ("qwen3", "classify", {}))
 """A model_type, the task of its head, and further values of its config.json."""
 
 

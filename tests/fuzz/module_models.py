@@ -16,19 +16,23 @@ import numpy as np
 from engine import Engine, Model, load_model, save
 from engine.base.errors import EngineError
 from engine.families import heads
-from engine.loading import modules, npz_model, router, sentence_transformers, static
-from engine.model import config, head, text_config
+from engine.loading import bge_m3, late, modules, npz_model, router, sentence_transformers, static
+from engine.model import config, head, late_config, text_config
 from engine.weights import modules as weights_of_modules
 from tests.fuzz.corpus import HEADS, NPZ, Files, head_folder, pair_folder, sparse_folder
 from tests.fuzz.mutate import changed_file, words_of
 from tests.fuzz.usage import OPTIONS, TEXTS, use_heads
+from tests.tools import late_folders
 from tests.tools import module_folders as folders
+from tests.tools.m3_folders import write_m3
 from tests.tools.model_files import same
 
 CHAINS = (0, 4, 5, 9, 13)
 """The chains of modules that are mutated; those of 4 and 9 are of static models."""
+LATE = ("bert", "bert attending", "distilbert")
+"""The models with a vector for each token that are mutated."""
 _TASKS: tuple[Any, ...] = ("query", "document", "x", 3, None)
-_WORDS = {"head folders": words_of(heads, head, sentence_transformers),
+_WORDS = {"head folders": words_of(heads, head, sentence_transformers, late, late_config, bge_m3),
           "module folders": words_of(modules, router, static, sentence_transformers, weights_of_modules),
           "files of modules": words_of(npz_model, head, config, text_config, weights_of_modules)}
 
@@ -39,6 +43,8 @@ def _sources() -> dict[str, list[Files]]:
     of_heads = [head_folder(name, task, **values) for name, task, values in HEADS]
     found: dict[str, list[Files]] = {"head folders": [*of_heads, sparse_folder(), pair_folder()]}
     with TemporaryDirectory() as place:
+        of_tokens = [late_folders.write_late(Path(place, f"late {name}"), name) for name in LATE]
+        found["head folders"] += [_files(folder) for folder in (*of_tokens, write_m3(Path(place, "m3")))]
         written = [folders.write_static(Path(place, name), name) for name in folders.STATICS]
         written += [folders.write_chain(Path(place, f"chain {seed}"), seed) for seed in CHAINS]
         written += [folders.write_router(Path(place, name), name) for name in folders.ROUTERS]
@@ -81,7 +87,7 @@ def _use(rng: random.Random, model: Model, place: Path) -> None:
     backend = rng.choice(("auto", "auto", "reference"))
     engine = Engine(model, threads=1, backend=backend, precision=rng.choice((None, None, "float32", "int8")))
     with np.errstate(all="ignore") if backend == "reference" else nullcontext(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the ranges of int8|the target", UserWarning)
+        warnings.filterwarnings("ignore", "the ranges of int8|the target|.*documents have no vectors", UserWarning)
         texts: Any = rng.choice((rng.choices(TEXTS, k=rng.randrange(4)), rng.choice(TEXTS)))
         options = {name: rng.choice(OPTIONS[name]) for name in rng.sample(list(OPTIONS), k=1)}
         task = rng.choice((*engine.routes, *_TASKS))

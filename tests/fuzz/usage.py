@@ -48,6 +48,9 @@ def use_heads(rng: random.Random, engine: Engine) -> None:
                         lambda: engine.answer(texts, "the cat sat on a mat", max_seq_len=rng.choice((12, 3, "x")))),
              "fill_mask": (lambda: engine.fill_mask(texts), lambda: engine.encode_sparse(texts),
                            lambda: engine.fill_mask("the [CLS]", targets=texts)),
+             "encode_tokens": (lambda: engine.encode_tokens(texts, task=rng.choice(("query", "document", None, 3))),
+                               lambda: engine.similarity(engine.encode_query(texts), engine.encode_document(texts)),
+                               lambda: engine.encode_tokens(texts, prompt="\ud800", normalize_embeddings=True)),
              "encode_sparse": (lambda: engine.encode_sparse(texts, max_active_dims=rng.choice((None, 1, 0))),)}
     for task in engine.heads:
         with suppress(EngineError):
