@@ -113,7 +113,10 @@ def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 
 def _sums(maxima: np.ndarray) -> np.ndarray:
     """Return the sum of each row, added up in order, so that it does not depend on the number of rows: [B]."""
-    return np.cumsum(maxima, axis=1, dtype=np.float32)[:, -1] if maxima.shape[1] else np.zeros(len(maxima), np.float32)
+    if not maxima.shape[1]:
+        return np.zeros(len(maxima), np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):      # products of large vectors may be infinite
+        return np.cumsum(maxima, axis=1, dtype=np.float32)[:, -1]
 
 
 def _empty(documents: Sequence[np.ndarray]) -> np.ndarray:

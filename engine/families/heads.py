@@ -188,6 +188,9 @@ def _steps(form: HeadNames, values: Values, config: ModelConfig,
     for layer in form.layers:
         weight = tensors.get(f"{layer.file}.weight")
         bias = next((tensors[name] for name in layer.names[1:] if name in tensors), None)
+        if layer.tied and weight is None and values.get("tie_word_embeddings") is False:
+            raise WeightsError(f"tie_word_embeddings is false, and the weights lack {layer.file}.weight, which gives "
+                               "the words their numbers then")
         tied = layer.tied and (weight is None or values.get("tie_word_embeddings", layer.ties) is not False)
         if weight is not None and not tied:
             if weight.ndim != 2 - layer.norm:
@@ -215,13 +218,17 @@ def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
     return form.pooling[value]
 
 
+_MOST_DIGITS = 20
+"""Limit on the digits of a label's number; Python refuses to read thousands of them."""
+
+
 def _labels(values: Values, outputs: int) -> tuple[str, ...]:
     """Return the names of the outputs; `id2label` may have fewer of them, and the others are LABEL_i."""
     stated = values.get("id2label")
     if stated is None:
         stated = {}
     if not isinstance(stated, Mapping) or not all(isinstance(label, str) for label in stated.values()) or not all(
-            isinstance(number, str) and number.isdecimal() for number in stated):
+            isinstance(number, str) and number.isdecimal() and len(number) <= _MOST_DIGITS for number in stated):
         raise WeightsError(f"id2label must map numbers to names, not {shown(stated)}")
     names = {int(number): label for number, label in stated.items()}
     if names and max(names) >= outputs:

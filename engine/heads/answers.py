@@ -52,7 +52,7 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
         own = pairs[first : first + TEXTS]
         limit = min(answering.window, tokenizer.limit)
         stride = min(limit // 2, 128) if answering.stride is None else answering.stride
-        windows = tokenizer.windows(own, stride, limit)
+        windows = tokenizer.windows(own, stride, limit, deadline=deadline)
         flat = [places for places_of_pair in windows for places in places_of_pair]
         tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
         logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))

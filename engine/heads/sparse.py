@@ -20,6 +20,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
@@ -58,7 +59,9 @@ class SparseVectors:
     def __getitem__(self, row: slice) -> SparseVectors: ...
     def __getitem__(self, row: int | slice) -> SparseVectors:
         """Return one row, or consecutive rows, as sparse vectors."""
-        if isinstance(row, (int, np.integer)) and not -len(self) <= row < len(self):
+        if not isinstance(row, (int, np.integer, slice)):
+            raise InputError(f"rows are chosen by a number or a slice, not {shown(row)}")
+        if not isinstance(row, slice) and not -len(self) <= row < len(self):
             raise IndexError(f"there are {len(self)} vectors, and no row {row}")
         rows = range(len(self))[row if isinstance(row, slice) else slice(row % len(self), row % len(self) + 1)]
         if rows.step != 1:
@@ -79,6 +82,7 @@ class SparseVectors:
 
     def decode(self, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Return the words of each row with their numbers, the largest first, and of equal ones the first id."""
+        top_k = positive_int_or_none("top_k", top_k)
         found = []
         for row in self:
             best = np.argsort(-row.values, kind="stable")[:top_k]
@@ -96,7 +100,8 @@ class SparseVectors:
         dense = np.zeros(self.shape[1], np.float32)
         for i, row in enumerate(self):
             dense[row.indices] = row.values
-            products = other.values * dense[other.indices]
+            with np.errstate(invalid="ignore", over="ignore"):      # numbers of large weights may be infinite
+                products = other.values * dense[other.indices]
             for j in range(len(other)):
                 own = products[other.indptr[j] : other.indptr[j + 1]]
                 found[i, j] = own[own != 0].sum()       # without words of one row alone: the same sum from both sides

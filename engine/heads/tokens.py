@@ -14,11 +14,12 @@ mean of its parts' scores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ..base.arguments import check_deadline
 from ..text.sentences import slices
 from ..text.tokenizer import Places, Tokens
 from .runner import HeadRunner, softmax
@@ -68,17 +69,18 @@ def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Taggi
     for part in slices(list(joined)):
         own = texts[part.start : part.stop]
         if stride is None:
-            windows = [[places] for places in tokenizer.places(own, split=split)]
+            windows = [[places] for places in tokenizer.places(own, split=split, deadline=deadline)]
         else:
-            windows = tokenizer.windows(own, stride, split=split)
+            windows = tokenizer.windows(own, stride, split=split, deadline=deadline)
         flat = [places for places_of_text in windows for places in places_of_text]
         tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
         logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
         first = 0
         for i, places_of_text in enumerate(windows):
             entities: list[dict[str, Any]] = []
+            starts = _starts(own[i]) if split else None
             for n, places in enumerate(places_of_text, first):
-                starts = _starts(own[i]) if split else None
+                check_deadline(deadline)
                 entities += _entities(runner, joined[part[i]], places, logits.get(n), tagging, starts)
             first += len(places_of_text)
             yield _longest(entities) if len(places_of_text) > 1 else entities
@@ -112,6 +114,8 @@ def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, t
     """Yield the tokens of a window with their tags, without special tokens."""
     prefix = runner.encoder.tokenizer.continuing_prefix
     before: int | None = None
+    probabilities = softmax(logits)
+    best = probabilities.argmax(axis=1).tolist()
     for i, (name, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
         if places.special[i]:
             continue
@@ -127,9 +131,8 @@ def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, t
         if int(places.input_ids[i]) == runner.config.unknown_id:
             name, goes_on = text[start:end], goes_on and tagging.words == "tokenizer"
         before = word
-        probabilities = softmax(logits[i])
-        best = int(probabilities.argmax())
-        yield _Token(runner.config.labels[best], probabilities[best], name, start, end, i, probabilities, goes_on)
+        yield _Token(runner.config.labels[best[i]], probabilities[i, best[i]], name, start, end, i, probabilities[i],
+                     goes_on)
 
 
 def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
@@ -146,6 +149,8 @@ def _grouped(tokens: Iterable[_Token], joins: Any) -> Iterator[list[_Token]]:
 
 def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: Any) -> _Token:
     """Return the word that tokens make."""
+    if len(tokens) == 1:        # all strategies then say the same
+        return replace(tokens[0], text=join([tokens[0].text]))
     rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
     if strategy == "average":
         probabilities = rows.mean(axis=0)
@@ -169,7 +174,8 @@ def _kind(label: str) -> str:
 def _entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
     """Return the entity that tokens or words make. Its name has nothing before the first hyphen of the label."""
     return {"entity_group": tokens[0].label.split("-", 1)[-1],
-            "score": float(np.mean(np.array([token.score for token in tokens], np.float32))),
+            "score": float(tokens[0].score if len(tokens) == 1 else np.mean(
+                np.array([token.score for token in tokens], np.float32))),
             "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}
 
 

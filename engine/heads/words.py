@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import warn_caller
+from ..base.arguments import check_deadline, warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
 from ..text.sentences import check_sentences, slices
 from ..text.tokenizer import Tokens
@@ -41,9 +41,9 @@ def fill_mask(runner: HeadRunner, texts: Sequence[str], *, top_k: int, targets: 
                                  "that the model reads at most; write one for each word to fill in")
         rows: list[list[Any]] = [[] for _ in part]
         for i, logits in runner.logits(tokens, asked, batch_size=batch_size, deadline=deadline):
-            scores = runner.ops.softmax(logits)
-            rows[i] = [_words(runner, tokens, i, place, row, top_k, targets, single=len(asked[i]) == 1)
-                       for place, row in zip(asked[i].tolist(), scores, strict=True)]
+            for place, scores in zip(asked[i].tolist(), runner.ops.softmax(logits), strict=True):
+                check_deadline(deadline)
+                rows[i].append(_words(runner, tokens, i, place, scores, top_k, targets, single=len(asked[i]) == 1))
         yield from (row[0] if len(row) == 1 else row for row in rows)
 
 
@@ -53,7 +53,7 @@ def _words(runner: HeadRunner, tokens: Tokens, i: int, place: int, scores: np.nd
     ids = np.arange(len(scores)) if targets is None else targets
     k = min(top_k, len(ids))
     least = -np.partition(-scores[ids], k - 1)[k - 1]
-    ids = ids[scores[ids] >= least]
+    ids = ids[~(scores[ids] < least)]       # all, where NaN is among the scores
     pad = -1 if runner.config.pad_id is None else runner.config.pad_id
     found = []
     for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
@@ -80,7 +80,7 @@ def target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
                 raise InputError(f"the target {shown(text)} has no tokens; leave it out")
             own = ids[0]
             warn_caller(f"the target {shown(text)} is no token of the vocabulary; "
-                        f"{shown(tokenizer.decode([own]))} stands for it", UserWarning)
+                        f"{shown(tokenizer.decode([own], skip_special_tokens=False))} stands for it", UserWarning)
         if own < runner.config.outputs:
             found.append(own)
     if not found:

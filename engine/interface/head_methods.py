@@ -38,6 +38,7 @@ from ..heads import (
     target_ids,
 )
 from ..model.config import ModelConfig
+from ..model.head import has_heads
 from ..model.late_config import LateConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
@@ -352,9 +353,8 @@ class HeadMethods:
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
-            has = ", ".join(head.describe() for head in self.heads.values())
             raise UnsupportedError(f"this model has no head to {use or task.replace('_', ' ')}; it "
-                                   + (f"has heads: {has}" if has else "has no heads, and encode gives its vectors"))
+                                   f"{has_heads(self.heads.values())}")
         return self._runners_of_heads[task]
 
     @lazy

@@ -21,6 +21,7 @@ from ..base.progress import progress
 from ..base.stop import Stop
 from ..generation.scoring import last_logits
 from ..heads import check_pairs, is_pair, order, pair_scores
+from ..model.head import has_heads
 from ..text.sentences import check_sentences
 from ..text.tokenizer import Tokenizer
 from ..weights.head import tasks_of
@@ -121,8 +122,12 @@ class Reranker(Loaded):
         if not _is_encoder(source):
             return cls._load(source, "rank", options, memory)
         model = load_model(source, kind="encode")
-        if model.encoder is None or model.routes or "classify" not in tasks_of(model.encoder.heads):
+        if model.encoder is None or model.routes:
             raise source.refuse_kind("rank", "encode")
+        if "classify" not in tasks_of(model.encoder.heads):
+            has = has_heads(head.config for head in model.encoder.heads)
+            raise UnsupportedError(f"{source.path}: the model is an encoder without a classifier of pairs, so it "
+                                   f"cannot rank; load it with Engine. It {has}")
         reranker = cls(model, **options)
         reranker._reload = partial(cls.load, os.path.abspath(source.path), **options, memory=memory)
         return reranker

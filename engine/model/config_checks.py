@@ -12,6 +12,11 @@ LOGITS = (None, "tied", "own")
 """The weights of the product with the vocabulary: none, the word table, or a matrix of its own."""
 
 
+def is_unicode(text: Any) -> bool:
+    """Return whether a value is a string without half of a surrogate pair, which cannot be printed or tokenized."""
+    return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def impossible_decoder(config: Any) -> Iterator[str]:
     """Describe what is impossible in a `ModelConfig` that is a decoder's, once all options have the right types."""
     if config.logits not in LOGITS:

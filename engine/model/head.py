@@ -10,12 +10,12 @@ Rows are gathered before the first step, so that a head of B texts with one row 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from ..base.errors import WeightsError, listed, shown
-from .config_checks import LARGEST
+from .config_checks import LARGEST, is_unicode
 
 TASKS: dict[str, tuple[str, ...]] = {
     "classify": ("first", "last", "all"), "tag": ("all",), "answer": ("all",), "fill_mask": ("asked",),
@@ -136,6 +136,8 @@ class HeadConfig:
                 problems.append(f"two steps have one name: {listed(names)}")
         if not isinstance(self.labels, tuple) or not all(isinstance(label, str) for label in self.labels):
             problems.append(f"labels must be a tuple of texts, not {shown(self.labels)}")
+        elif odd := [label for label in self.labels if not is_unicode(label)]:
+            problems.append(f"labels must be valid Unicode, not {shown(odd[0])}")
         elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
             problems.append(f"labels must differ, and {listed(twice)} is there twice")
         problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}" for name in _IDS
@@ -225,6 +227,12 @@ class HeadConfig:
         labels = values["labels"]
         return cls(**values | {"steps": tuple(map(_step_of, values["steps"])),
                                "labels": tuple(labels) if isinstance(labels, list) else labels})
+
+
+def has_heads(heads: Iterable[HeadConfig]) -> str:
+    """Say which heads a model has, for a message that names another one: "has heads: tag (6 labels)"."""
+    found = ", ".join(head.describe() for head in heads)
+    return f"has heads: {found}" if found else "has no heads, and encode gives its vectors"
 
 
 _IDS = ("mask_id", "pad_id", "unknown_id", "first_id")

@@ -7,14 +7,8 @@ from typing import Any
 
 from ..base.errors import WeightsError, listed, shown
 from .attention import AttentionKind as AttentionKind
-from .config_checks import LARGEST
+from .config_checks import LARGEST, is_unicode
 from .late_config import LateConfig
-
-
-def _is_unicode(text: Any) -> bool:
-    """Return whether a value is a string without half of a surrogate pair, which cannot be printed or tokenized."""
-    return isinstance(text, str) and not any("\ud800" <= character <= "\udfff" for character in text)
-
 
 LATE_SIMILARITIES = ("maxsim", "meanmaxsim")
 """How a model with a vector for each token compares texts."""
@@ -102,7 +96,7 @@ class TextConfig:
         if not 1 <= len(self.pooling) <= len(POOLINGS) or not all(mode in POOLINGS for mode in self.pooling):
             problems.append(f"pooling must be one or more of {', '.join(POOLINGS)}, {len(POOLINGS)} at most, "
                             f"not {shown(self.pooling)}")
-        if not all(_is_unicode(text) for entry in self.prompts.items() for text in entry):
+        if not all(is_unicode(text) for entry in self.prompts.items() for text in entry):
             problems.append(f"prompts must map names to texts, both valid Unicode, not {shown(self.prompts)}")
         if self.default_prompt_name is not None and self.default_prompt_name not in list(self.prompts):
             problems.append(f"default_prompt_name {shown(self.default_prompt_name)} is not one of the prompts, "

@@ -44,7 +44,8 @@ def check_sentences(sentences: Any) -> list[Sentence]:
 def _check_sentence(i: int, sentence: Any) -> Sentence:
     if isinstance(sentence, str):
         return _check_unicode(f"sentence {i}", sentence)
-    if isinstance(sentence, (tuple, list)) and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
+    is_row = isinstance(sentence, (tuple, list)) or getattr(sentence, "shape", None) == (2,)
+    if is_row and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
         first, second = (_check_unicode(f"sentence {i}", text) for text in sentence)
         return first, second
     raise InputError(f"sentence {i} must be a string, or a pair of strings, not {_shown(sentence)}")
@@ -60,7 +61,7 @@ def _check_unicode(what: str, text: str) -> str:
             text[start : start + SLICE_CHARACTERS].encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{what} is not valid Unicode: {error}") from error
-    return text
+    return str.__str__(text)      # a text of NumPy, or of another kind of str, as a plain one
 
 
 def add_prompt(prompt: str, sentences: list[Sentence]) -> list[Sentence]:

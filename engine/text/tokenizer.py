@@ -152,17 +152,23 @@ class Tokenizer:
                 encodings += self._tokenizer.encode_batch_fast(list(part), add_special_tokens=False)
         return encodings
 
-    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False) -> list[Places]:
+    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, deadline: float = 0.0
+               ) -> list[Places]:
         """Tokenize texts, and return the place of each token in its text. split: whether a text is a list of words.
 
-        Texts are truncated as by a call.
+        Texts are truncated as by a call. deadline: as in a call.
         """
-        kept: list[Any] = [list(text) if split else self._cut(str(text)) for text in texts]
-        with _failures("reads a text"):
-            if self._threads > 1 and len(kept) > 1:
-                encodings = self._tokenizer.encode_batch(kept, is_pretokenized=split)
-            else:
-                encodings = [self._tokenizer.encode(text, is_pretokenized=split) for text in kept]
+        kept: list[Any] = []
+        encodings: list[Any] = []
+        for part in _batches(texts, CLOCK_CHARACTERS * self._threads) if deadline else [texts]:
+            check_deadline(deadline)
+            own: list[Any] = [list(text) if split else self._cut(str(text)) for text in part]
+            with _failures("reads a text"):
+                if self._threads > 1 and len(own) > 1:
+                    encodings += self._tokenizer.encode_batch(own, is_pretokenized=split)
+                else:
+                    encodings += [self._tokenizer.encode(text, is_pretokenized=split) for text in own]
+            kept += own
         shifts = [len(text) - len(part) if self._from_right and not split else 0
                   for text, part in zip(texts, kept, strict=True)]
         return [self._places(encoding, shift) for encoding, shift in zip(encodings, shifts, strict=True)]
@@ -173,11 +179,12 @@ class Tokenizer:
         return self._limit
 
     def windows(self, texts: Sequence[Sentence | Sequence[str]], stride: int, limit: int | None = None, *,
-                split: bool = False) -> list[list[Places]]:
+                split: bool = False, deadline: float = 0.0) -> list[list[Places]]:
         """Cut each text, or the second text of each pair, into windows that overlap by `stride` tokens.
 
-        limit: the most tokens of a window, special tokens included; None for the limit of a call. split: as in
-        `places`. Raises `InputError` if the special tokens, the first text of a pair and the stride leave no room.
+        limit: the most tokens of a window, special tokens included; None for the limit of a call. split, deadline: as
+        in `places`; the clock is looked at between texts. Raises `InputError` if the special tokens, the first text of
+        a pair and the stride leave no room.
         """
         try:
             tokenizer = self._spare.pop()       # another thread that comes meanwhile finds none, and loads its own
@@ -187,6 +194,7 @@ class Tokenizer:
         limit = min(limit or self._limit, self._limit)
         found = []
         for text in texts:
+            check_deadline(deadline)
             is_pair = not isinstance(text, str) and not split
             with _failures("counts its special tokens"):
                 special = tokenizer.num_special_tokens_to_add(is_pair=is_pair)
@@ -382,7 +390,7 @@ class Tokenizer:
         return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
 
 
-def _batches(sentences: Sequence[Sentence], characters: int) -> Iterator[Sequence[Sentence]]:
+def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
     """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
     start = size = 0
     for i, sentence in enumerate(sentences):

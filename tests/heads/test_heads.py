@@ -16,7 +16,7 @@ from engine.files.safetensors import read_safetensors
 from engine.heads.answers import Answering, _best
 from engine.heads.runner import gather, mean, sigmoid
 from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
-from engine.text.tokenizer import Places
+from engine.text.tokenizer import Places, Tokenizer
 from engine.weights.bfloat16 import widened
 from engine.weights.head import Head
 
@@ -148,6 +148,8 @@ def test_a_pickled_engine_classifies():
      "sbert_ce_default_activation_function 'torch.nn.modules.activation.Mish' is not supported; supported are"),
     ({"config": {"sentence_transformers": {"activation_fn": "my.Sigmoid"}}}, UnsupportedError, "no code of a folder"),
     ({"mask_token": 7}, WeightsError, "mask_token must be a text"),
+    ({"config": {"id2label": {"1" * 5000: "a"}}}, WeightsError, "id2label must map numbers to names"),
+    ({"config": {"id2label": {"0": "\ud800", "1": "b", "2": "c"}}}, WeightsError, "labels must be valid Unicode"),
 ])
 def test_wrong_files_are_refused(tmp_path, change, error, message):
     with pytest.raises(error, match=message):
@@ -178,6 +180,20 @@ def test_fewer_labels_than_outputs_are_completed(tmp_path):
 def test_the_head_is_known_by_architectures_or_its_tensors(tmp_path, name, stated, found):
     folder = changed(tmp_path / "folder", name, {"architectures": stated})
     assert list(Engine.load(folder).heads) == found
+
+
+def test_words_that_are_not_tied_need_their_tensor(tmp_path):
+    folder = changed(tmp_path / "folder", "bert_untied", without=("cls.predictions.decoder.weight",))
+    with pytest.raises(WeightsError, match=r"tie_word_embeddings is false, and the weights lack cls\.predictions"):
+        Engine.load(folder)
+
+
+def test_weights_so_large_that_scores_are_nan(tmp_path):
+    """Results have their usual form."""
+    large = {"cls.predictions.transform.LayerNorm.weight": np.full(24, 3e38, np.float32)}
+    found = Engine.load(changed(tmp_path / "words", "bert_fill_mask", tensors=large)).fill_mask("[MASK]", top_k=3)
+    assert len(found) == 3
+    assert all(np.isnan(one["score"]) for one in found)
 
 
 def test_words_tied_by_the_config_alone(tmp_path):
@@ -283,6 +299,10 @@ def test_generators_and_arrays_are_read_once_in_order():
     expected = model.classify(some)
     assert model.classify(text for text in some) == expected
     assert model.classify(np.array(some)) == expected
+    assert {type(one["text"]) for one in load("bert_pairs").rank("a", np.array(some), return_documents=True)} == {str}
+    pairs = load("bert_pairs").predict(texts.PAIRS[:4])
+    for given in (np.array(texts.PAIRS[:4]), np.array(texts.PAIRS[:4], object), iter(texts.PAIRS[:4])):
+        assert np.array_equal(load("bert_pairs").predict(given), pairs)
     with pytest.raises(InputError, match="pass one of its columns"):
         model.classify({"text": some})
 
@@ -290,6 +310,21 @@ def test_generators_and_arrays_are_read_once_in_order():
 def test_a_call_stops_in_time():
     with pytest.raises(TimedOut):
         load("bert_tag").tag([texts.LONG] * 50, aggregation_strategy="first", stride=8, timeout=1e-4)
+
+
+@pytest.mark.parametrize(("name", "call"), [
+    ("bert_fill_mask", lambda m: m.fill_mask(["[MASK] " * 90], top_k=15, timeout=0.5)),
+    ("bert_tag", lambda m: m.tag(["anna " * 300], aggregation_strategy="first", stride=80, timeout=0.5)),
+])
+def test_a_call_with_many_results_stops_in_time(name, call, monkeypatch):
+    """What is slow here is the text of each result."""
+    model = load(name)
+    for part in ("join", "decode"):
+        monkeypatch.setattr(Tokenizer, part, lambda *given, **options: time.sleep(0.002) or "")
+    start = time.monotonic()
+    with pytest.raises(TimedOut):
+        call(model)
+    assert time.monotonic() - start < 2.5
 
 
 def test_ranking_answers_stops_in_time():
@@ -310,6 +345,8 @@ def test_several_masks_give_a_list_each():
     assert "[MASK]" in found[1][0][0]["sequence"]
     with pytest.warns(UserWarning, match="is no token of the vocabulary"):
         load("bert_fill_mask").fill_mask("[MASK]", targets="annaannaanna")
+    with pytest.warns(UserWarning, match=r"'zzzz' is no token of the vocabulary; '\[UNK\]' stands for it"):
+        load("bert_fill_mask").fill_mask("[MASK]", targets="zzzz")
 
 
 def test_words_of_the_tokenizer(tmp_path):
@@ -366,7 +403,7 @@ def test_a_reranker_takes_a_cross_encoder(tmp_path):
         model.predict(pairs, instruction="x")
     with pytest.raises(UnsupportedError, match=r"3 labels; Engine\.predict gives the scores of all"):
         Reranker.load(folder_of("bert_pairs_three"))
-    with pytest.raises(UnsupportedError, match="so it cannot rank; load it with Engine"):
+    with pytest.raises(UnsupportedError, match=r"cannot rank; load it with Engine. It has heads: tag \(6 labels\)"):
         Reranker.load(folder_of("bert_tag"))
 
 

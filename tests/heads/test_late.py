@@ -156,6 +156,15 @@ def test_maxsim(ops, monkeypatch):
         assert np.array_equal(again, found) or (type(ops).__name__ == "ReferenceOps" and np.allclose(again, found))
 
 
+def test_infinite_products(ops):
+    """Infinity and NaN come out, without a warning of NumPy."""
+    large = np.full((1, 4), 3e38, np.float32)
+    query = np.concatenate([large, -large, large / 1e38])
+    assert np.isnan(maxsim(ops, query, large)).all()
+    assert np.isposinf(maxsim(ops, query[::2], large)).all()
+    assert np.isposinf(pairwise_maxsim(ops, query[:1], large)).all()
+
+
 def test_forms_of_vectors(ops):
     rng = np.random.default_rng(1)
     queries, documents = rng.standard_normal((2, 3, 8), np.float32), rng.standard_normal((3, 4, 8), np.float32)

@@ -133,6 +133,12 @@ def test_compressed_rows(one_backend):
         found[5]
     with pytest.raises(InputError, match="rows must be consecutive"):
         found[::2]
+    for row in ("a", None, 1.0):
+        with pytest.raises(InputError, match="rows are chosen by a number or a slice"):
+            found[row]
+    for top_k in ("2", 1.0, -1, 0):
+        with pytest.raises(InputError, match="top_k must be None or an int of at least 1"):
+            found.decode(top_k)
     with pytest.raises(InputError, match="over 320 words are compared"):
         found.dot(dense)
     with pytest.raises(InputError, match="max_active_dims must be"):

@@ -35,6 +35,11 @@ def test_classify(tmp_path, capsys):
         load("bert_classify").classify(texts, top_k=None))
 
 
+def test_info_lists_the_heads(capsys):
+    assert main(["info", str(folder_of("bert_tag"))]) == 0
+    assert "  heads              tag (6 labels)\n" in capsys.readouterr().out
+
+
 def test_tag(tmp_path, capsys):
     texts = ["Anna lives in Berlin.", "no names"]
     lines = write(tmp_path / "texts.txt", *texts)
@@ -69,6 +74,10 @@ def test_rank(tmp_path, capsys):
     ("rank", "bert_pairs", ["{}"], ["--jsonl", "--query", "a"], "--query is for lines of text"),
     ("rank", "bert_pairs", ["{}"], ["--jsonl"], "line 1: expected an object with query and documents; query is None"),
     ("classify", "bert_classify", ["["], ["--jsonl"], "line 1: "),
+    ("classify", "bert_classify", ['{"text": "a"}', '{"text": "\\ud800"}'], ["--jsonl"],
+     "line 2: sentence 0 is not valid Unicode"),
+    ("rank", "bert_pairs", ['{"query": "a", "documents": ["b", 1]}'], ["--jsonl"], "line 1: sentence 1 must be"),
+    ("rank", "bert_tag", ["a"], ["--query", "a"], "cannot rank; load it with Engine. It has heads: tag (6 labels)"),
     ("classify", "bert_tag", ["a"], [], "it has heads: tag (6 labels)"),
 ])
 def test_wrong_input_is_one_message(tmp_path, capsys, command, model, lines, options, message):

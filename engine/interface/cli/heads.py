@@ -9,6 +9,7 @@ from typing import Any
 
 from ...base.errors import InputError, located, shown
 from ...files.reading import FormatError, parse_object
+from ...text.sentences import check_sentences
 from ..engine import Engine
 from ..reranker import Reranker
 from .console import read_lines
@@ -110,8 +111,10 @@ def _object(line: str, fields: dict[str, type], place: str) -> dict[str, Any]:
         except FormatError as error:
             raise InputError(str(error)) from None
         for field, kind in fields.items():
-            if not isinstance(row.get(field), kind):
-                raise InputError(f"expected an object with {' and '.join(fields)}; {field} is {shown(row.get(field))}")
+            value = row.get(field)
+            if not isinstance(value, kind):
+                raise InputError(f"expected an object with {' and '.join(fields)}; {field} is {shown(value)}")
+            check_sentences([value] if isinstance(value, str) else value)
         return row
 
 

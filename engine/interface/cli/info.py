@@ -74,6 +74,8 @@ def _print_part(model: Transformer) -> None:
         print_row("cache", _cache_bytes(model))
     if model.layout is not None:
         print_row("packed", str(model.layout))
+    if model.heads:
+        print_row("heads", ", ".join(head.config.describe() for head in model.heads))
     if model.stem is not None:
         print_row("input", f"{model.stem.given}: {model.stem.expected} for each")
         return
