@@ -15,6 +15,7 @@ import numpy as np
 from ..base.arguments import warn_caller
 from ..base.errors import UnsupportedError, WeightsError, listed, shown
 from ..model.config import ModelConfig
+from ..model.config_checks import LARGEST
 from ..model.head import PAIR_FUNCTIONS, HeadConfig, Linear, Mean, Norm, Step
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
@@ -218,17 +219,13 @@ def _pooling(form: HeadNames, values: Values) -> tuple[str, int]:
     return form.pooling[value]
 
 
-_MOST_DIGITS = 20
-"""Limit on the digits of a label's number; Python refuses to read thousands of them."""
-
-
 def _labels(values: Values, outputs: int) -> tuple[str, ...]:
     """Return the names of the outputs; `id2label` may have fewer of them, and the others are LABEL_i."""
     stated = values.get("id2label")
     if stated is None:
         stated = {}
     if not isinstance(stated, Mapping) or not all(isinstance(label, str) for label in stated.values()) or not all(
-            isinstance(number, str) and number.isdecimal() and len(number) <= _MOST_DIGITS for number in stated):
+            isinstance(number, str) and number.isdecimal() and len(number) <= len(str(LARGEST)) for number in stated):
         raise WeightsError(f"id2label must map numbers to names, not {shown(stated)}")
     names = {int(number): label for number, label in stated.items()}
     if names and max(names) >= outputs:
