@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .machine import cpu_name, environment
-from .work import sentences
+from .work import SENTENCES, sentences
 from .worker import Failed, settle, variables
 
 TURNS, QUICK_TURNS = 7, 2
@@ -73,8 +73,14 @@ MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
 class Library:
     """A library on one row: `prepare` writes files in a process of its own, `load` loads, and `run` is measured."""
 
-    def __init__(self, folder: Path, minilm: Path, splade: Path | None, threads: int):
-        self.folder, self.minilm, self.splade, self.threads = folder, minilm, splade, threads
+    def __init__(self, folder: Path, minilm: Path, splade: Path | None, count: int, threads: int):
+        """count: how many sentences to read."""
+        self.folder, self.minilm, self.splade, self.count, self.threads = folder, minilm, splade, count, threads
+
+    def sentences(self) -> list[str]:
+        """Return the sentences to read, drawn evenly from all."""
+        texts = sentences()
+        return [texts[i * len(texts) // self.count] for i in range(self.count)]
 
     def prepare(self) -> None:
         """Write what `load` reads."""
@@ -124,7 +130,7 @@ def with_engine_sparse(base: type[Any]) -> type[Any]:
         def load(self) -> None:
             from engine import Engine
 
-            self.engine, self.texts = Engine.load(self.model, threads=self.threads), sentences()
+            self.engine, self.texts = Engine.load(self.model, threads=self.threads), self.sentences()
 
         def run(self) -> np.ndarray:
             return self.engine.encode_sparse(self.texts).to_dense()[:, ::97]
@@ -138,7 +144,7 @@ def with_sparse_encoder(base: type[Any]) -> type[Any]:
             self.arange = self.torch().arange
             from sentence_transformers import SparseEncoder
 
-            self.encoder, self.texts = SparseEncoder(str(self.model), device="cpu"), sentences()
+            self.encoder, self.texts = SparseEncoder(str(self.model), device="cpu"), self.sentences()
 
         def run(self) -> np.ndarray:
             found = self.encoder.encode(self.texts, batch_size=32)
@@ -311,7 +317,7 @@ class EngineTags(Tags):
     def load(self) -> None:
         from engine import Engine
 
-        self.engine, self.texts = Engine.load(self.model, threads=self.threads), sentences()
+        self.engine, self.texts = Engine.load(self.model, threads=self.threads), self.sentences()
 
     def run(self) -> np.ndarray:
         found = self.engine.tag(self.texts, ignore_labels=[])
@@ -324,7 +330,7 @@ class PipelineTags(Tags):
         from transformers import pipeline
 
         self.pipeline, self.texts = pipeline("token-classification", str(self.model), device="cpu",
-                                             ignore_labels=[]), sentences()
+                                             ignore_labels=[]), self.sentences()
 
     def run(self) -> np.ndarray:
         found = self.pipeline(self.texts, batch_size=32)
@@ -445,6 +451,7 @@ def main() -> None:
     parser.add_argument("--minilm", type=Path, required=True, help="folder of all-MiniLM-L6-v2, for its tokenizer")
     parser.add_argument("--splade", type=Path, help="folder of splade-tiny, such as models/cognition/model")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--sentences", type=int, default=SENTENCES, metavar="N", help="read N sentences instead of all")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few repeats: the times mean nothing")
     parser.add_argument("--files", type=Path, default=Path("../build/peers/heads"), help="folder for the models")
@@ -454,8 +461,8 @@ def main() -> None:
     found: dict[str, Any] = {"cpu": cpu_name(), "threads": a.threads, "quick": a.quick, "rows": {}}
     for row in a.rows:
         with ExitStack() as stack:
-            cells = Row(row, (a.files.resolve(), a.minilm.resolve(), a.splade and a.splade.resolve(), a.threads),
-                        stack).measure(a.quick)
+            cells = Row(row, (a.files.resolve(), a.minilm.resolve(), a.splade and a.splade.resolve(), a.sentences,
+                              a.threads), stack).measure(a.quick)
         found["rows"][row] = cells
         for name, cell in cells.items():
             print(f"{row:<18} {name:<22}", why_or_times(cell), file=sys.stderr, flush=True)
