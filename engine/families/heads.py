@@ -128,7 +128,7 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     not fit its labels, and `UnsupportedError` for a function that the engine lacks.
     """
     form = _choose(forms, values, tensors)
-    if form is None:
+    if form is None or _lacks_words(form, values, tensors):
         return ()
     steps, weights = _steps(form, values, encoder, tensors)
     rows = form.rows
@@ -168,6 +168,12 @@ def _only_tied(form: HeadNames, values: Values) -> HeadNames | None:
     return form if whole else None
 
 
+def _lacks_words(form: HeadNames, values: Values, tensors: Mapping[str, np.ndarray]) -> bool:
+    """Return whether a map to words is not the word table, as config.json says, and its own weight is not there."""
+    return values.get("tie_word_embeddings") is False and any(
+        layer.tied and f"{layer.file}.weight" not in tensors for layer in form.layers)
+
+
 def _refuse_part(forms: Sequence[HeadNames], name: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Raise `WeightsError` if some tensors of a head are there and others are not.
 
@@ -189,9 +195,6 @@ def _steps(form: HeadNames, values: Values, config: ModelConfig,
     for layer in form.layers:
         weight = tensors.get(f"{layer.file}.weight")
         bias = next((tensors[name] for name in layer.names[1:] if name in tensors), None)
-        if layer.tied and weight is None and values.get("tie_word_embeddings") is False:
-            raise WeightsError(f"tie_word_embeddings is false, and the weights lack {layer.file}.weight, which gives "
-                               "the words their numbers then")
         tied = layer.tied and (weight is None or values.get("tie_word_embeddings", layer.ties) is not False)
         if weight is not None and not tied:
             if weight.ndim != 2 - layer.norm:
