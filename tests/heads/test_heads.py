@@ -371,6 +371,26 @@ def test_words_of_the_tokenizer(tmp_path):
     assert len(found[1]) > len(found[0])
 
 
+@pytest.mark.parametrize("token", ["[CLS]", "[SEP]"])
+def test_a_special_token_of_several_ids(tmp_path, token):
+    """The names of the other tokens stay beside their places."""
+    folder = changed(tmp_path / "folder", "bert_tag")
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    first, last = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]"))
+    one, two = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
+    numbers = document["model"]["vocab"]
+    document["post_processor"] = {
+        "type": "TemplateProcessing", "single": [first, one, last], "pair": [first, one, last, two, last],
+        "special_tokens": {name: {"id": name, "ids": [numbers[name]] * (1 + (name == token)), "tokens": [name]}
+                           for name in ("[CLS]", "[SEP]")}}
+    write_json(path, document)
+    text = "Anna lives in Berlin."
+    found = Engine.load(folder).tag(text, ignore_labels=[])
+    assert [one["word"] for one in found] == ["anna", "lives", "in", "berlin", "."]
+    assert [text[one["start"] : one["end"]].lower() for one in found] == [one["word"] for one in found]
+
+
 def test_offsets_count_characters_of_the_callers_text():
     text = "😀 Anna 🏠 Berlin"
     for name in names_of("tag"):
