@@ -154,3 +154,30 @@ def test_convert_and_info(translator, tmp_path, capsys):
     assert "logits = logits p" in capsys.readouterr().out
     assert main(["info", str(out), "--kind", "encode"]) == 1
     assert "load it with Generator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "advice"), [
+    (["generate", "M", "--max-tokens", "5"], "generate has no option --max-tokens; --max-new-tokens is the same\n"),
+    (["generate", "M", "--max_tokens=5"], "generate has no option --max_tokens; --max-new-tokens is the same\n"),
+    (["generate", "M", "--repeat-penalty", "1.1"], "--repetition-penalty is the same\n"),
+    (["generate", "M", "--stop", "x"], "no option --stop. In Python: there is nothing like it; eos_token_id=[...] ends"),
+    (["generate", "M", "--n-predict", "5", "--logprobs"], "generate has no option --logprobs. In Python: there is"),
+    (["generate", "M", "--num-hypotheses", "3"], "--num-hypotheses. In Python, generate has num_return_sequences for it\n"),
+    (["generate", "-m", "M", "-p", "hi"], "generate has no option -m; the model is the first argument, without an"),
+    (["generate", "--model-path", "M"], "no option --model-path; the model is the first argument, without an option\n"),
+    (["generate", "M", "--n-threads", "2"], "generate has no option --n-threads; --threads is the same\n"),
+    (["generate", "M", "--dtype", "int8"], "generate has no option --dtype; --precision is the same\n"),
+    (["generate", "M", "--temprature", "1"], "no option --temprature (did you mean --temperature?)\n"),
+    (["translate", "M", "--tgt_lang", "de"], "translate has no option --tgt_lang; --target-language is the same\n"),
+    (["transcribe", "M", "a.wav", "--beam-size", "5"], "no option --beam-size; --num-beams is the same\n"),
+    (["transcribe", "M", "a.wav", "--word_timestamps", "True"], "no option --word_timestamps; --words is the same\n"),
+    (["transcribe", "M", "a.wav", "--output_format", "srt"], "--output_format; --json, --srt and --vtt are the"),
+    (["transcribe", "M", "a.wav", "--vad-filter"], "no option --vad-filter. In Python: there is nothing like it; cut"),
+    (["encode", "M", "x", "-o", "-", "--device", "cpu"], "no option --device. In Python: the engine runs on CPUs"),
+    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra\n"),
+])
+def test_an_option_of_another_command_line_names_ours(arguments, advice, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert advice in capsys.readouterr().err

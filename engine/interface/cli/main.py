@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...backends import BACKENDS
@@ -24,6 +24,7 @@ from .heads import COMMANDS as HEAD_COMMANDS
 from .heads import add_options as add_head_options
 from .heads import run as run_head
 from .info import info
+from .other_options import refuse_unknown
 from .transcribe import add_options as add_transcription
 from .transcribe import run as transcribe
 
@@ -34,7 +35,9 @@ INTERRUPTED = 128 + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
     write_utf8()
-    args = _parser().parse_args(arguments)
+    parser, commands = _parser()
+    args, unknown = parser.parse_known_args(arguments)
+    refuse_unknown(commands[args.command], args.command, unknown)
     try:
         with warnings_in_a_line(f"engine {args.command}"):
             args.run(args)
@@ -55,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and those of its commands."""
     parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -145,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_precision(command, cache=True)
     command.set_defaults(run=transcribe)
     _add_measurements(commands)
-    return parser
+    return parser, commands.choices
 
 
 def _add_measurements(commands: Any) -> None:
