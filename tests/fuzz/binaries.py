@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +105,9 @@ def tokenizer_settings(rng: random.Random) -> dict[str, Any]:
     return {f"tokenizer.ggml.{key}": value for key, value in own.items()}
 
 
-def _matrix(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray | Blocks:
-    """Return ones, or blocks of a type whose rows can have this length, most of them with small scales."""
-    numbers = [number for number, kind in TYPES.items() if kind.dequantize and shape[-1] % kind.size == 0]
+def _matrix(rng: random.Random, shape: tuple[int, ...], kinds: Collection[int]) -> np.ndarray | Blocks:
+    """Return ones, or blocks of one of the types whose rows can have this length, most of them with small scales."""
+    numbers = [number for number in kinds if TYPES[number].dequantize and shape[-1] % TYPES[number].size == 0]
     if len(shape) != 2 or not numbers or rng.random() < 0.2:
         return np.ones(shape, rng.choice((np.float32, np.float32, np.float16)))
     number = rng.choice(numbers)
@@ -119,7 +119,11 @@ def _matrix(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray | Blocks:
     return Blocks(number, shape, data.tobytes())
 
 
-def _gguf_model(rng: random.Random, place: Path) -> None:
+def write_gguf_model(rng: random.Random, path: Path, untouched: float = 0.5, kinds: Collection[int] = TYPES) -> None:
+    """Write a language model with matrices of these types of blocks.
+
+    untouched: how often its settings are as they should be.
+    """
     D, F = rng.choice(((8, 6), (64, 32), (64, 96)))
     own = {"block_count": 1, "context_length": 16, "embedding_length": D, "feed_forward_length": F,
            "attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": D // 2,
@@ -127,21 +131,25 @@ def _gguf_model(rng: random.Random, place: Path) -> None:
     name = rng.choice(("llama", "qwen2", "qwen3"))
     settings: dict[str, Any] = {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
     settings |= tokenizer_settings(rng)
-    for key in rng.sample(list(settings), rng.choice((0, 0, 1, 2))):
+    for key in rng.sample(list(settings), 0 if rng.random() < untouched else rng.choice((1, 2))):
         settings[key] = rng.choice((*_SETTINGS, 2, 3, 4, 1.0, "none"))
     half = D // 2
     shapes = {"attn_norm": (D,), "attn_q": (D, D), "attn_k": (half, D), "attn_v": (half, D), "attn_output": (D, D),
               "ffn_norm": (D,), "ffn_gate": (F, D), "ffn_up": (F, D), "ffn_down": (D, F)}  # fmt: skip
     shapes |= {"attn_q_norm": (half,), "attn_k_norm": (half,)} if name == "qwen3" else {}
-    tensors = {f"blk.0.{part}.weight": _matrix(rng, shape) for part, shape in shapes.items()}
+    tensors = {f"blk.0.{part}.weight": _matrix(rng, shape, kinds) for part, shape in shapes.items()}
     if name == "qwen2":
         tensors |= {f"blk.0.attn_{part}.bias": np.ones(rows, np.float32)
                     for part, rows in (("q", D), ("k", half), ("v", half))}
-    tensors |= {"token_embd.weight": _matrix(rng, (265, D)), "output_norm.weight": np.ones(D, np.float32)}
+    tensors |= {"token_embd.weight": _matrix(rng, (265, D), kinds), "output_norm.weight": np.ones(D, np.float32)}
     if rng.random() < 0.2:
         tensors[rng.choice(list(tensors))] = np.ones(rng.choice(_SHAPES), np.float32)
     data = gguf(settings, tensors)
-    (place / "m.gguf").write_bytes(integers_of(rng, data) if rng.random() < 0.2 else data)
+    path.write_bytes(integers_of(rng, data) if rng.random() < 0.2 else data)
+
+
+def _gguf_model(rng: random.Random, place: Path) -> None:
+    write_gguf_model(rng, place / "m.gguf")
     _run(load_model(place / "m.gguf", kind="generate", precision=rng.choice((None, None, "q8_0", "float32"))))
 
 

@@ -170,7 +170,7 @@ class Cases:
                 return False
             self._written = (source, [NPZ])
             changed = Transformer(config, weights_of(config), model.text)
-            precision = rng.choice((None, None, "int8", "float16"))
+            precision = rng.choice((None, None, "int8", "int4", "float16"))
             save_encoder(convert_encoder(changed, precision) if precision else changed, self.path(source))
             use(rng, load_encoder(self.path(source)), self._place)
         except EngineError:

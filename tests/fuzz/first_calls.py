@@ -20,7 +20,8 @@ from engine import Generator, Model, Transcriber, load_model, read_audio, save
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.model.generation_config import GenerationConfig
-from engine.model.precision import ROUNDED
+from engine.model.precision import CACHED, ROUNDED
+from tests.fuzz.binaries import write_gguf_model
 from tests.fuzz.mutate import EXTREME, PLAIN, json_of, npz_of, tokenizer_of, value_of
 from tests.fuzz.tokenizer_files import DECODERS, TOKENIZERS
 from tests.tools.encoders import engine_of, load_encoder
@@ -43,7 +44,12 @@ _NUMBERS: tuple[Any, ...] = (
     *EXTREME, *PLAIN, 1e-300, 1e-38, 1e-7, 1e38, 1e300, -1.0, 100.0, 10**5, 10**9, 10**12, [[1]], [[1, 2], [3]], [0, 2],
     [61], [[1]] * 3000, [[i % 61] for i in range(3000)], list(range(61)), [60] * 5000, [[]], [[0] * 3000],
 )  # fmt: skip
-_NAMES = tuple(field.name for field in fields(GenerationConfig))
+_TYPES = {field.name: str(field.type) for field in fields(GenerationConfig)}
+_NAMES = tuple(_TYPES)
+_OF_CALLS = ("seed", "return_timestamps", "prefix")
+"""Settings that no file has."""
+_PRECISIONS = (None, None, *ROUNDED)
+_CACHES = (None, None, *CACHED)
 
 
 def _copied(source: Path, place: Path) -> None:
@@ -52,8 +58,8 @@ def _copied(source: Path, place: Path) -> None:
 
 
 def _call(rng: random.Random, place: Path, **settings: Any) -> None:
-    """Load a model that generates, and generate from two inputs of it, or stream one."""
-    generator = Generator.load(place, threads=1)
+    """Load a model that generates, in any precision, and generate from two inputs of it, or stream one."""
+    generator = Generator.load(place, threads=1, precision=rng.choice(_PRECISIONS), cache=rng.choice(_CACHES))
     settings = {"timeout": TIMEOUT, **rng.choice(_SETTINGS), **settings}
     if rng.random() < 0.3:
         one = {"num_beams": 1, "num_return_sequences": 1}
@@ -80,16 +86,43 @@ def _first_call(rng: random.Random, place: Path) -> None:
     _copied(rng.choice(_GENERATING), place)
     path = place / "generation_config.json"
     values = json.loads(path.read_bytes()) | {"max_new_tokens": rng.choice((1, 4, 12))}
-    values |= {rng.choice(_NAMES): rng.choice(_NUMBERS) for _ in range(rng.choice((1, 1, 2, 3)))}
+    for name in rng.choices(_NAMES, k=rng.choice((1, 1, 2, 3, 5))):
+        fits = rng.random() < 0.8
+        if not (fits and name in _OF_CALLS):
+            values[name] = _fitting(rng, _TYPES[name]) if fits else rng.choice(_NUMBERS)
     data = json.dumps(values).encode()
-    path.write_bytes(json_of(rng, data, _NAMES) if rng.random() < 0.3 else data)
+    path.write_bytes(json_of(rng, data, _NAMES) if rng.random() < 0.2 else data)
     _call(rng, place)
+
+
+def _fitting(rng: random.Random, kind: str) -> Any:
+    """Return a value that a setting of this type may have."""
+    ids = [rng.randrange(_VOCABULARY) for _ in range(rng.choice((0, 1, 1, 3, 70)))]
+    if kind.startswith("tuple[tuple"):
+        return [ids[i:i + 2] for i in range(0, len(ids), 2)]
+    if kind.startswith("tuple"):
+        return ids
+    if kind.startswith("float"):
+        return rng.choice((0.0, 1e-7, 0.01, 0.3, 0.9, 1.0, 1.2, 2.0, 50.0))
+    return rng.random() < 0.5 if kind.startswith("bool") else rng.choice((0, 1, 1, 2, 2, 3, 5, 8, 40))
+
+
+def _blocks(rng: random.Random, place: Path) -> None:
+    """Generate with a GGUF file, whose blocks the kernels read as they are."""
+    write_gguf_model(rng, place / "m.gguf", untouched=0.8)
+    _call(rng, place / "m.gguf", max_new_tokens=4)
 
 
 @lru_cache(maxsize=1)
 def _packed_models(place: Path) -> list[bytes]:
-    """Return an encoder and a language model, packed in each precision; `place` is for temporary files."""
+    """Return an encoder and language models, packed in each precision; `place` is for temporary files."""
     found = []
+    for number in (2, 3):   # q4_0 and q4_1, in which only files are
+        write_gguf_model(random.Random(0), place / "source.gguf", untouched=1.0, kinds=(number,))
+        model = load_model(place / "source.gguf", kind="generate")
+        product = isa.chosen().product(model.decoder.precision, decodes=True)
+        save(replace(model, decoder=pack_transformer(model.decoder, product)), place / "source.npz")
+        found.append((place / "source.npz").read_bytes())
     for precision in ROUNDED:
         encoder = pack_transformer(random_model(tiny_text()), isa.chosen().product(precision))
         generating = load_model(GENERATING / "llama", kind="generate")
@@ -107,7 +140,8 @@ def _packed(rng: random.Random, place: Path) -> None:
     (place / "m.npz").write_bytes(npz_of(rng, data, words) if rng.random() < 0.9 else data)
     model = load_model(place / "m.npz", memory=rng.choice(("map", "copy")))
     if model.decoder is not None:
-        Generator(model, threads=1).generate([[3, 4, 5], [6]], max_new_tokens=4, timeout=TIMEOUT)
+        generator = Generator(model, threads=1, cache=rng.choice(_CACHES))
+        generator.generate([[3, 4, 5], [6]], max_new_tokens=4, timeout=TIMEOUT)
         return
     engine = engine_of(model.encoder, threads=1)
     engine.forward([[0, 1, 2], []])
@@ -125,7 +159,7 @@ def _whisper(rng: random.Random, place: Path) -> None:
     """Change the special tokens of a model of speech, and transcribe a recording."""
     model, document = _hearing(rng.random() < 0.05)
     tokens = [dict(token) for token in document["added_tokens"]]
-    for _ in range(rng.choice((0, 1, 1, 2, 3)) if tokens else 0):
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 3)) if tokens else 0):
         at = rng.randrange(len(tokens))
         match rng.randrange(5):
             case 0:
@@ -205,5 +239,6 @@ _GENERATING = [path for path in sorted(GENERATING.iterdir())
                if (path / "generation_config.json").exists() and "whisper" not in path.name]
 KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "decoded texts": _decoded, "generation_config.json, first call": _first_call, "packed files": _packed,
+    "blocks of a GGUF file, first call": _blocks,
     "special tokens of Whisper": _whisper, "integer keys of a pickle": _integer_keys, "audio": _audio,
 }

@@ -85,7 +85,7 @@ def _run(name: str, rng: random.Random, place: Path) -> None:
 
 def _use(rng: random.Random, model: Model, place: Path) -> None:
     backend = rng.choice(("auto", "auto", "reference"))
-    engine = Engine(model, threads=1, backend=backend, precision=rng.choice((None, None, "float32", "int8")))
+    engine = Engine(model, threads=1, backend=backend, precision=rng.choice((None, None, "float32", "int8", "int4")))
     with np.errstate(all="ignore") if backend == "reference" else nullcontext(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the ranges of int8|the target|.*documents have no vectors", UserWarning)
         texts: Any = rng.choice((rng.choices(TEXTS, k=rng.randrange(4)), rng.choice(TEXTS)))

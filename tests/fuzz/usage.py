@@ -64,7 +64,7 @@ def use(rng: random.Random, model: Transformer, place: Path) -> None:
     """
     backend = rng.choice(("auto", "auto", "reference"))
     engine = engine_of(model, threads=1, backend=backend,
-                       precision=rng.choice((None, None, None, "float32", "bfloat16", "int8", "float16")))
+                       precision=rng.choice((None, None, None, "float32", "bfloat16", "int8", "int4", "q8_0", "float16")))
     # Finite weights can still be so large that their products are not, of which the reference alone warns.
     with np.errstate(all="ignore") if backend == "reference" else nullcontext():
         engine.forward([[0, 1, 2], []])

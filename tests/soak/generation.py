@@ -15,15 +15,18 @@ ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
 TRANSLATING = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12)
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [5, 6, 7, 8], [4, 4]]
 SETTINGS = ({}, {"num_beams": 3}, {"do_sample": True, "seed": 5})
+STORED: tuple[dict[str, str], ...] = ({}, {"precision": "int4", "cache": "int8"})
+"""How weights, keys and values are stored."""
 
 
 class Generation:
-    """A translator and a language model on each backend."""
+    """A translator and a language model on each backend, in float32 and in the fewest bits."""
 
     def __init__(self, backends: list[str]):
         models = (_model("2017", ENCODER, TRANSLATING), _model("Llama", None, replace(TRANSLATING, eos_token_id=())))
-        self._generators = [(Generator(model, backend=backend, threads=2), self._alone(Generator(model, threads=1)))
-                            for model in models for backend in backends]
+        options = [{"backend": backend, **stored} for backend in backends for stored in STORED]
+        self._generators = [(Generator(model, threads=2, **each), self._alone(Generator(model, threads=1, **each)))
+                            for model in models for each in options]
 
     @staticmethod
     def _alone(generator: Generator) -> list[list[object]]:

@@ -101,7 +101,8 @@ class World:
         save_encoder(gated, files["gated"])
         save_encoder(convert_encoder(words, "int8"), files["words-int8"])
         backends = ["cython", "numba"] if self.numba else ["cython"]
-        choices = [("words", None), ("words", "bfloat16"), ("words-int8", None), ("gated", None), ("gated", "int8")]
+        choices = [("words", None), ("words", "bfloat16"), ("words-int8", None), ("gated", None), ("gated", "int8"),
+                   ("gated", "int4")]
         return [Source(files[name], backend, precision) for backend in backends for name, precision in choices]
 
     def _calls(self, rng: np.random.Generator) -> list[Callable[..., np.ndarray]]:
