@@ -34,25 +34,29 @@ class TableRemoval(Removal):
 
 @dataclass(frozen=True)
 class PairRemoval(Removal):
-    """Removes the token ids[i] from the row rows[i]; rows ascend."""
+    """Removes single tokens from single rows."""
 
-    rows: NDArray[np.intp]
-    ids: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    """[pairs], ascending: V times the row, plus the token."""
+    vocab_size: int
 
     def removes(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        removed = np.full((len(ids), self.most), -1, np.int64)
-        removed[self.rows, np.arange(len(self.rows)) - np.searchsorted(self.rows, self.rows)] = self.ids
-        return (ids[:, :, None] == removed[:, None, :]).any(axis=2)
+        keys = np.arange(len(ids))[:, None] * self.vocab_size + ids
+        # Not an array [R, k, most]: a long prompt in which nothing may be repeated would make it gigabytes.
+        return self.keys[np.searchsorted(self.keys[:-1], keys)] == keys
 
     def apply(self, scores: NDArray[np.float32]) -> None:
-        scores[self.rows, self.ids] = -np.inf
+        scores[np.divmod(self.keys, self.vocab_size)] = -np.inf
 
 
 def pair_removal(rows: NDArray[np.intp], ids: NDArray[np.int64], vocab_size: int) -> PairRemoval | None:
-    """Return the removal of these pairs, rows ascending, without ids that have no score; None if there is none."""
+    """Return the removal of ids[i] from the row rows[i], without ids that have no score; None if nothing is left.
+
+    A pair may come any number of times, and counts once.
+    """
     inside = ids < vocab_size
-    rows, ids = rows[inside], ids[inside]
-    return PairRemoval(int(np.bincount(rows).max()), rows, ids) if len(rows) else None
+    keys = np.unique(rows[inside] * vocab_size + ids[inside])
+    return PairRemoval(int(np.bincount(keys // vocab_size).max()), keys, vocab_size) if len(keys) else None
 
 
 class RepetitionPenalty:

@@ -1,5 +1,7 @@
 """Each change of the scores: what it does to one row, and that no other row of the batch has a part in it."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,3 +96,23 @@ def test_a_token_counts_once_for_the_penalty():
     scores = np.full((1, V), 3.0, np.float32)
     RepetitionPenalty(2.0, V).change(paths_of([(1, [5, 5, 5])])).apply(scores)
     assert scores.tolist() == [[3, 3, 3, 3, 3, 1.5, 3, 3, 3]]
+
+
+def test_a_token_that_many_windows_remove_counts_once():
+    change = NoRepeatNGram(3, V).change(paths_of([(1, [7] * 50), (1, [1, 2, 3, 1, 2]), (1, [5])]))
+    assert change.most == 1
+    assert change.removes(np.array([[3, 7], [3, 7], [3, 7]])).tolist() == [[False, True], [True, False], [False, False]]
+
+
+def test_a_long_prompt_without_repetitions_takes_little_memory():
+    """It took an array [rows, tokens, tokens]: 64 prompts of 8,000 tokens would have been 4 GB."""
+    tokens = np.random.default_rng(0).permutation(4000)
+    change = NoRepeatNGram(1, 5000).change(paths_of([(4000, tokens), (4000, tokens)]))
+    ids = np.tile(np.arange(4001), (2, 1))
+    tracemalloc.start()
+    try:
+        removed = change.removes(ids)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert (removed == (ids < 4000)).all()
