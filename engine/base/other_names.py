@@ -310,6 +310,8 @@ LOAD: Mapping[str, OtherName] = {
     "n_ctx": _else("the limit is that of the model; max_batch_tokens bounds the longest prompt", 0),
     "n_batch": _else("max_batch_tokens bounds the tokens that are computed together"),
     "max_queued_batches": _else(_BATCHES, 0),
+    "cache_tokens": _else("a Generator alone has it; max_rows and max_batch_tokens bound a call of a Transcriber or of "
+                          "a Reranker, and an Engine keeps nothing"),
     # What a call or the folder says.
     "seed": _else(_AT_CALL),
     "verbose": _else('logging.getLogger("engine") says how much is logged', False),

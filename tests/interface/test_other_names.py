@@ -38,7 +38,7 @@ def language_model(settings=SETTINGS):
 OWNERS = (Engine, Generator, Reranker, Transcriber, engine.ops)
 OF_ENGINES = ("prompt", "prompt_name", "batch_size", "activation_fn", "apply_softmax")
 ALSO_OURS = {("transcribe", "return_timestamps"), ("transcriptions", "return_timestamps"), ("stream", "prompt"),
-             *product(("predict", "rank"), OF_ENGINES)}
+             *product(("load", "__init__"), ("cache_tokens",)), *product(("predict", "rank"), OF_ENGINES)}
 """Other names that are our names elsewhere: of a setting that `transcribe` makes itself, and of an argument, such as
 those that `predict` of an Engine has and that of a Reranker lacks."""
 
@@ -105,6 +105,12 @@ def test_what_the_engine_lacks_is_said_in_a_line(generator, method, given, words
         list(getattr(generator, method)(source, **given))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cls", [Engine, Reranker, Transcriber])
+def test_a_bound_of_the_cache_is_for_generators(cls):
+    with pytest.raises(InputError, match="load has no argument cache_tokens; a Generator alone has it"):
+        cls.load("model", cache_tokens=100)
 
 
 def test_arguments_of_speech():
