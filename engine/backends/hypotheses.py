@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -69,6 +70,8 @@ class _Request:
     owner: _Owner | None
     tokens: int
     """The most tokens that its hypotheses may have together; 0 if nobody counts them."""
+    thread: int = field(default_factory=threading.get_ident)
+    """The thread that opened it."""
     hypotheses: set[int] = field(default_factory=set)
     """The hypotheses that may become parents."""
 
@@ -94,6 +97,7 @@ class Forest(Generic[Rows]):
         self._dropped: deque[int] = deque()
         self._line: list[tuple[weakref.ref[Any], int]] = []
         """Who waits for room, and in which process: the threads of a parent do not exist in a forked child."""
+        _FORESTS.add(self)
 
     def __len__(self) -> int:
         """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
@@ -162,6 +166,15 @@ class Forest(Generic[Rows]):
             if one[0]() is None or one[0]() is owner:
                 with suppress(ValueError):      # another thread has removed it
                     self._line.remove(one)
+
+    def forget_threads(self) -> None:
+        """Let the requests of threads that a forked child lacks take no room: nothing there would ever end them.
+
+        They stay open, because a stream may have been handed over to the thread that forked.
+        """
+        for request in list(self._requests.values()):
+            if request.thread != threading.get_ident():
+                request.tokens = 0
 
     def end(self, request: int) -> None:
         """Say that a request is over; a request that is over already is left alone."""
@@ -239,6 +252,17 @@ class Forest(Generic[Rows]):
         if node is not None:
             self._requests[node.request].hypotheses.discard(hypothesis)
             freed.append(node.rows)
+
+
+_FORESTS: weakref.WeakSet[Forest[Any]] = weakref.WeakSet()
+
+
+def _forget_threads() -> None:
+    for forest in _FORESTS:
+        forest.forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def check_vectors(vectors: np.ndarray, width: int) -> None:

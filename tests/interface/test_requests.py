@@ -245,6 +245,33 @@ def test_a_forked_child_waits_for_no_thread_that_it_lacks():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("backend", ["cython", "reference"])
+def test_a_request_of_another_thread_takes_no_room_in_a_forked_child(backend):
+    generator, opened = Generator(language_model(), backend=backend, cache_tokens=40), []
+
+    def leave_open():
+        opened.append(generator.stream([1, 2], max_new_tokens=30))
+        next(opened[0])
+
+    thread = threading.Thread(target=leave_open)
+    thread.start()
+    thread.join()
+    expected = list(Generator(language_model(), backend=backend).stream([1, 2], max_new_tokens=30))[1:]
+    child = os.fork()
+    if not child:
+        try:
+            generator.generate([[1]], max_new_tokens=30, timeout=5)
+            os._exit(0 if list(opened[0]) == expected and is_empty(generator) else 2)
+        except BaseException:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with pytest.raises(TimedOut):
+        generator.generate([[1]], max_new_tokens=30, timeout=0.05)
+    opened[0].cancel()
+    assert is_empty(generator)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_call_that_waits_for_its_turn_goes_on_in_a_forked_child():
     generator, children, parent = Generator(language_model()), [], os.getpid()
     turn, taken, leave = generator._decoder._turn, threading.Event(), threading.Event()
