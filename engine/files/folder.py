@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from pathlib import Path, PureWindowsPath
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..base.errors import WeightsError, shown
-from .reading import FormatError, has_file, naming, read_bytes, read_list, read_object, within
+from .reading import MAX_JSON, FormatError, has_file, naming, parse_object, read_bytes, read_list, read_object, within
 from .safetensors import read_safetensors
 from .torch_checkpoint import read_checkpoint
 
@@ -41,7 +40,7 @@ class ModelFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self._objects: dict[str, dict[str, Any]] = {}
+        self._texts: dict[str, bytes] = {}
 
     def __str__(self) -> str:
         return str(self.path)
@@ -55,10 +54,12 @@ class ModelFolder:
         return has_file(self.path / name)
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """Return the JSON object in a file, as a copy."""
-        if name not in self._objects:
-            self._objects[name] = read_object(self.path / name)
-        return deepcopy(self._objects[name])
+        """Return the JSON object in a file, of which the caller may change anything."""
+        # The text is kept and parsed again, because a value takes up to 30 times the memory of its text.
+        with self.naming(name):
+            if name not in self._texts:
+                self._texts[name] = self.read_bytes(name, MAX_JSON)
+            return parse_object(self._texts[name])
 
     def read_object_or_empty(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file, and an empty one where there is no file."""

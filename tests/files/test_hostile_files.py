@@ -33,8 +33,12 @@ LARGE_JSON = {
 }
 
 
+MEMORY = 350_000_000
+"""Bytes that a large JSON text may take: 229 MB are those of its value, of which there may be one at a time."""
+
+
 def loaded(path: Path) -> str:
-    return outcome(lambda: load_encoder(path) and None)
+    return outcome(lambda: load_encoder(path) and None, memory=MEMORY)
 
 
 @pytest.mark.parametrize("case", LARGE_JSON)
