@@ -100,7 +100,8 @@ class BeamSearch(Search):
             scores = answer.logits - checked(log_sum_exp(answer.logits))[:, None]
             for change in self.changes:
                 change.apply(scores)
-            if self.config.renormalize_logits and self.changes:
+            # Also where nothing changed: other requests of the batch decide whether there are changes.
+            if self.config.renormalize_logits and self.processors:
                 scores -= log_sum_exp(scores)[:, None]
             top, ids = best(scores, self.width)
             values = top.astype(np.float64)

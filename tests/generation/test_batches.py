@@ -26,6 +26,7 @@ CONFIGS = [GenerationConfig(**BASE, **options) for options in (
     {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 0.4},
     {"num_beams": 3, "early_stopping": "never", "no_repeat_ngram_size": 1, "min_new_tokens": 2},
     {"num_beams": 3, "renormalize_logits": True, "bad_words_ids": [[5], [6, 7]], "forced_eos_token_id": 2},
+    {"num_beams": 3, "renormalize_logits": True, "no_repeat_ngram_size": 2},
     {"do_sample": True, "num_return_sequences": 3},
     {"do_sample": True, "top_k": 0, "seed": 9},
     {"do_sample": True, "top_k": 0, "top_p": 0.6, "temperature": 1.5},
@@ -69,6 +70,16 @@ def test_large_batches_give_the_same_bits():
     requests = [Request(None, [3 + i, 5], config) for i in range(40)]
     alone = [generate(TableStepper(1501, BIAS), [request])[0] for request in requests]
     assert generate(TableStepper(1501, BIAS), requests, budget=Budget(120)) == alone
+
+
+@pytest.mark.parametrize("options", [
+    {"no_repeat_ngram_size": 2}, {"bad_words_ids": [[5, 5]]}, {"min_length": 4}, {"begin_suppress_tokens": [7]}])
+def test_renormalized_logits_have_the_same_bits_beside_rows_that_are_changed(options):
+    """A row was only renormalized where some row of the batch was changed."""
+    config = GenerationConfig(num_beams=3, max_new_tokens=6, eos_token_id=2, renormalize_logits=True, **options)
+    requests = [Request(None, [3 + i] * (1 + i % 5), config) for i in range(20)]
+    alone = [generate(TableStepper(1501, BIAS), [request])[0] for request in requests]
+    assert generate(TableStepper(1501, BIAS), requests, budget=Budget(60)) == alone
 
 
 def test_a_batch_is_filled_up_as_requests_end():
