@@ -122,6 +122,18 @@ def test_the_children_find_a_case_that_waits():
     assert children.run(3, 5) == [(3, "took over 1 s"), (4, "took over 1 s")]
 
 
+def test_a_case_that_waits_once_is_no_finding(tmp_path):
+    def wait_once(index):
+        if index == 4 and not (tmp_path / "waited").exists():
+            (tmp_path / "waited").touch()
+            time.sleep(100)
+        return 0, True
+
+    children = Children(lambda: wait_once, 1, seconds=1)
+    assert children.run(3, 6) == []
+    assert children.counts.tolist() == [[0, 3]]
+
+
 def test_the_children_find_a_leak():
     kept = []
 

@@ -35,6 +35,8 @@ def outcome(call: Callable[..., Any], *arguments: Any, memory: int = MEMORY, sec
         os.write(writer, _call(call, arguments, memory, seconds).encode(errors="replace")[:4000])
 
     text, status = read_child(run)
+    if status == -signal.SIGALRM:   # a machine that was suspended looks so, and a call that hangs does so twice
+        text, status = read_child(run)
     if status < 0:
         late = -status in (signal.SIGALRM, signal.SIGPROF)
         return "took too long" if late else f"killed by {signal.Signals(-status).name}"
