@@ -18,7 +18,8 @@ class Piece:
     id: int
     text: str | None
     """The text that the token adds; it may be empty, because some characters need several tokens. None without a
-    tokenizer."""
+    tokenizer. Where a token changes the text before it, which only wrong bytes do and a few decoders, it is the text
+    from the first change on."""
 
 
 class Stream(Iterator[Piece]):
@@ -43,8 +44,13 @@ class Stream(Iterator[Piece]):
             return Piece(event.id, None)
         text = self._model.tokenizer(self._model.text).decode(self._ids)
         # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
-        certain = text.rstrip("\ufffd") if text.startswith(self._written) else self._written
-        piece, self._written = certain[len(self._written) :], certain
+        certain, kept = text.rstrip("\ufffd"), len(self._written)
+        if not certain.startswith(self._written):
+            if len(certain) < len(text):
+                return Piece(event.id, "")      # wrong bytes take the byte before them along, such as a line feed
+            pairs = enumerate(zip(self._written, certain, strict=False))
+            kept = next((i for i, (before, now) in pairs if before != now), len(certain))
+        piece, self._written = certain[kept:], certain
         return Piece(event.id, piece)
 
     def cancel(self) -> None:

@@ -160,6 +160,15 @@ def test_a_stream_waits_for_all_bytes_of_a_character(monkeypatch):
     assert pieces == ["", "\u00e9", "", "\u00e9", ""]
 
 
+def test_a_stream_goes_on_after_a_text_that_changed(monkeypatch):
+    """With bytes as in Llama 2, a byte that makes no character takes a line feed before it along."""
+    texts = ["a\n", "a\ufffd\ufffd", "a\ufffd\ufffd\ufffd", "a\ufffd\ufffd\ufffd b", "a\ufffd\ufffd\ufffd bc"]
+    generator = Generator(language_model(tiny_text()))
+    monkeypatch.setattr("engine.text.tokenizer.Tokenizer.decode", lambda self, ids: texts[len(ids) - 1])
+    pieces = [piece.text for piece in generator.stream(SOURCES[0], max_new_tokens=5)]
+    assert pieces == ["a\n", "", "", "\ufffd\ufffd\ufffd b", "c"]
+
+
 def test_a_stream_that_is_left_frees_its_rows():
     generator = Generator(language_model())
     stream = generator.stream(SOURCES[0])
