@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..base.errors import Cancelled
+from ..backends.lock import new_turn
+from ..base.errors import Cancelled, InputError
 from ..base.stop import Stop
 from ..generation.results import Request, Token
 from .prepared import PreparedModel
@@ -23,16 +24,24 @@ class Piece:
 
 
 class Stream(Iterator[Piece]):
-    """The new tokens of one input: an iterator, which `cancel` ends from any thread."""
+    """The new tokens of one input: an iterator, which one thread reads at a time, and `cancel` ends from any thread."""
 
     def __init__(self, model: PreparedModel, request: Request, stop: Stop):
         """Take a request, which the first `next` begins, and when it has to stop."""
         self._model, self._stop = model, stop
         self._events = model.stream([request], stop)
+        self._turn = new_turn()
         self._ids: list[int] = []
         self._written = ""
 
     def __next__(self) -> Piece:
+        with self._turn.take_if_free() as taken:
+            if not taken:
+                raise InputError("two threads read one stream at the same time; let one of them read it, or give each a "
+                                 "stream of its own")
+            return self._next()
+
+    def _next(self) -> Piece:
         try:
             event = next(self._events)
         except Cancelled:

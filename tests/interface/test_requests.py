@@ -185,6 +185,30 @@ def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
     assert is_empty(generator)
 
 
+def test_two_threads_do_not_read_one_stream_at_the_same_time(monkeypatch):
+    generator, refused = Generator(language_model()), []
+    expected = [piece.id for piece in generator.stream([1, 2], max_new_tokens=8)]
+    stream, step = generator.stream([1, 2], max_new_tokens=8), generator._decoder.step_top
+
+    def read():
+        try:
+            next(stream)
+        except InputError as error:
+            refused.append(str(error))
+
+    def step_and_read(*arguments):
+        other = threading.Thread(target=read)
+        other.start()
+        other.join()
+        return step(*arguments)
+
+    monkeypatch.setattr(generator._decoder, "step_top", step_and_read)
+    assert [piece.id for piece in stream] == expected
+    assert len(refused) == len(expected)
+    assert "two threads read one stream" in refused[0]
+    assert is_empty(generator)
+
+
 def test_a_bound_of_the_cache_counts_the_pass_for_attention_weights(monkeypatch):
     cells, extend = [], Cache.extend
     monkeypatch.setattr(Cache, "extend", lambda cache, *own: (extend(cache, *own), cells.append(cache.taken))[0])
