@@ -37,8 +37,8 @@ class Stream(Iterator[Piece]):
     def __next__(self) -> Piece:
         with self._turn.take_if_free() as taken:
             if not taken:
-                raise InputError("two threads read one stream at the same time; let one of them read it, or give each a "
-                                 "stream of its own")
+                raise InputError("two threads read one stream at the same time; let one of them read it, or give each "
+                                 "a stream of its own")
             return self._next()
 
     def _next(self) -> Piece:

@@ -131,8 +131,8 @@ class ModelConfig:
                          if getattr(self, name) > LARGEST]
             problems += [f"{name} must not be negative, got {shown(getattr(self, name))}" for name in _INTS
                          if getattr(self, name) < 0]
-            if self.num_layers > _MAX_LAYERS:
-                problems.append(f"num_layers must not exceed {_MAX_LAYERS:,}, got {shown(self.num_layers)}")
+            if self.num_layers > MOST_LAYERS:
+                problems.append(f"num_layers must not exceed {MOST_LAYERS:,}, got {shown(self.num_layers)}")
             if self.max_positions and self.position_offset >= self.max_positions:
                 problems.append(f"position_offset {self.position_offset} leaves no room in {self.max_positions} "
                                 "positions")
@@ -173,8 +173,8 @@ class ModelConfig:
         if not self.attention_kinds or not all(isinstance(kind, AttentionKind) for kind in self.attention_kinds):
             yield f"attention_kinds must be one or more AttentionKind, not {shown(self.attention_kinds)}"
             return
-        if len(self.attention_kinds) > _MAX_LAYERS:
-            yield f"attention_kinds must be at most {_MAX_LAYERS:,} kinds, not {len(self.attention_kinds):,}"
+        if len(self.attention_kinds) > MOST_LAYERS:
+            yield f"attention_kinds must be at most {MOST_LAYERS:,} kinds, not {len(self.attention_kinds):,}"
             return
         for kind in self.attention_kinds:
             yield from impossible_kind(kind, self.head_width, self.max_positions)
@@ -293,6 +293,6 @@ _TYPES = {"embedding_norm": bool, "family": str, "position_table": bool, "norm":
           "norm_bias": bool, "first_attention_norm": bool, "biases": tuple, "gated": bool, "attention_kinds": tuple,
           "layer_kinds": tuple, "head_norm": bool, "bias_in_layers": bool, "weight_sets": tuple,
           "embedding_scale": float, "bias_one_sided": bool, "logits_bias": bool, "logits_scale": float}
-_MAX_LAYERS = 10_000
+MOST_LAYERS = 2_000
 _MOST_BIASED_HEADS = 1024
 _MAX_FAMILY = 100

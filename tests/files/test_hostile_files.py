@@ -6,17 +6,21 @@ import json
 import math
 import os
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine import load_model
 from engine.base.errors import WeightsError, listed, shown
 from engine.families import FAMILIES
 from engine.files.reading import FormatError, parse_json
 from engine.interface.cli.main import main
+from engine.model.config import MOST_LAYERS
 
 from ..families.cases import CONFIGS
+from ..fuzz.binaries import write_gguf_model
 from ..fuzz.corpus import family_folder, tensor_file, tensors_of
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.limited import outcome
@@ -90,6 +94,14 @@ def test_extreme_values_of_config_json(tmp_path, changes):
     result = loaded(hf_folder(tmp_path, **changes))
     assert result.startswith("EngineError")
     assert len(result) < 3000
+
+
+def test_the_most_layers_that_a_configuration_may_state(tmp_path):
+    """Their shapes are computed before the weights are seen to be missing."""
+    file = tmp_path / "m.gguf"
+    write_gguf_model(Random(0), file, untouched=1.0, settings={"block_count": MOST_LAYERS})
+    result = outcome(lambda: load_model(file, kind="generate") and None, seconds=1.5)
+    assert "missing layers.1.attention" in result
 
 
 @pytest.mark.parametrize("changes", [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,20 +119,21 @@ def _matrix(rng: random.Random, shape: tuple[int, ...], kinds: Collection[int]) 
     return Blocks(number, shape, data.tobytes())
 
 
-def write_gguf_model(rng: random.Random, path: Path, untouched: float = 0.5, kinds: Collection[int] = TYPES) -> None:
+def write_gguf_model(rng: random.Random, path: Path, untouched: float = 0.5, kinds: Collection[int] = TYPES,
+                     settings: Mapping[str, Any] | None = None) -> None:
     """Write a language model with matrices of these types of blocks.
 
-    untouched: how often its settings are as they should be.
+    untouched: how often its settings are as they should be. settings: replace some of those of its architecture.
     """
     D, F = rng.choice(((8, 6), (64, 32), (64, 96)))
     own = {"block_count": 1, "context_length": 16, "embedding_length": D, "feed_forward_length": F,
            "attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": D // 2,
-           "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 100.0}  # fmt: skip
+           "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 100.0} | dict(settings or {})  # fmt: skip
     name = rng.choice(("llama", "qwen2", "qwen3"))
-    settings: dict[str, Any] = {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
-    settings |= tokenizer_settings(rng)
-    for key in rng.sample(list(settings), 0 if rng.random() < untouched else rng.choice((1, 2))):
-        settings[key] = rng.choice((*_SETTINGS, 2, 3, 4, 1.0, "none"))
+    stated: dict[str, Any] = {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
+    stated |= tokenizer_settings(rng)
+    for key in rng.sample(list(stated), 0 if rng.random() < untouched else rng.choice((1, 2))):
+        stated[key] = rng.choice((*_SETTINGS, 2, 3, 4, 1.0, "none"))
     half = D // 2
     shapes = {"attn_norm": (D,), "attn_q": (D, D), "attn_k": (half, D), "attn_v": (half, D), "attn_output": (D, D),
               "ffn_norm": (D,), "ffn_gate": (F, D), "ffn_up": (F, D), "ffn_down": (D, F)}  # fmt: skip
@@ -144,7 +145,7 @@ def write_gguf_model(rng: random.Random, path: Path, untouched: float = 0.5, kin
     tensors |= {"token_embd.weight": _matrix(rng, (265, D), kinds), "output_norm.weight": np.ones(D, np.float32)}
     if rng.random() < 0.2:
         tensors[rng.choice(list(tensors))] = np.ones(rng.choice(_SHAPES), np.float32)
-    data = gguf(settings, tensors)
+    data = gguf(stated, tensors)
     path.write_bytes(integers_of(rng, data) if rng.random() < 0.2 else data)
 
 

@@ -321,7 +321,7 @@ PROBES: dict[str, Probe] = {
     "model/head.py: MOST_STEPS": Probe(lambda n, place: HeadConfig("classify", "first", tuple(
         Linear(f"map{i}", 2) for i in range(n)), ("A", "B"))),
     "model/config_checks.py: LARGEST": Probe(lambda n, place: config(vocab_size=n)),
-    "model/config.py: _MAX_LAYERS": Probe(lambda n, place: config(num_layers=n)),
+    "model/config.py: MOST_LAYERS": Probe(lambda n, place: config(num_layers=n)),
     "model/config.py: _MOST_BIASED_HEADS": Probe(lambda n, place: config(num_heads=n, attention_bias="alibi")),
     "model/config.py: _MAX_FAMILY": Probe(lambda n, place: config(family="x" * n)),
     "model/config_checks.py: _MOST_ROTARY_POSITIONS": Probe(
