@@ -82,7 +82,7 @@ def test_a_file_exported_by_hand(tmp_path):
     (document(model=[]), WeightsError, "model configuration must be a JSON object"),
     (document(model={"hidden_size": 12}), WeightsError, "lacks: family"),
     (document(model=document()["model"] | {"layers": 3}), WeightsError, "unknown names in the model .*: layers"),
-    (document(model=document()["model"] | {"num_layers": 10**7}), WeightsError, "num_layers must not exceed 10,000"),
+    (document(model=document()["model"] | {"num_layers": 10**7}), WeightsError, "num_layers must not exceed 2,000"),
     (document(text={}), WeightsError, "text entry and the array called tokenizer"),
 ])
 def test_a_wrong_config_is_refused(tmp_path, document, error, words):
