@@ -25,6 +25,7 @@ from .kernels import (
     linear,
     maxima,
     norm,
+    parts,
     roofline,
     rotary,
     softmax,
@@ -63,7 +64,12 @@ _ATTENTION: dict[str, Callable[..., Any]] = {
 }
 """Attention is in float32 for every precision."""
 
-_FMA = {"pack": linear.pack, "multiply": linear.linear, "rounds": roofline.fma_rounds, **_ATTENTION}
+_FMA: dict[str, Callable[..., Any]] = {
+    "pack": linear.pack,
+    "multiply": linear.linear,
+    "rounds": roofline.fma_rounds,
+    **_ATTENTION,
+}
 
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": _FMA,
@@ -94,6 +100,13 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
 product, because compiling takes seconds; those of float32 are always filled."""
 
 if TILES:
+    PRODUCTS["float32"] = {
+        "pack": parts.pack_parts,
+        "convert": parts.to_parts,
+        "multiply": parts.tiles_float32,
+        "rounds": parts.tile_rounds_float32,
+        **_ATTENTION,
+    }
     PRODUCTS["bfloat16"] |= {
         "pack": tiles.pack_tiles_bfloat16,
         "convert": tiles.to_tiles,
@@ -106,7 +119,7 @@ if TILES:
         "multiply": tiles.tiles_int8,
         "rounds": tiles.tile_rounds_int8,
     }
-    for _precision in ("bfloat16", "int8"):
+    for _precision in ("float32", "bfloat16", "int8"):
         PRODUCTS[_precision] |= {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
 
 _ISA = b"numba"

@@ -43,7 +43,7 @@ INTEGERS = _integers()
 DOT, DOT_MR = (8, MR if VL == 16 else 5) if INTEGERS == "vpmaddubsw" else (4, MR)
 WHY_NO_TILES = _why_no_tiles()
 TILES = WHY_NO_TILES is None
-"""Whether bfloat16 and int8 products run on AMX's tiles."""
+"""Whether products of floats, bfloat16 and int8 run on AMX's tiles."""
 
 PAIR_STEPS = 1 if VL == 16 and "+avx512bf16" in FEATURES and (TILES or CPU.startswith("znver")) else 2
 """1 if operands are bfloat16, because an instruction multiplies pairs of them; 2 if they are float32, and the two

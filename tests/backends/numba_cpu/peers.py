@@ -19,8 +19,9 @@ PEERS = {
 PEER = PEERS[target.VL, target.INTEGERS]
 """The compiled kernels that have the same vector length, tile shapes and integer instructions as Numba's."""
 
+FLOAT32_PEER = "amx" if target.TILES else PEER
 BFLOAT16_PEER = "amx" if target.TILES else "avx512bf16" if target.PAIR_STEPS == 1 else PEER
-INT8_PEER = "amx" if target.TILES else PEER
+INT8_PEER = FLOAT32_PEER
 """The compiled kernels that have the same instructions for these products. If their operands are bfloat16, so is their
 attention; Numba's is float32."""
 

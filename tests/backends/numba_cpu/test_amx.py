@@ -1,5 +1,6 @@
 """Test the machine code of the products on AMX's tiles, which LLVM writes for any CPU that it knows."""
 
+import itertools
 import os
 import platform
 import re
@@ -18,7 +19,7 @@ SAPPHIRE_RAPIDS = {"NUMBA_CPU_NAME": "sapphirerapids",
 PRINT_THE_CODE = """
 import sys
 from engine.backends.numba_cpu.compiler import compiling
-from engine.backends.numba_cpu.kernels import tiles
+from engine.backends.numba_cpu.kernels import parts, tiles
 
 class NoCache:
     def load_overload(self, *args):
@@ -26,7 +27,7 @@ class NoCache:
 
     save_overload = load_overload
 
-print(compiling.compile_kernel(getattr(tiles, sys.argv[1]), NoCache())._library.get_asm_str())
+print(compiling.compile_kernel((vars(tiles) | vars(parts))[sys.argv[1]], NoCache())._library.get_asm_str())
 """
 
 
@@ -58,6 +59,30 @@ def test_loops_have_the_tile_instructions_and_nothing_else(kernel, product):
         assert "zmm" not in code
         found.add((rows, columns, sums))
     assert found == {(rows, columns, rows * columns) for rows in (1, 2) for columns in (1, 2)}
+
+
+@pytest.mark.skipif(not X86, reason="for x86 alone")
+def test_the_loop_over_parts_has_six_products_in_their_order():
+    """A product loads what the one before has not; after it, parts of weights of the next step are stored."""
+    wanted = r"\s(tileload\w*|tdp\w+|vmov\w+\t%zmm\d+, [^%]*\()(.*)"
+    found = set()
+    for code in (code for name, code in functions("tiles_float32").items() if "multiply_block" in name):
+        sums = len(re.findall("tilezero", code))
+        assert len(re.findall("tilestored", code)) == sums
+        names = [int(re.search(r"%tmm(\d)", rest)[1]) if name.startswith("tileload") else name[:3]
+                 for name, rest in re.findall(wanted, code)]
+        columns = 1 + (7 in names)
+        rows = sums // columns
+        a, w = [4, 5][:rows], [6, 7][:columns]
+        first = names.index(4)
+        order = [name for name, _ in itertools.groupby(names[first:])]
+        step = [*a, *w, "tdp", "vmo"]
+        for loaded in (a, w, a, w, w):
+            step += [*loaded, "tdp", "vmo"]
+        assert order == step * (len(order) // len(step))
+        assert names.count("tdp") == order.count("tdp") * sums
+        found.add((rows, columns))
+    assert found == {(rows, columns) for rows in (1, 2) for columns in (1, 2)}
 
 
 @pytest.mark.skipif(not X86, reason="for x86 alone")

@@ -14,7 +14,7 @@ from engine.model.run_config import RunConfig
 from ...tools.encoders import engine_of
 from ...tools.plans import SHAPES, SMALL, WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence
 from ...tools.tiny_models import random_model
-from .peers import BFLOAT16_PEER, INT8_PEER, PEER, attending_in_float32
+from .peers import BFLOAT16_PEER, FLOAT32_PEER, INT8_PEER, attending_in_float32
 
 
 def prepare(config, weights, threads=1, precision="float32"):
@@ -30,8 +30,8 @@ def test_against_float64_and_the_compiled_kernels(shape):
     naive = ReferenceBackend(np.float32).prepare(config, weights, RunConfig()).forward(batch)
     allowed = 4 * np.abs(naive - exact).max() + 4 * np.finfo(np.float32).eps * np.abs(exact).max()
     assert np.abs(out - exact).max() <= allowed
-    if isa.why_not(PEER) is None:
-        assert np.array_equal(out, make_plan(config, weights, 2, PEER).forward(batch))
+    if isa.why_not(FLOAT32_PEER) is None:
+        assert np.array_equal(out, make_plan(config, weights, 2, FLOAT32_PEER).forward(batch))
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])

@@ -21,7 +21,7 @@ from engine.model.positions import relative_rows
 from ...tools.paths import TESTS
 from ..kernels.tools import Cells, convert, load, operands_of, pack, random_int8, round_up
 from ..kernels.vocabulary import Vocabulary
-from .peers import BFLOAT16_PEER, INT8_PEER, PEER, WITHOUT
+from .peers import BFLOAT16_PEER, FLOAT32_PEER, INT8_PEER, PEER, WITHOUT
 
 table, structs, target = (pytest.importorskip(f"engine.backends.numba_cpu.{name}", reason=WITHOUT)
                           for name in ("table", "compiler.structs", "target"))
@@ -39,6 +39,12 @@ def beside(peer):
 def both():
     """(Numba's table, the compiled one)"""
     return beside(PEER)
+
+
+@pytest.fixture(scope="module")
+def both_float32():
+    """The same for products of floats"""
+    return beside(FLOAT32_PEER)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +82,10 @@ def test_every_kernel_is_there():
         optional = {"bounded", "code_zero", "hidden_columns", "operands_depth", "approximates", "attend_rows",
                     "attend_rows_scratch"}      # 0 here
         optional |= {"group"} if precision != "int16" else set()
+        optional |= {"fresh_depth"} if not target.TILES or precision != "float32" else set()
         absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
-        assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision != "float32")
+        assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in ("float32", "bfloat16", "int8"))
         assert kernels.product("q8_0" if precision == "int16" else precision).attends_in_float32
 
 
@@ -101,10 +108,12 @@ def test_shapes_agree(both):
     assert (ours.isa, ours.VL, ours.NR, ours.MR) == ("numba", theirs.VL, theirs.NR, theirs.MR)
 
 
-@pytest.mark.parametrize(("precision", "peer"), [("float32", PEER), ("bfloat16", BFLOAT16_PEER), ("int8", INT8_PEER)])
+@pytest.mark.parametrize(("precision", "peer"), [
+    ("float32", FLOAT32_PEER), ("bfloat16", BFLOAT16_PEER), ("int8", INT8_PEER)])
 def test_rows_agree(precision, peer):
     ours, theirs = (kernels.product(precision) for kernels in beside(peer))
-    for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "code_zero", "needs_bound"):
+    for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "fresh_depth", "code_zero",
+                  "needs_bound"):
         assert getattr(ours, field) == getattr(theirs, field), field
     if ours.strip > 1:      # compiled kernels on vectors have other names for the instruction
         assert ours.instruction == theirs.instruction
@@ -114,18 +123,33 @@ def test_rows_agree(precision, peer):
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-def test_linear(both, activation):
+def test_linear(both_float32, activation):
     rng = np.random.default_rng(0)
-    for M, N, K in ((1, 5, 3), (13, 2 * both[0].NR + 3, 800), (6, 40, 1100)):
+    for M, N, K in ((1, 5, 3), (13, 2 * both_float32[0].NR + 3, 800), (6, 40, 1100), (130, 80, 33)):
         a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((M, K), (N, K), N))
         results = []
-        for kernels in both:
+        for kernels in both_float32:
             packed = pack(kernels, w, bias, ACTIVATIONS.get(activation, 0))
             out = np.zeros((M, -(-N // kernels.VL) * kernels.VL), np.float32)
             product = kernels.product("float32")
-            product.multiply(packed, operands_of(product, a), out, np.ones_like(out))
-            results.append(out)
-        assert np.array_equal(*results)
+            operands = operands_of(product, a)
+            product.multiply(packed, operands, out, np.ones_like(out))
+            results.append((packed.arrays[0], operands, out))
+        for ours, theirs in zip(*results, strict=True):
+            assert np.array_equal(ours, theirs)
+
+
+def test_fma(both):
+    """The product of floats on vectors, which is also there where float32 is on tiles."""
+    rng, N = np.random.default_rng(0), 2 * both[0].NR
+    a, w, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((13, 1100), (N, 1100), N))
+    results = []
+    for kernels in both:
+        packed, out = pack(kernels, w, bias, product=kernels.fma), np.empty((13, N), np.float32)
+        kernels.fma.multiply(packed, a, out)
+        results.append((packed.arrays[0], out))
+    for ours, theirs in zip(*results, strict=True):
+        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
@@ -209,9 +233,9 @@ def test_cached_attention(both, kind, storage, T, heads, d, e):
     assert np.array_equal(*results)
 
 
-def test_logits(both):
+def test_logits(both_float32):
     for M, V, D in ((1, 5, 3), (70, 1000, 40)):
-        ours, theirs = (Vocabulary(kernels, "float32", M, V, D) for kernels in both)
+        ours, theirs = (Vocabulary(kernels, "float32", M, V, D) for kernels in both_float32)
         assert np.array_equal(ours.all(), theirs.all())
         for found, expected in zip(ours.best(min(9, V)), theirs.best(min(9, V)), strict=True):
             assert np.array_equal(found, expected)
@@ -261,11 +285,11 @@ def test_reading_and_peak(both):
     x = np.arange(4096, dtype=np.float32)
     ours, theirs = both
     assert ours.read(x) == theirs.read(x)
-    assert ours.product("float32").rounds(100, 2) == theirs.product("float32").rounds(100, 2)
+    assert ours.fma.rounds(100, 2) == theirs.fma.rounds(100, 2)
 
 
-def test_peak_of_other_precisions(both_bfloat16, both_int8):
-    for precision, (ours, theirs) in (("bfloat16", both_bfloat16), ("int8", both_int8)):
+def test_peak_of_precisions(both_float32, both_bfloat16, both_int8):
+    for precision, (ours, theirs) in (("float32", both_float32), ("bfloat16", both_bfloat16), ("int8", both_int8)):
         assert ours.product(precision).rounds(100, 2) == theirs.product(precision).rounds(100, 2)
 
 
@@ -292,5 +316,6 @@ def test_in_the_shapes_of_a_cpu_with_avx512(names, pairs):
 def test_without_permission_for_tiles():
     """Run tests of the products in processes to which Linux refuses the tiles, although the CPU has them."""
     plugin = f"{__package__}.without_permission"
-    run_pytest("-p", plugin, "-k", "rows_agree or linear_", __file__)
-    run_pytest("-p", plugin, "-k", "numba", *(str(KERNEL_TESTS / f"test_{name}.py") for name in ("bfloat16", "int8")))
+    run_pytest("-p", plugin, "-k", "rows_agree or linear", __file__)
+    files = [str(KERNEL_TESTS / f"test_{name}.py") for name in ("linear", "bfloat16", "int8")]
+    run_pytest("-p", plugin, "-k", "numba", *files)

@@ -25,8 +25,9 @@ TILE_BYTES, SIDE = TILE_ROWS * LINE_BYTES, 2 * TILE_ROWS
 _SHAPES = struct.pack("<BB14x16H16B", 1, 0, *[LINE_BYTES] * 8, *[0] * 8, *[TILE_ROWS] * 8, *[0] * 8)
 """The configuration of a thread: palette 1, and all eight tiles of the full size."""
 
-_STREAM = "tileloaddt164"
-"""The load that leaves no copy in the L1 cache: operands and weights of a whole depth would drive sums out of it."""
+_LOAD, _STREAM = "tileloadd64", "tileloaddt164"
+"""Loads of a tile. The second leaves no copy in the L1 cache: operands and weights of a whole depth would drive sums
+out of it."""
 
 
 def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
@@ -105,6 +106,35 @@ def add_step(codes: bool, rows: int, columns: int) -> Any:
                 _run(b, _STREAM, 5, lower, line)
                 for column in range(columns):
                     _add_products(b, codes, 1, column)
+            return context.get_dummy_value()
+
+        return types.void(upper, lower, weights), build
+
+    return add
+
+
+def add_part(rows: int, columns: int, a: int, w: int, loads_a: bool, loads_w: bool) -> Any:
+    """Return an intrinsic that adds the products of part a of operands and part w of weights to the sums of a block.
+
+    Its arguments are those of `add_step`. Each tile of operands has its other parts behind it, and so have the tiles of
+    weights of a step. loads_a, loads_w: whether the tiles are loaded; otherwise the product before has loaded them.
+    """
+
+    @intrinsic
+    def add(typing: Any, upper: Pointer, lower: Pointer, weights: Pointer) -> Any:
+        def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+            *operands, first_weights = args
+
+            def load_tile(tile: int, pointer: ir.Value, tiles: int) -> None:
+                _run(b, _LOAD, tile, b.gep(pointer, [SIZE(tiles * TILE_BYTES)], source_etype=BYTE), SIZE(LINE_BYTES))
+
+            for row in range(rows if loads_a else 0):
+                load_tile(4 + row, operands[row], a)
+            for column in range(columns if loads_w else 0):
+                load_tile(6 + column, first_weights, w * columns + column)
+            for row in range(rows):
+                for column in range(columns):
+                    _add_products(b, False, row, column)
             return context.get_dummy_value()
 
         return types.void(upper, lower, weights), build

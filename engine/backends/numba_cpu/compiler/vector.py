@@ -81,6 +81,10 @@ def _mask(b: ir.IRBuilder, lanes: ir.Value) -> ir.Value:
     return b.bitcast(b.sext(lanes, VI), VF)
 
 
+def _upper(b: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    return b.and_(bits, ir.Constant(VI, [-65536] * VL))
+
+
 v_and, v_or = _bits("and_"), _bits("or_")
 v_equal = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("==", x, y)))
 v_less = _of_vectors(lambda b, x, y: _mask(b, b.fcmp_ordered("<", x, y)))
@@ -91,6 +95,13 @@ v_zip_low = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[:VL]))
 v_zip_high = _of_vectors(lambda b, x, y: shuffle(b, x, y, PAIRS[VL:]))
 v_even = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(0, 2 * VL, 2))))
 v_odd = _of_vectors(lambda b, x, y: shuffle(b, x, y, list(range(1, 2 * VL, 2))))
+
+# bfloat16 numbers are the upper halves of floats.
+v_upper = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.bitcast(x, VI)), VF))
+v_nearest = _of_vectors(lambda b, x: b.bitcast(_upper(b, b.add(b.bitcast(x, VI), ir.Constant(VI, [1 << 15] * VL))), VF))
+v_zip_upper = _of_vectors(lambda b, x, y: b.bitcast(
+    b.or_(b.lshr(b.bitcast(x, VI), ir.Constant(VI, [16] * VL)), _upper(b, b.bitcast(y, VI))), VF))
+
 v_iota = _of_vectors(lambda b: ir.Constant(VF, [float(i) for i in range(VL)]))
 
 
@@ -138,7 +149,7 @@ def _load_half(widened: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
 
 
 v_load_first = _load_half(lambda b, x: b.shl(x, ir.Constant(VI, [16] * VL)))
-v_load_second = _load_half(lambda b, x: b.and_(x, ir.Constant(VI, [-65536] * VL)))
+v_load_second = _load_half(_upper)
 
 
 @intrinsic

@@ -1,0 +1,202 @@
+"""Compute the GEMM of floats on AMX's tiles, each float the sum of three bfloat16 numbers, its parts; see parts.pxi."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from ..compiler.amx import SIDE, TILE_BYTES, add_part, clear_sums, store_sums
+from ..compiler.compiling import apart, inline, stays_apart
+from ..compiler.pointers import as_floats, on_stack
+from ..compiler.structs import Bytes, Code, Double, Floats, Linear, Output, Size, Vector
+from ..compiler.vector import (
+    v_add,
+    v_load,
+    v_loadn,
+    v_max,
+    v_min,
+    v_nearest,
+    v_set1,
+    v_store,
+    v_sub,
+    v_upper,
+    v_zip_upper,
+)
+from ..target import LINE_BYTES, NR, TILE_ROWS, VL
+from .elementwise import IDENTITY, activate_rows
+from .tiles import place_of, run_bfloat16_rounds
+
+PARTS, FRESH = 3, 24
+"""FRESH: steps of 32 columns of depth after which sums begin anew."""
+
+STEP_BYTES = PARTS * 2 * TILE_BYTES
+"""The most bytes of the parts of the weights of a step."""
+
+ORDER = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
+"""The parts of operands and of weights that are multiplied, in this order."""
+
+LARGEST = float.fromhex("0x1.fefffep127")
+"""The largest float that rounds to a finite bfloat16 number."""
+
+parts_of_two_steps = on_stack(types.uint8, 2 * STEP_BYTES, align=LINE_BYTES)
+sums_of_block = on_stack(types.float32, SIDE * SIDE, align=LINE_BYTES)
+
+
+@inline
+def v_cut(x: Vector) -> Vector:
+    """Return the nearest number that rounds to a finite one; NaN stays NaN."""
+    return v_min(v_set1(LARGEST), v_max(v_set1(-LARGEST), x))
+
+
+@inline
+def split_operands(to: Bytes, first: Vector, second: Vector) -> None:
+    """Write VL pairs of operands, as lines of their parts, each a tile behind the one before. Parts are rounded."""
+    nearest, nearest_second = v_nearest(v_cut(first)), v_nearest(v_cut(second))
+    v_store(as_floats(to), v_zip_upper(nearest, nearest_second))
+    first, second = v_sub(first, nearest), v_sub(second, nearest_second)
+    nearest, nearest_second = v_nearest(first), v_nearest(second)
+    v_store(as_floats(to + TILE_BYTES), v_zip_upper(nearest, nearest_second))
+    v_store(as_floats(to + 2 * TILE_BYTES), v_zip_upper(v_sub(first, nearest), v_sub(second, nearest_second)))
+
+
+@inline
+def split_weights(columns: int, source: Floats, to: Bytes, begin: Size, end: Size) -> None:
+    """Write the parts of some lines of a step, VL pairs of weights each: [part][line]. Parts are cut."""
+    for line in range(begin, end):
+        at = source + line * 2 * VL
+        first, second = v_load(at), v_load(at + VL)
+        for part in range(PARTS):
+            v_store(as_floats(to + (part * columns * TILE_BYTES + line * LINE_BYTES)), v_zip_upper(first, second))
+            first, second = v_sub(first, v_upper(first)), v_sub(second, v_upper(second))
+
+
+def _place(rows: int, columns: int, i: int) -> Any:
+    """Return the i-th product of a step, which also splits some of the weights of the next step.
+
+    The vectors are free while the tiles multiply, so it takes little time to split weights again for every block.
+    """
+    (a_before, w_before), (part_of_a, part_of_w) = ORDER[i - 1] if i else (None, None), ORDER[i]
+    add = add_part(rows, columns, part_of_a, part_of_w, part_of_a != a_before, part_of_w != w_before)
+    lines = columns * TILE_ROWS
+    begin, end = lines * i // len(ORDER), lines * (i + 1) // len(ORDER)
+
+    @inline
+    def place(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
+        add(a, lower, w)
+        split_weights(columns, source, to, begin, end)
+
+    return place
+
+
+def _block(rows: int, columns: int) -> Any:
+    """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns."""
+    clear, store, lines = clear_sums(rows, columns), store_sums(rows, columns), columns * TILE_ROWS
+    first, second, third, fourth, fifth, sixth = (_place(rows, columns, i) for i in range(len(ORDER)))
+
+    @apart
+    def multiply_block(sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats, parts: Bytes) -> None:
+        stays_apart()
+        w, to = parts, parts + STEP_BYTES
+        split_weights(columns, source, w, 0, lines)
+        clear()
+        for step in range(1, steps + 1):
+            if step < steps:        # behind the last step, split that one again
+                source += lines * 2 * VL
+            first(a, lower, w, source, to)
+            second(a, lower, w, source, to)
+            third(a, lower, w, source, to)
+            fourth(a, lower, w, source, to)
+            fifth(a, lower, w, source, to)
+            sixth(a, lower, w, source, to)
+            a += PARTS * TILE_BYTES
+            lower += PARTS * TILE_BYTES
+            w, to = to, w
+        store(sums)
+
+    return multiply_block
+
+
+small, wide, high, full = (_block(rows, columns) for rows in (1, 2) for columns in (1, 2))
+
+
+@inline
+def multiply_any_block(rows: Size, columns: Size, sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats,
+                       parts: Bytes) -> None:
+    """Compute the sums of a block of up to 32 rows over a slice of the depth."""
+    if rows > TILE_ROWS:
+        if columns == 2:
+            full(sums, steps, a, lower, source, parts)
+        else:
+            high(sums, steps, a, lower, source, parts)
+    elif columns == 2:
+        wide(sums, steps, a, lower, source, parts)
+    else:
+        small(sums, steps, a, lower, source, parts)
+
+
+@inline
+def finish_rows(y: Linear, residual: Floats, out: Output, sums: Floats, column: Size, columns: Size, row: Size,
+                rows: Size, initial: bool, final: bool) -> None:
+    """Add the sums of a slice of the depth to the results of these rows; add residual and activation to the last."""
+    for j in range(columns):
+        place = place_of(column + j * VL, out) + row * out.stride
+        for i in range(rows):
+            at = place + i * out.stride
+            before = v_load(y.bias + (column + j * VL) if initial else out.data + at)
+            x = v_add(v_load(sums + (i * SIDE + j * VL)), before)
+            if final and residual:
+                x = v_add(x, v_load(residual + at))
+            v_store(out.data + at, x)
+        if final and y.activation != IDENTITY:
+            activate_rows(y.activation, out.data + place, out.stride, rows, VL)
+
+
+def tiles_float32(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                  panel: Size, last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of the parts of floats in strips.
+
+    The loops, from the outermost: slices of the depth; columns, whose weights stay in cache; blocks of rows.
+    """
+    lines, strip = (y.K + SIDE - 1) // SIDE, a_stride * TILE_ROWS * PARTS * 2
+    parts, sums = parts_of_two_steps(), sums_of_block()
+    for first in range(0, lines, FRESH):
+        steps = min(lines - first, FRESH)
+        for column in range(panel * NR, min(y.N, last * NR), SIDE):
+            width = min(y.N - column, SIDE)
+            w = y.panels + (column * lines + first * width) * SIDE
+            for row in range(0, M, SIDE):
+                rows, upper = min(M - row, SIDE), a + (row // TILE_ROWS * strip + first * PARTS * TILE_BYTES)
+                multiply_any_block(rows, width // VL, sums, steps, upper, upper + strip, w, parts)
+                finish_rows(y, residual, out, sums, column, width // VL, row, rows, first == 0, first + steps == lines)
+
+
+def to_parts(x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, operands_stride: Size, first: Size,
+             ranges: Floats) -> None:
+    """Split M rows of x into the parts of operands in strips of 16 rows; zeros complete a line."""
+    for row in range(first, first + M):
+        to = operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * PARTS * 2 + row % TILE_ROWS * LINE_BYTES)
+        for i in range(0, K, SIDE):
+            if i + SIDE <= K:
+                split_operands(to, v_load(x + i), v_load(x + (i + VL)))
+            else:
+                split_operands(to, v_loadn(x + i, K - i), v_loadn(x + (i + VL), K - i - VL))
+            to += PARTS * TILE_BYTES
+        x += x_stride
+
+
+def pack_parts(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats, n: Size) -> None:
+    """Pack the rows of w[n,K] into columns [column, column + n) of the panels, which the caller has zeroed."""
+    lines = (y.K + SIDE - 1) // SIDE
+    for i in range(column, column + n):
+        first = i // SIDE * SIDE
+        width = min(y.N - first, SIDE)
+        start = panels + (first * lines * SIDE + (i - first) // VL * VL * SIDE + i % VL)
+        for k in range(y.K):
+            start[k // SIDE * width * SIDE + (k % VL * 2 + k % SIDE // VL) * VL] = w[k]
+        w += y.K
+
+
+def tile_rounds_float32(n: Size, sink: Floats) -> Double:
+    """Run n rounds of products of tiles, and return their operations: six products of parts are one of floats."""
+    return run_bfloat16_rounds(n, sink) / 6
