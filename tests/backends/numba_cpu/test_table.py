@@ -86,7 +86,8 @@ def test_every_kernel_is_there():
         absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
         assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in ("float32", "bfloat16", "int8"))
-        assert kernels.product("q8_0" if precision == "int16" else precision).attends_in_float32
+        product = kernels.fma if precision == "fma" else kernels.product("q8_0" if precision == "int16" else precision)
+        assert product.attends_in_float32
 
 
 def test_kernels_of_decoders_wait_for_a_decoder():
