@@ -36,6 +36,8 @@ class WeightFormat:
     """The entries of a block."""
     only_linear: bool = False
     """Whether only linear maps are stored in it, not the tables of the embeddings."""
+    rounds_blocks: bool = False
+    """Whether the inputs of its linear maps are rounded in blocks, too: 32 numbers have a step of their own."""
     rounded: bool = True
     """Whether numbers can be rounded to it; a model is in any other format only if its file is."""
     beside: tuple[str, ...] = ()
@@ -74,11 +76,11 @@ FORMATS = {
         WeightFormat("int8", np.dtype(np.int8), computed=True, aliases=("i8",), scales=1, cache="bfloat16"),
         WeightFormat("q8_0", np.dtype([_SCALED, ("codes", "i1", 32)]), computed=True, block=32, cache="bfloat16"),
         WeightFormat("int4", np.dtype(np.uint8), computed=True, aliases=("i4",), scales=2, block=32, entries=19,
-                     only_linear=True, cache="bfloat16", beside=("int8",)),
+                     only_linear=True, rounds_blocks=True, cache="bfloat16", beside=("int8",)),
         WeightFormat("q4_0", np.dtype([_SCALED, _NIBBLES]), computed=True, block=32, only_linear=True,
-                     cache="bfloat16", rounded=False, beside=("q8_0", "q4_1")),
+                     rounds_blocks=True, cache="bfloat16", rounded=False, beside=("q8_0", "q4_1")),
         WeightFormat("q4_1", np.dtype([_SCALED, ("minimum", "<f2"), _NIBBLES]), computed=True, block=32,
-                     only_linear=True, cache="bfloat16", rounded=False, beside=("q8_0", "q4_0")),
+                     only_linear=True, rounds_blocks=True, cache="bfloat16", rounded=False, beside=("q8_0", "q4_0")),
         WeightFormat("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
     )
 }

@@ -6,7 +6,8 @@
 
 scale and minimum are float16. Byte i of the codes of 4 bits holds number i in its lower half and number i + 16 in its
 upper half. A matrix [N, K] is an array [N, K/32] of the structs of `engine.model.precision`. Kernels multiply blocks as
-they are (`backends/cython_cpu/kernels/blocks.pxi`), so that a model from such a file is not rounded a second time.
+they are (`blocks.pxi` and `nibbles.pxi` in `backends/cython_cpu/kernels`), so that a model from such a file is not
+rounded a second time.
 """
 
 from __future__ import annotations

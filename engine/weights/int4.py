@@ -3,8 +3,9 @@
     w[j,k] ~ scale[j] * m[j,g] * q[j,k] + offset_scale[j] * o[j,g]
 
 q is 0 to 15, and for each row j and each group g = k // 16 the multiplier m is 1 to 15 and the offset o is -127 to 127.
-That is 4.75 bits a weight. The sums of m q a and of o (the sum of a over a group), for integers a, are integers, so
-that kernels may add them in any order and have the same bits (`backends/cython_cpu/kernels/integers.pxi`).
+That is 4.75 bits a weight. For integers a, the sums of m q a over a block, and of o times the sums of a over groups,
+are integers, so that kernels may add them in any order and have the same bits
+(`backends/cython_cpu/kernels/nibbles.pxi`).
 
 A row is stored in blocks of 32 weights, 19 bytes: 16 bytes of two q each, the first in the lower four bits; one byte of
 the multipliers of its two groups, the first in the lower four bits; and the two offsets. The weights that belong to one

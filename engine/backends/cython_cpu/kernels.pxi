@@ -3,11 +3,12 @@
 
 from cpython.pycapsule cimport PyCapsule_New
 from libc.float cimport FLT_MAX
-from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, sqrtf
+from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, rintf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, CELL, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
+    BFLOAT16, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE,
+    RELU, SILU,
     Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
@@ -38,6 +39,7 @@ include "kernels/choose.pxi"
 include "kernels/int8.pxi"
 include "kernels/blocks.pxi"
 include "kernels/integers.pxi"
+include "kernels/nibbles.pxi"
 include "kernels/roofline.pxi"
 
 cdef KernelTable TABLE
@@ -116,12 +118,19 @@ product.name = b"int16"
 product.instruction = INTEGER_INSTRUCTION
 product.depth_step = GROUPED
 product.operand_bytes = sizeof(short)
-product.group = GROUP
 product.pack = pack_integers
 product.convert = to_integers
 product.multiply = linear_integers
 product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
 product.attention = TABLE.products[<int>BFLOAT16].attention
 product.rounds = integer_rounds
+
+product = &TABLE.products[<int>CODES]
+product[0] = TABLE.products[<int>INT16]
+product.name = b"codes"
+product.instruction = DOT_INSTRUCTION
+product.beside = BESIDE_BLOCK
+product.convert = to_codes
+product.rounds = dot_rounds
 
 table = PyCapsule_New(&TABLE, "engine.KernelTable", NULL)

@@ -25,7 +25,7 @@ cdef struct Linear:
     # y[M,N] = activation(a[M,K] w[N,K]^T + bias[N]); the Product that packed the panels determines their layout
     const void* panels          # float32 [N/NR][K][NR]; bfloat16 [N/NR][K/2][NR][2], two successive k side by side;
                                 # int8 [N/NR][K/DOT][NR/VL][DOT/4][VL][4], K padded to DOT; tiles.pxi has its own layout,
-                                # and so have integers.pxi and blocks.pxi
+                                # and so have integers.pxi, blocks.pxi and nibbles.pxi
     const float* bias           # [N]
     const float* scale          # [N], quantization scales of int8 weights: w[j,k] = scale[j] * integer; NULL otherwise
     const float* sums           # [N], the sum of the integers of each column of int8 weights; NULL otherwise
@@ -202,7 +202,7 @@ cdef struct Product:
     int depth_step              # K of a panel is padded to a multiple of it
     int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads; 6 for the three parts of a
                                 # float, see parts.pxi
-    int group                   # numbers of a row of operands for which there is one sum behind the row; 0: no sums
+    int beside                  # bytes behind a row of operands for each depth_step of its numbers
     int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
                                 # a line being 64 bytes; 1 for rows one after another
     int block                   # rows that go through a segment together, a multiple of strip; see program.pxi
@@ -243,9 +243,10 @@ cdef struct Product:
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum:
-    INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights of 8 or 4 bits
-    FMA = 4             # float32 by FMAs, where FLOAT32 may be on tiles
-    PRODUCTS = 5
+    INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights of 8 bits
+    CODES               # the same, and rows in 8-bit integers with a step for each 32, weights of 4 bits
+    FMA                 # float32 by FMAs, where FLOAT32 may be on tiles
+    PRODUCTS
 
 cdef struct KernelTable:
     const char* isa

@@ -20,7 +20,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
              "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
     "int16": {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32,
-              "operand_bytes": 2, "group": 16, **_VECTORS},
+              "operand_bytes": 2, **_VECTORS},
+    "codes": {"name": b"codes", "instruction": INTEGERS.encode(), "depth_step": 32, "operand_bytes": 2, "beside": 44,
+              **_VECTORS},
     "fma": _FLOAT32,
 }
 """The fields of each product's row that are no functions, in the order of the kernel table. The table points to the

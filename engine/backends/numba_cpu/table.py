@@ -94,6 +94,13 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
         "rounds": integers.integer_rounds,
         **_ATTENTION,
     },
+    "codes": {
+        "pack": integers.pack_integers,
+        "convert": integers.to_codes,
+        "multiply": integers.linear_integers,
+        "rounds": int8.dot_rounds,
+        **_ATTENTION,
+    },
     "fma": _FMA,
 }
 """The functions of each product, in the order of the kernel table. A row is filled when a plan first asks for the

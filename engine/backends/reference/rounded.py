@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...model.config import ModelConfig
+from ...model.precision import FORMATS
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.blocks import quantize_q8_0, widen_blocks
 from ...weights.int4 import quantize_int4, widen_int4
@@ -41,8 +42,21 @@ def integers(x: np.ndarray) -> np.ndarray:
     return step * np.rint(x / np.where(step > 0, step, 1))
 
 
-ROWS = {"int8": codes, "int4": integers, "q8_0": integers}
-"""How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds them."""
+def codes_of_blocks(x: np.ndarray, heads: int) -> np.ndarray:
+    """Round x [M,K] to the numbers that codes of blocks stand for: -127 to 127 up to the magnitude of every 32 numbers.
+
+    Each of the heads that x comes from ends a block.
+    """
+    rows = x.reshape(len(x), heads, -1)
+    width = rows.shape[2]
+    blocks = np.pad(rows, ((0, 0), (0, 0), (0, -width % 32))).reshape(len(x), heads, -1, 32)
+    step = np.abs(blocks).max(axis=3, keepdims=True) / 127
+    rounded = step * np.rint(blocks / np.where(step > 0, step, 1))
+    return rounded.reshape(len(x), heads, -1)[:, :, :width].reshape(x.shape)
+
+
+ROWS = {"int8": codes, "q8_0": integers}
+"""How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds whole rows."""
 
 
 def cached(x: np.ndarray, precision: str) -> np.ndarray:
@@ -64,14 +78,18 @@ def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precisi
                  attention: bool, bounded: bool = False, queries: bool = False) -> ReferencePlan:
     """Return a plan in float64 that rounds as "bfloat16", "int8", "q8_0" or "int4" does.
 
-    rows: whether the input rows of a bfloat16 GEMM are rounded too; those of the others always are, see `ROWS`.
+    rows: whether the input rows of a bfloat16 GEMM are rounded too; those of the others always are, in int4 in blocks,
+    in the others as `ROWS` says.
     attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
     `engine.weights.int8_bound`. queries: whether the product that makes queries rounds them, before they are scaled.
     """
     rounded = {name: weights[name] if parameter.kind != "linear"
                else _rounded(widen(weights, name, parameter), parameter.heads, precision, bounded)
                for name, parameter in parameters_of(config).items()}
-    return ReferencePlan(config, dict(weights) | rounded, np.float64, _RoundedOps(precision, rows, attention, queries))
+    ops = _RoundedOps(precision, rows, attention, queries)
+    plan = ReferencePlan(config, dict(weights) | rounded, np.float64, ops)
+    ops.heads = {id(plan.weights[name]): parameter.heads for name, parameter in parameters_of(config).items()}
+    return plan
 
 
 def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> np.ndarray:
@@ -87,12 +105,17 @@ def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> n
 
 
 class _RoundedOps(ReferenceOps):
+    heads: Mapping[int, int]
+    """The heads that the inputs of each weight come from, by the identity of the array."""
+
     def __init__(self, precision: str, rows: bool, attention: bool, queries: bool):
         self._precision, self._rows, self._attention, self._queries = precision, rows, attention, queries
 
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
-        if self._precision in ROWS:
+        if FORMATS[self._precision].rounds_blocks:
+            x = codes_of_blocks(x, self.heads[id(weight)])
+        elif self._precision in ROWS:
             x = ROWS[self._precision](x)
         elif self._rows:
             x = bfloat16(x)

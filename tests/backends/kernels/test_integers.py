@@ -1,4 +1,4 @@
-"""Test the GEMM of rows in 16-bit integers and weights of 8 or 4 bits, also in blocks, on every instruction set."""
+"""Test the GEMM of rows in integers and weights of 8 or 4 bits, also in blocks, on every instruction set."""
 
 import numpy as np
 import pytest
@@ -20,23 +20,41 @@ GUARD = 77
 NAMES = ["int8", "int4", *BLOCKS]
 
 
-def product_of(kernels):
-    return Product(kernels, "int4")
+def product_of(kernels, format_name):
+    """Return the product of a model in this format, whose rows are in 12 bits, or in 12 and in 8."""
+    return Product(kernels, "int4" if FORMATS[format_name].rounds_blocks else "q8_0")
 
 
-def convert(kernels, x):
-    """Return the integers [M,K] of rows, their steps [M] and the operands; nothing may be written beyond a row."""
-    product, (M, K) = product_of(kernels), x.shape
+def convert(kernels, x, format_name):
+    """Return rows [M,K] as they are rounded, sums of groups [M,K/16] or None, and operands and ranges for `multiply`.
+
+    Nothing may be written beyond a row.
+    """
+    product, (M, K) = product_of(kernels, format_name), x.shape
     stride, padded = product.operands_stride(K), round_up(K, 32)
     operands, ranges = np.full((M + 1, stride), GUARD, np.int16), guarded(M, 2, 2)
     product.convert(x, operands, ranges)
     assert_guards(ranges)
     assert (operands[M] == GUARD).all()
-    codes, sums = operands[:M, :padded].astype(np.int64), operands[:M, padded : padded + padded // 16]
+    rows, groups = operands[:M, :padded] * ranges[:, 1:].astype(np.float64), None
+    if FORMATS[format_name].rounds_blocks:
+        rows, groups = rows_of_blocks(operands[:M, padded:], padded, ranges[:, 1:])
     if np.isfinite(x).all():
-        assert not codes[:, K:].any()
-        assert np.array_equal(codes.reshape(M, -1, 16).sum(axis=2), sums)
-    return codes[:, :K], np.array(ranges[:, 1]), operands, np.ascontiguousarray(ranges)
+        assert not rows[:, K:].any()
+    return rows[:, :K], groups, operands, np.ascontiguousarray(ranges)
+
+
+def rows_of_blocks(behind, padded, in_steps):
+    """Return rows [M,padded] rounded in blocks and the sums of their groups, in float64; see nibbles.pxi."""
+    parts = np.cumsum([padded, padded // 8, padded // 8, padded // 8])
+    parts = np.split(np.ascontiguousarray(behind).view(np.int8), parts, axis=1)[:4]
+    codes, steps, sums, groups = (np.ascontiguousarray(part).view(dtype).astype(np.float64) for part, dtype in
+                                  zip(parts, (np.int8, np.float32, np.int32, np.int16), strict=True))
+    groups, finite = groups * in_steps, np.isfinite(in_steps[:, 0])
+    of_groups = codes.reshape(len(codes), -1, 16).sum(axis=2)
+    assert np.array_equal(of_groups.reshape(*sums.shape, 2).sum(axis=2)[finite], sums[finite])
+    assert (np.abs(of_groups * steps.repeat(2, axis=1) - groups)[finite] <= in_steps[finite] * (0.5 + 1e-2)).all()
+    return codes * steps.repeat(32, axis=1), groups
 
 
 def random_weights(seed, format_name, N, K):
@@ -60,7 +78,7 @@ def random_weights(seed, format_name, N, K):
 
 
 def packed_map(kernels, format_name, w, scales, K, bias, activation=0):
-    product, N = product_of(kernels), round_up(len(w), kernels.VL)
+    product, N = product_of(kernels, format_name), round_up(len(w), kernels.VL)
     padded = [np.pad(scale, (0, N - len(w))) for scale in scales.T]
     packed = PackedLinear(product, np.zeros(product.packed_bytes(N, K, format_name), np.uint8), K,
                           np.pad(bias, (0, N - len(w))), padded[0] if padded else None, activation,
@@ -72,32 +90,38 @@ def packed_map(kernels, format_name, w, scales, K, bias, activation=0):
 
 def check(kernels, format_name, x, w, scales, bias, activation=None, residual=None):
     """Compare with float64 and return the result [M,N]."""
-    codes, steps, operands, ranges = convert(kernels, x)
+    rows, groups, operands, ranges = convert(kernels, x, format_name)
     N, K = round_up(len(w), kernels.VL), x.shape[1]
     out, extra = guarded(len(x), N), None
     if residual is not None:    # it has the strides of the output
         extra = guarded(len(x), N)
         extra[:] = np.pad(residual, ((0, 0), (0, N - len(w))))
     packed = packed_map(kernels, format_name, w, scales, K, bias, ACTIVATIONS.get(activation, 0))
-    product_of(kernels).multiply(packed, operands, out, extra, ranges)
+    product_of(kernels, format_name).multiply(packed, operands, out, extra, ranges)
     assert_guards(out)
-    wide = widened(format_name, w, scales, K)
-    rows = steps[:, None].astype(np.float64) * codes
-    exact = rows @ wide.T.astype(np.float64) + bias + (0 if residual is None else residual)
-    size = np.abs(rows) @ np.abs(wide.T) + np.abs(bias) + np.abs(exact)
-    if format_name == "q4_1":       # whose scaled codes and minima are added apart
-        size += np.abs(rows).sum(axis=1, keepdims=True) * np.abs(w["minimum"].astype(np.float64)).max(axis=1)
+    offset = bias + (0 if residual is None else residual)
+    exact, size = products(format_name, rows, groups, w, scales, K)
+    exact, size = exact + offset, size + np.abs(bias) + np.abs(exact + offset)
     result = reference.ACTIVATIONS[activation](exact) if activation else exact
-    roundings = 6 + (K // 32 if format_name in BLOCKS else 0)       # sums of blocks are added in float32
+    roundings = 6 + (0 if format_name == "int8" else K // 32)       # sums of blocks are added in float32
     assert (np.abs(out[:, : len(w)] - result) <= roundings * EPS * size).all()
     return np.array(out[:, : len(w)])
 
 
-def widened(format_name, w, scales, K):
-    """Return the matrix [N,K] in float64."""
-    if format_name in BLOCKS:
-        return widen_blocks(w, K).astype(np.float64)
-    return w * scales.astype(np.float64) if format_name == "int8" else widen_int4(w, scales.astype(np.float64), K)
+def products(format_name, rows, groups, w, scales, K):
+    """Return rows w^T, and the same of all magnitudes, where weights are sums of what is multiplied apart."""
+    scales, apart = scales.astype(np.float64), []
+    if format_name == "int4":
+        offsets = widen_int4(w, scales * [0, 1], K)[:, ::16]
+        apart = [(rows, widen_int4(w, scales * [1, 0], K)), (groups[:, : offsets.shape[1]], offsets)]
+    elif format_name == "q4_1":
+        plain = w.copy()
+        plain["minimum"] = 0
+        apart = [(rows, widen_blocks(plain, K).astype(np.float64)),
+                 (rows, w["minimum"].astype(np.float64).repeat(32, axis=1)[:, :K])]
+    else:
+        apart = [(rows, widen_blocks(w, K).astype(np.float64) if format_name in BLOCKS else w * scales)]
+    return sum(x @ y.T for x, y in apart), sum(np.abs(x) @ np.abs(y.T) for x, y in apart)
 
 
 def problem(seed, format_name, M, N, K):
@@ -112,29 +136,42 @@ def format_name(request):
     return request.param
 
 
-def test_integers_of_every_width(kernels):
+def test_rows_of_every_width(kernels):
     for K in [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100]:
         x = np.random.default_rng(K).standard_normal((5, K), np.float32)
-        codes, steps, *_ = convert(kernels, x)
-        assert (np.abs(codes).max(axis=1) == LARGEST).all()
-        assert np.array_equal(steps, np.abs(x).max(axis=1) / np.float32(LARGEST))
-        assert (np.abs(steps[:, None] * codes - x) <= steps[:, None] * (0.5 + 1e-3)).all()
+        rows, *_, ranges = convert(kernels, x, "int8")
+        step = np.abs(x).max(axis=1, keepdims=True) / np.float32(LARGEST)
+        assert np.array_equal(ranges[:, 1:], step)
+        assert (np.abs(rows - x) <= step * (0.5 + 1e-3)).all()
+        rows, *_ = convert(kernels, x, "int4")
+        blocks = np.pad(np.abs(x), ((0, 0), (0, -K % 32))).reshape(5, -1, 32)
+        steps = (blocks.max(axis=2) / np.float32(127)).repeat(32, axis=1)[:, :K]
+        assert (np.abs(rows - x) <= steps * (0.5 + 1e-4)).all()
 
 
 def test_rows_without_a_range_or_with_a_huge_one(kernels):
     x = np.repeat(np.array([[0], [1e-38], [1e38]], np.float32), 33, axis=1)
-    codes, _, *_ = convert(kernels, x)
-    assert not codes[:2].any()
-    assert (codes[2] == LARGEST).all()
+    for format_name in ("int8", "int4"):
+        rows, *_ = convert(kernels, x, format_name)
+        assert not rows[:2].any()
+        assert np.allclose(rows[2], 1e38)
+
+
+def test_a_block_with_a_range_beside_one_without(kernels):
+    x = np.zeros((2, 96), np.float32)
+    x[0, 32:64], x[1, 40] = 1, -3
+    rows, *_ = convert(kernels, x, "int4")
+    assert np.abs(rows - x).max() <= 3e-7
 
 
 def test_what_is_not_finite_fills_its_row(kernels, format_name):
     for bad in [np.nan, np.inf, -np.inf]:
         x, w, scales, bias = problem(1, format_name, 7, 16, 37)
         x[2, 36] = bad
-        *_, operands, ranges = convert(kernels, x)
+        *_, operands, ranges = convert(kernels, x, format_name)
         out = np.empty((7, round_up(16, kernels.VL)), np.float32)
-        product_of(kernels).multiply(packed_map(kernels, format_name, w, scales, 37, bias), operands, out, None, ranges)
+        packed = packed_map(kernels, format_name, w, scales, 37, bias)
+        product_of(kernels, format_name).multiply(packed, operands, out, None, ranges)
         assert np.isnan(out[2]).all()
         assert np.isfinite(np.delete(out, 2, axis=0)).all()
 
@@ -196,6 +233,19 @@ def test_all_instruction_sets_with_fused_products_agree(format_name):
     results = {name: check(load(name), format_name, x, w, scales, bias) for name in available()}
     fused = [out for name, out in results.items() if name not in ("portable", "wide", "amxemulated")]
     assert all(np.array_equal(out, fused[0]) for out in fused)
+
+
+@pytest.mark.parametrize("format_name", ["int8", "q8_0"])
+def test_weights_of_8_bits_beside_those_of_4(kernels, format_name):
+    """The product of a model with weights of 4 bits gives the bits of that of 8 bits."""
+    x, w, scales, bias = problem(3, format_name, 7, 20, 70)
+    alone = check(kernels, format_name, x, w, scales, bias)
+    product = product_of(kernels, "int4")
+    operands, ranges = np.empty((7, product.operands_stride(70)), np.int16), np.empty((7, 2), np.float32)
+    product.convert(x, operands, ranges)
+    out = np.empty((7, round_up(20, kernels.VL)), np.float32)
+    product.multiply(packed_map(kernels, format_name, w, scales, 70, bias), operands, out, None, ranges)
+    assert np.array_equal(out[:, :20], alone)
 
 
 @pytest.mark.parametrize("heads", [1, 3])

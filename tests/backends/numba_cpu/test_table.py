@@ -81,12 +81,13 @@ def test_every_kernel_is_there():
     for row, precision in zip(memory.products, table.PRODUCTS, strict=True):
         optional = {"bounded", "code_zero", "hidden_columns", "operands_depth", "approximates", "attend_rows",
                     "attend_rows_scratch"}      # 0 here
-        optional |= {"group"} if precision != "int16" else set()
+        optional |= {"beside"} if precision != "codes" else set()
         optional |= {"fresh_depth"} if not target.TILES or precision != "float32" else set()
         absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
         assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in ("float32", "bfloat16", "int8"))
-        product = kernels.fma if precision == "fma" else kernels.product("q8_0" if precision == "int16" else precision)
+        names = {"int16": "q8_0", "codes": "int4"}
+        product = kernels.fma if precision == "fma" else kernels.product(names.get(precision, precision))
         assert product.attends_in_float32
 
 

@@ -15,13 +15,12 @@ def padded_stride(Py_ssize_t width):
 
 
 cdef Py_ssize_t operands_stride(const ProductRow* product, Py_ssize_t width) noexcept nogil:
-    # Return the numbers from one row of operands to the next, with the sums behind a row: whole lines in strips, otherwise
+    # Return the numbers from one row of operands to the next, with what is beside them: whole lines in strips, otherwise
     # an odd number of lines.
     cdef Py_ssize_t step = product.depth_step
-    if product.group or product.strip > 1:      # a step of strips is a line
+    if product.beside or product.strip > 1:     # a step of strips is a line
         width = (width + step - 1) // step * step
-    if product.group:
-        width += width // product.group
+    width += width // step * product.beside // product.operand_bytes
     if product.strip > 1:
         return width
     return row_stride(width * product.operand_bytes // 4 + 16) * 4 // product.operand_bytes

@@ -3,18 +3,20 @@
 
 from engine.model.precision import COMPUTED, FORMATS
 
-PRODUCTS = ("float32", "bfloat16", "int8", "int16", "fma")
+PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma")
 """The names of the products of a kernel table, in their order."""
 
 
 def product_name(str precision, bint decodes, bint tiles):
     """Return the name of the product for linear maps of a precision, of a decoder or not, on tiles or on vectors.
 
-    Rows are rounded to 16-bit integers where weights are in blocks, and in decoders where weights are in int8: a decoder's
-    rows have a few large numbers, and with one range of 256 codes a row the error of codes would exceed that of weights.
-    Tiles have no such product; there the rows of a decoder in int8 become codes, too.
+    Rows are rounded to 16-bit integers for q8_0, and in decoders for int8: a decoder's rows have a few large numbers, and
+    with one range of 256 codes a row the error of codes would exceed that of weights. Tiles have no such product; there the
+    rows of a decoder in int8 become codes, too. Weights of 4 bits are multiplied by codes with a step for each 32.
     """
-    return "int16" if FORMATS[precision].block > 1 or precision == "int8" and decodes and not tiles else precision
+    if FORMATS[precision].rounds_blocks:
+        return "codes"
+    return "int16" if precision == "q8_0" or precision == "int8" and decodes and not tiles else precision
 
 
 cdef class Kernels:

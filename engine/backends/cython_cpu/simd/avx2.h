@@ -62,12 +62,6 @@ INLINE vx x_set1(int32_t x) { return _mm256_set1_epi32(x); }
 INLINE vx x_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE void x_store(int32_t *p, vx x) { _mm256_storeu_si256((__m256i *)p, x); }
 INLINE vx x_load_int8(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
-INLINE vx x_load_uint8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
-INLINE vx x_nibble(vx x, int i) {
-    return _mm256_and_si256(_mm256_srli_epi16(x, 4 * i), _mm256_set1_epi16(15));
-}
-INLINE vx x_add(vx a, vx b) { return _mm256_add_epi32(a, b); }
-INLINE vx x_mul(vx a, vx b) { return _mm256_mullo_epi32(a, b); }
 INLINE vx x_mul16(vx a, vx b) { return _mm256_mullo_epi16(a, b); }
 INLINE vf x_float(vx x) { return _mm256_cvtepi32_ps(x); }
 INLINE vf v_load_float16(const uint16_t *p) {      /* without the instruction of F16C, which is another feature of CPUs */
@@ -82,6 +76,20 @@ INLINE void x_store_int16(int16_t *p, vf x) {
     __m256i whole = _mm256_cvtps_epi32(x);
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)));
 }
+INLINE void x_store_int8(int8_t *p, vf x) {
+    __m256i whole = _mm256_cvtps_epi32(x);
+    __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(halves, halves));
+}
+INLINE vx n_half(vx words, int i) {
+    return _mm256_and_si256(i ? _mm256_srli_epi16(words, 4) : words, _mm256_set1_epi8(15));
+}
+INLINE vx n_factors(const uint8_t *p, int i) {
+    vx both = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    both = _mm256_or_si256(both, _mm256_slli_epi32(both, 16));
+    return _mm256_and_si256(_mm256_srli_epi16(both, 4 * i), _mm256_set1_epi16(15));
+}
+enum { NIBBLE_MR = 4 };
 
 /* From the compiler's vectors of int8, gcc makes a load for each number. */
 #define ENGINE_WIDEN

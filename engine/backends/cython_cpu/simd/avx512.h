@@ -73,18 +73,24 @@ INLINE vx x_set1(int32_t x) { return _mm512_set1_epi32(x); }
 INLINE vx x_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void x_store(int32_t *p, vx x) { _mm512_storeu_si512(p, x); }
 INLINE vx x_load_int8(const int8_t *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
-INLINE vx x_load_uint8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
-INLINE vx x_nibble(vx x, int i) {
-    return _mm512_and_si512(_mm512_srli_epi16(x, 4 * i), _mm512_set1_epi16(15));
-}
-INLINE vx x_add(vx a, vx b) { return _mm512_add_epi32(a, b); }
-INLINE vx x_mul(vx a, vx b) { return _mm512_mullo_epi32(a, b); }
 INLINE vx x_mul16(vx a, vx b) { return _mm512_mullo_epi16(a, b); }
 INLINE vf x_float(vx x) { return _mm512_cvtepi32_ps(x); }
 INLINE vf v_load_float16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE void x_store_int16(int16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
 }
+INLINE void x_store_int8(int8_t *p, vf x) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+INLINE vx n_half(vx words, int i) {
+    return _mm512_and_si512(i ? _mm512_srli_epi16(words, 4) : words, _mm512_set1_epi8(15));
+}
+INLINE vx n_factors(const uint8_t *p, int i) {
+    vx both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    both = _mm512_or_si512(both, _mm512_slli_epi32(both, 16));
+    return _mm512_and_si512(_mm512_srli_epi16(both, 4 * i), _mm512_set1_epi16(15));
+}
+enum { NIBBLE_MR = MR };
 
 #define ENGINE_WIDEN
 INLINE vf v_load_int8(const int8_t *p, int n) {

@@ -112,15 +112,6 @@ INLINE vx x_load_int8(const int8_t *p) {
     memcpy(&x, p, sizeof x);
     return (vx)__builtin_convertvector(x, x_halves);
 }
-INLINE vx x_load_uint8(const uint8_t *p) {
-    typedef uint8_t narrow __attribute__((vector_size(VL)));
-    narrow x;
-    memcpy(&x, p, sizeof x);
-    return __builtin_convertvector(x, vx);
-}
-INLINE vx x_nibble(vx x, int i) { return x >> 4 * i & 0x000f000f; }
-INLINE vx x_add(vx a, vx b) { return a + b; }
-INLINE vx x_mul(vx a, vx b) { return a * b; }
 INLINE vx x_mul16(vx a, vx b) { return (vx)((x_halves)a * (x_halves)b); }
 INLINE vx x_dot(vx sum, vx a, vx b) {
     return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
@@ -137,6 +128,21 @@ INLINE vf v_load_float16(const uint16_t *p) {
 }
 INLINE void x_store_int16(int16_t *p, vf x) {
     for (int lane = 0; lane < VL; lane++) p[lane] = (int16_t)rintf(x[lane]);
+}
+INLINE void x_store_int8(int8_t *p, vf x) {
+    for (int lane = 0; lane < VL; lane++) p[lane] = (int8_t)rintf(x[lane]);
+}
+enum { NIBBLE_MR = 4, NIBBLES_IN_PAIRS = 0 };
+INLINE vx n_half(vx words, int i) { return words >> 4 * i & 0x0f0f0f0f; }
+INLINE vx n_factors(const uint8_t *p, int i) {
+    typedef uint8_t narrow __attribute__((vector_size(VL)));
+    narrow x;
+    memcpy(&x, p, sizeof x);
+    return (__builtin_convertvector(x, vx) >> 4 * i & 15) * 0x10001;
+}
+INLINE vx n_dot(vx sum, vx weights, vx codes) {
+    for (int i = 0; i < 4; i++) sum += (weights >> 8 * i & 255) * (codes << (24 - 8 * i) >> 24);
+    return sum;
 }
 #endif
 

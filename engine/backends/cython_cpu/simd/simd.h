@@ -60,15 +60,22 @@
  *   INTEGER_INSTRUCTION a macro: the instruction of x_dot
  *   x_load, x_store     Load a whole vector; store VL int32.
  *   x_load_int8         Load 2*VL int8 and widen them to int16.
- *   x_load_uint8        Load VL bytes and widen them to int32.
  *   x_set1              Set every lane to x.
- *   x_nibble            Return the i-th four bits, 0 to 15, of each int16.
- *   x_add, x_mul        Add, multiply int32.
  *   x_mul16             Multiply int16; the lower half of the products.
  *   x_dot               Return sum + a b, the products of both numbers of each pair added.
  *   x_float             Convert int32 to float.
  *   v_load_float16      Load VL finite float16 numbers and convert them to floats.
  *   x_store_int16       Round VL floats within the range of int16 to the nearest integers, and store them.
+ *   x_store_int8        The same for int8.
+ *
+ * Weights of 4 bits are multiplied by codes from -127 to 127, four of each in a lane of a `vx`.
+ *
+ *   NIBBLE_MR           the rows of a tile
+ *   NIBBLES_IN_PAIRS    1 if n_dot adds products in int16: the sums of a lane are a pair, and of 32 products at most;
+ *                       0 if they are int32, and weights may be as large as 225
+ *   n_half              Return the lower or the upper four bits of every byte, for i = 0 or 1.
+ *   n_factors           Return the same of VL bytes in memory, each twice: in both int16 of its lane.
+ *   n_dot               Return sum + the four products of each lane. It is assembly for the reason that d_dot has.
  *
  * bfloat16 numbers are the upper halves of floats. Their products are added in float32. Two successive steps of depth,
  * a pair, lie in each 32-bit lane of the weights, the first in the lower half. A set without an instruction for such

@@ -102,15 +102,20 @@ cdef extern from "simd/simd.h" nogil:
     vx x_load(const void* p)
     void x_store(int* p, vx x)
     vx x_load_int8(const signed char* p)
-    vx x_load_uint8(const unsigned char* p)
-    vx x_nibble(vx x, int i)
-    vx x_add(vx a, vx b)
-    vx x_mul(vx a, vx b)
     vx x_mul16(vx a, vx b)
     vx x_dot(vx sum, vx a, vx b)
     vf x_float(vx x)
     vf v_load_float16(const unsigned short* p)
     void x_store_int16(short* p, vf x)
+
+    # weights of 4 bits
+    enum:
+        NIBBLE_MR
+        NIBBLES_IN_PAIRS
+    vx n_half(vx words, int i)
+    vx n_factors(const unsigned char* p, int i)
+    vx n_dot(vx sum, vx weights, vx codes)
+    void x_store_int8(signed char* p, vf x)
 
     # 8-bit integers
     ctypedef struct vd:

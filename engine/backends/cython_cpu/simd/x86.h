@@ -32,6 +32,12 @@ INLINE vx x_dot(vx sum, vx a, vx b) {
 
 #ifdef ENGINE_VPDPBUSD
 
+enum { NIBBLES_IN_PAIRS = 0 };
+INLINE vx n_dot(vx sum, vx weights, vx codes) {
+    __asm__(ENGINE_VPDPBUSD " %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(codes));
+    return sum;
+}
+
 #define DOT_INSTRUCTION "vpdpbusd"
 enum { DOT = 4, DOT_STEPS = 4, DOT_ROWS = 1, DOT_GROUP = 4, DOT_BOUND = 0, CODE_ZERO = 0 };
 typedef vd vcodes, vweights;
@@ -47,6 +53,13 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 }
 
 #else
+
+enum { NIBBLES_IN_PAIRS = 1 };
+INLINE vx n_dot(vx sum, vx weights, vx codes) {
+    vx product;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(weights), "v"(codes));
+    return sum;
+}
 
 /* Four products, of steps {0, 1, 4, 5} or {2, 3, 6, 7}, are added in int16 (DOT_BOUND). The sums cannot overflow,
  * because the weights are rounded so (quantize_bounded) that the sum of same-sign weights of such an int8 group is at

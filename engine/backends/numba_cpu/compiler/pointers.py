@@ -169,4 +169,4 @@ def _cast(kind: types.Type) -> Any:
 
 
 as_bytes, as_integers8, as_bits, as_floats = map(_cast, (types.uint8, types.int8, types.uint16, types.float32))
-as_ints = _cast(types.int32)
+as_ints, as_shorts = map(_cast, (types.int32, types.int16))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
+from ..rows import ROWS
 from ..target import PAIR_STEPS
 from .pointers import Pointer, Struct
 
@@ -303,7 +304,7 @@ class Product:
     instruction: Code
     depth_step: Int
     operand_bytes: Int
-    group: Int
+    beside: Int
     strip: Int
     block: Int
     hidden_columns: Int
@@ -332,7 +333,7 @@ class KernelTable(ctypes.Structure):
     _fields_ = (
         ("isa", ctypes.c_void_p),
         *((name, ctypes.c_int) for name in ("VL", "NR", "MR")),
-        ("products", LAYOUTS["Product"] * 5),
+        ("products", LAYOUTS["Product"] * len(ROWS)),
         *((name, ctypes.c_void_p) for name in (
             "layer_norm", "rms_norm", "softmax", "rotate", "weigh", "cached_attention_scratch", "cached_attention",
             "fold_ranges", "choose", "log_sum_exp", "column_maxima", "embed", "activate", "gate", "read")),

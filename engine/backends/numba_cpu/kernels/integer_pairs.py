@@ -41,11 +41,6 @@ def pair(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     return splat(b, b.load(pointer, typ=I32, align=2))
 
 
-def nibble(b: ir.IRBuilder, x: ir.Value, i: int) -> ir.Value:
-    """Return the i-th four bits, 0 to 15, of each int16."""
-    return b.and_(b.lshr(x, every(4 * i)), every(0x000F000F))
-
-
 def load_pairs_of_bytes(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     """Load 2*VL int8 and widen them to int16."""
     return b.bitcast(b.sext(b.load(pointer, typ=ir.VectorType(BYTE, 2 * VL), align=1), SHORTS), VI)

@@ -1,8 +1,7 @@
-"""Compute the GEMM of rows in 16-bit integers and weights of 8 or 4 bits; see integers.pxi."""
+"""Compute the GEMM of rows in 16-bit integers and weights of 8 bits, or of codes and 4 bits; see integers.pxi."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numba.extending import intrinsic
 from ..compiler.compiling import inline
 from ..compiler.emit import I32, VF, VI, fetch
 from ..compiler.flow import repeat
-from ..compiler.pointers import BYTE, SIZE, Pointer, as_integers8, as_ints, on_stack, store
+from ..compiler.pointers import SIZE, Pointer, as_integers8, on_stack, store
 from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size
 from ..compiler.vector import (
     v_abs,
@@ -30,9 +29,9 @@ from ..compiler.vector import (
     vector,
 )
 from ..target import MR, NR, NV, VL
-from .blocks import block_bytes, block_results, pack_row_of_blocks
+from .blocks import Q8_0_BYTES, block_results, pack_row_of_blocks
 from .elementwise import IDENTITY, activate_rows
-from .embed import INT4, INT8
+from .embed import INT4, INT8, Q8_0
 from .integer_pairs import (
     FETCHED,
     GROUP,
@@ -43,87 +42,45 @@ from .integer_pairs import (
     dot,
     every,
     load_pairs_of_bytes,
-    nibble,
     pair,
+)
+from .nibbles import (
+    DEEPEST_OFFSETS,
+    add_blocks,
+    blocks_of,
+    groups_of,
+    nibble_bytes,
+    pack_nibbles,
+    round_blocks,
 )
 from .roofline import in_rounds
 from .tile import columns, tile_of
 
-DEEPEST, WIDENED, INTEGER_ROWS, NIBBLE_ROWS = 4096, 256, 64, 4
+DEEPEST, INTEGER_ROWS = 4096, 64
 LARGEST_CODE = np.float32(2047)
 MAGIC = ir.Constant(VF, [12582912.0] * VL)
 
 
-def _bytes_or_words(words: bool) -> Callable[..., None]:
-    """Return the body of a tile that multiplies weights [steps][nv*VL][2] in int8, or in int16."""
-    size = 4 if words else 2
+def _sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, stride: ir.Value, w: ir.Value,
+          totals: ir.Value) -> None:
+    """totals[mr][NR] = codes w, over weights [steps][nv*VL][2] in int8"""
 
-    def column(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-        if words:
-            return b.load(pointer, typ=VI, align=1)
-        return load_pairs_of_bytes(b, pointer)
+    def step(values: list[ir.Value]) -> list[ir.Value]:
+        a, w, *results = values
+        fetch(b, at(b, w, SIZE(FETCHED)), 2)
+        weights = [load_pairs_of_bytes(b, at(b, w, SIZE(j * 2 * VL))) for j in range(nv)]
+        for i in range(mr):
+            x = pair(b, at(b, a, b.mul(stride, SIZE(i)), SHORT))
+            for j in range(nv):
+                results[i * nv + j] = dot(b, results[i * nv + j], x, weights[j])
+        return [at(b, a, SIZE(2), SHORT), at(b, w, SIZE(nv * 2 * VL)), *results]
 
-    def sums(b: ir.IRBuilder, mr: int, nv: int, steps: ir.Value, codes: ir.Value, stride: ir.Value, w: ir.Value,
-             totals: ir.Value, adds: ir.Value) -> None:
-        """totals[mr][NR] (+)= codes w"""
-        places = [at(b, totals, SIZE(i * NR + j * VL), I32) for i in range(mr) for j in range(nv)]
-        go_on = b.icmp_signed("!=", adds, SIZE(0))
-        starts = [b.select(go_on, b.load(place, typ=VI, align=4), NO_SUM) for place in places]
-
-        def step(values: list[ir.Value]) -> list[ir.Value]:
-            a, w, *results = values
-            fetch(b, at(b, w, SIZE(FETCHED)), 2)
-            weights = [column(b, at(b, w, SIZE(j * size * VL))) for j in range(nv)]
-            for i in range(mr):
-                x = pair(b, at(b, a, b.mul(stride, SIZE(i)), SHORT))
-                for j in range(nv):
-                    results[i * nv + j] = dot(b, results[i * nv + j], x, weights[j])
-            return [at(b, a, SIZE(2), SHORT), at(b, w, SIZE(nv * size * VL)), *results]
-
-        for place, total in zip(places, repeat(b, steps, [codes, w, *starts], step)[2:], strict=True):
-            store(b, place, total, 4)
-
-    sums.__name__ = "_words" if words else "_bytes"
-    return sums
+    places = [at(b, totals, SIZE(i * NR + j * VL), I32) for i in range(mr) for j in range(nv)]
+    for place, total in zip(places, repeat(b, steps, [codes, w, *[NO_SUM] * (mr * nv)], step)[2:], strict=True):
+        store(b, place, total, 4)
 
 
-sum_bytes = tile_of(_bytes_or_words(words=False))
-sum_words = tile_of(_bytes_or_words(words=True))
-
-
-def _nibbles(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value, stride: ir.Value,
-             words: ir.Value, multipliers: ir.Value, totals: ir.Value) -> None:
-    """totals[mr][NR] = sum over k of m q codes, for one vector of columns.
-
-    words, multipliers and totals are those of its first column; width: the columns of the panel.
-    """
-    byte = ir.VectorType(BYTE, VL)
-    between = b.mul(width, SIZE(4))
-
-    def block(values: list[ir.Value]) -> list[ir.Value]:
-        a, word_at, factors_at, *results = values
-        fetch(b, at(b, word_at, SIZE(FETCHED)), 2)
-        factors = b.zext(b.load(factors_at, typ=byte, align=1), VI)
-        for g in range(2):
-            sums = [NO_SUM] * mr
-            for h in range(2):
-                word = b.load(at(b, word_at, b.mul(between, SIZE(2 * g + h))), typ=VI, align=1)
-                for n in range(4):
-                    weights = nibble(b, word, n)
-                    for i in range(mr):
-                        x = at(b, at(b, a, b.mul(stride, SIZE(i)), SHORT), SIZE(g * GROUP + 8 * h + 2 * n), SHORT)
-                        sums[i] = dot(b, sums[i], pair(b, x), weights)
-            factor = nibble(b, factors, g)
-            results = [b.add(result, b.mul(total, factor)) for result, total in zip(results, sums, strict=True)]
-        step = b.mul(width, SIZE(17))
-        return [at(b, a, SIZE(GROUPED), SHORT), at(b, word_at, step), at(b, factors_at, step), *results]
-
-    begin = [codes, words, multipliers, *[NO_SUM] * mr]
-    for i, total in enumerate(repeat(b, blocks, begin, block)[3:]):
-        store(b, at(b, totals, SIZE(i * NR), I32), total, 4)
-
-
-sum_nibbles = tile_of(_nibbles, NIBBLE_ROWS, vectors=1)
+sum_bytes = tile_of(_sums)
 
 
 @intrinsic
@@ -144,9 +101,10 @@ def store_shorts(typing: Any, p: Pointer, x: Any) -> Any:
     return types.void(p, x), build
 
 
-def to_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
-                ranges: Floats) -> None:
-    """Round M rows of x, each by its own step, and put the sum of every group behind the integers."""
+@inline
+def round_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
+                   ranges: Floats) -> None:
+    """Round M rows of x, each by its own step, to integers, which end in zeros."""
     whole, padded = K // VL * VL, (K + GROUPED - 1) // GROUPED * GROUPED
     for row in range(M):
         codes = operands + (first + row) * stride
@@ -161,93 +119,75 @@ def to_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, s
         for i in range(0, padded, VL):
             value = v_load(x + i) if i < whole else v_loadn(x + i, max(0, K - i))
             store_shorts(codes + i, v_mul(value, inverse))
-        for group in range(padded // GROUP):
-            total = 0
-            for j in range(GROUP):
-                total += codes[group * GROUP + j]
-            codes[padded + group] = np.int16(total)
         x += x_stride
 
 
-@inline
-def widen_blocks(nv: Size, blocks: Size, b: Integers8, to: Shorts) -> None:
-    """to[16 * blocks][nv*VL][2] = m q"""
-    width = nv * VL
-    for k in range(blocks):
-        words, factors = as_ints(b + k * 17 * width), b + (k * 17 + 16) * width
-        for h in range(4):
-            rows = to + (k * GROUPED + 8 * h) * width
-            for c in range(width):
-                word, m = words[h * width + c], (factors[c] >> 4 * (h // 2)) & 15
-                for n in range(4):
-                    rows[(n * width + c) * 2] = np.int16(((word >> 4 * n) & 15) * m)
-                    rows[(n * width + c) * 2 + 1] = np.int16(((word >> (16 + 4 * n)) & 15) * m)
+def to_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
+                ranges: Floats) -> None:
+    """Round M rows of x to integers."""
+    round_integers(x, x_stride, M, K, operands, stride, first, ranges)
+
+
+def to_codes(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
+             ranges: Floats) -> None:
+    """Round M rows of x to integers, and to codes with a step for each 32; see nibbles.pxi."""
+    round_integers(x, x_stride, M, K, operands, stride, first, ranges)
+    for row in range(M):
+        round_blocks(x + row * x_stride, K, operands + (first + row) * stride, ranges[2 * row + 1])
 
 
 all_totals = on_stack(types.int32, INTEGER_ROWS * NR)
 all_results = on_stack(types.float32, INTEGER_ROWS * NR)
-all_widened = on_stack(types.int16, WIDENED * NR)
 
 
 @inline
-def sum_in_tiles(words: Size, M: Size, nv: Size, steps: Size, codes: Shorts, stride: Size, b: Integers8, totals: Ints,
-                 adds: Size) -> None:
-    """totals[M][NR] (+)= codes w, in tiles of rows of nearly equal height."""
+def sum_in_tiles(M: Size, nv: Size, steps: Size, codes: Shorts, stride: Size, b: Integers8, totals: Ints) -> None:
+    """totals[M][NR] = codes w, in tiles of rows of nearly equal height."""
     tiles = (M + MR - 1) // MR
     row = 0
     for i in range(tiles):
         next_row = M * (i + 1) // tiles
-        if words:
-            sum_words(next_row - row, nv, steps, codes + row * stride, stride, b, totals + row * NR, adds)
-        else:
-            sum_bytes(next_row - row, nv, steps, codes + row * stride, stride, b, totals + row * NR, adds)
+        sum_bytes(next_row - row, nv, steps, codes + row * stride, stride, b, totals + row * NR)
         row = next_row
-
-
-@inline
-def sum_widened(M: Size, nv: Size, depth: Size, codes: Shorts, stride: Size, b: Integers8, totals: Ints) -> None:
-    """totals[M][NR] = sum over k of m q codes, slice by slice."""
-    wide = all_widened()
-    for k in range(0, depth, WIDENED):
-        part = min(depth - k, WIDENED)
-        widen_blocks(nv, part // GROUPED, b + k // GROUPED * 17 * nv * VL, wide)
-        sum_in_tiles(1, M, nv, part // 2, codes + k, stride, as_integers8(wide), totals, 1 if k else 0)
-
-
-@inline
-def add_scaled(M: Size, nv: Size, totals: Ints, scale: Floats, results: Floats, adds: Size) -> None:
-    """results[M][NR] (+)= totals * scale"""
-    for i in range(M):
-        for j in range(nv):
-            at = i * NR + j * VL
-            before = v_load(results + at) if adds else v_set1(0.0)
-            v_store(results + at, v_fma(v_integers(totals + at), v_load(scale + j * VL), before))
 
 
 @inline
 def integer_results(y: Linear, codes: Shorts, stride: Size, M: Size, p: Size, nv: Size, results: Floats) -> None:
     """results[M][NR] = the products of M rows and panel p, without the steps of the rows."""
     totals = all_totals()
-    padded, width = (y.K + GROUPED - 1) // GROUPED * GROUPED, nv * VL
-    narrow = 1 if y.storage == INT4 else 0
-    b = as_integers8(y.panels) + p * NR * (padded // GROUPED * 19 if narrow else padded)
-    offsets = b + padded // GROUPED * 17 * width
+    padded = (y.K + GROUPED - 1) // GROUPED * GROUPED
+    b = as_integers8(y.panels) + p * NR * padded
     for k in range(0, padded, DEEPEST):
-        depth = min(padded - k, DEEPEST)
-        blocks = b + k // GROUPED * 17 * width
-        if not narrow:
-            sum_in_tiles(0, M, nv, depth // 2, codes + k, stride, b + k * width, totals, 0)
-        elif M <= NIBBLE_ROWS:
+        sum_in_tiles(M, nv, min(padded - k, DEEPEST) // 2, codes + k, stride, b + k * nv * VL, totals)
+        for i in range(M):
             for j in range(nv):
-                sum_nibbles(M, 1, depth // GROUPED, width, codes + k, stride, blocks + j * 4 * VL,
-                            blocks + 16 * width + j * VL, totals + j * VL)
-        else:
-            sum_widened(M, nv, depth, codes + k, stride, blocks, totals)
-        add_scaled(M, nv, totals, y.scale + p * NR, results, 1 if k else 0)
-        if narrow:
-            sum_in_tiles(0, M, nv, depth // GROUPED, codes + padded + k // GROUP, stride,
-                         offsets + k // GROUPED * 2 * width, totals, 0)
-            add_scaled(M, nv, totals, y.offset_scale + p * NR, results, 1)
+                at = i * NR + j * VL
+                before = v_load(results + at) if k else v_set1(0.0)
+                v_store(results + at, v_fma(v_integers(totals + at), v_load(y.scale + (p * NR + j * VL)), before))
+
+
+@inline
+def nibble_results(y: Linear, a: Shorts, stride: Size, ranges: Floats, M: Size, p: Size, nv: Size,
+                   results: Floats) -> None:
+    """results[M][NR] = the products of M rows and panel p, whose weights have 4 bits."""
+    blocks, width = blocks_of(y.K), nv * VL
+    panel = as_integers8(y.panels) + p * NR * blocks * (19 if y.storage == INT4 else nibble_bytes(y.storage))
+    add_blocks(y.storage, blocks, width, a, stride, M, panel, results)
+    if y.storage == INT4:
+        totals, depth = all_totals(), blocks * GROUPED
+        offsets, groups = panel + 17 * blocks * width, groups_of(a, blocks)
+        for k in range(0, depth, DEEPEST_OFFSETS):
+            part = min(depth - k, DEEPEST_OFFSETS)
+            weights = offsets + k // GROUPED * 2 * width
+            sum_in_tiles(M, nv, part // GROUPED, groups + k // GROUP, stride, weights, totals)
+            for i in range(M):
+                for j in range(nv):
+                    at, column = i * NR + j * VL, p * NR + j * VL
+                    x = v_load(results + at)
+                    if k == 0:
+                        x = v_mul(x, v_load(y.scale + column))
+                    scale = v_mul(v_set1(ranges[2 * i + 1]), v_load(y.offset_scale + column))
+                    v_store(results + at, v_fma(v_integers(totals + at), scale, x))
 
 
 def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
@@ -261,12 +201,14 @@ def linear_integers(y: Linear, codes: Shorts, stride: Size, ranges: Floats, M: S
             offsets[j] = column // out.width * out.block + column % out.width
         for first in range(0, M, INTEGER_ROWS):
             rows = min(M - first, INTEGER_ROWS)
-            if y.storage == INT8 or y.storage == INT4:
+            if y.storage == INT8:
                 integer_results(y, codes + first * stride, stride, rows, p, nv, results)
-            else:
+            elif y.storage == Q8_0:
                 block_results(y, codes + first * stride, stride, rows, p, nv, results)
+            else:
+                nibble_results(y, codes + first * stride, stride, ranges + 2 * first, rows, p, nv, results)
             for i in range(rows):
-                step = v_set1(ranges[2 * (first + i) + 1])
+                step = v_set1(ranges[2 * (first + i) + 1] if y.storage == INT8 or y.storage == Q8_0 else np.float32(1))
                 for j in range(nv):
                     x = v_fma(step, v_load(results + (i * NR + j * VL)), v_load(y.bias + (p * NR + j * VL)))
                     place = (first + i) * out.stride + offsets[j]
@@ -281,36 +223,22 @@ def pack_integers(y: Linear, panels: Integers8, sums: Floats, column: Size, w: I
     """Pack the rows of w, [n,K] int8 or [n,bytes of a row] in blocks, into columns [column, column + n)."""
     padded = (y.K + GROUPED - 1) // GROUPED * GROUPED
     of_column = padded
-    if y.storage != INT8:
-        of_column = padded // GROUPED * (19 if y.storage == INT4 else block_bytes(y.storage))
+    if y.storage == Q8_0:
+        of_column = padded // GROUPED * Q8_0_BYTES
+    elif y.storage != INT8:
+        of_column = padded // GROUPED * (19 if y.storage == INT4 else nibble_bytes(y.storage))
     for i in range(n):
         c = column + i
         first = c // NR * NR
         width = min(y.N - first, NR)
         to, c = panels + first * of_column, c - first
-        if y.storage == INT4:
-            for k in range(padded // GROUPED):
-                pack_block(w + (i * of_column + k * 19), to + k * 17 * width,
-                           to + (padded // GROUPED * 17 + k * 2) * width, width, c)
-        elif y.storage != INT8:
+        if y.storage == Q8_0:
             pack_row_of_blocks(y, to, width, c, w + i * of_column)
+        elif y.storage != INT8:
+            pack_nibbles(y, to, width, c, w + i * of_column)
         else:
             for k in range(y.K):
                 to[k // 2 * 2 * width + 2 * c + k % 2] = w[i * y.K + k]
-
-
-@inline
-def pack_block(block: Integers8, to: Integers8, offsets: Integers8, width: Size, c: Size) -> None:
-    """Pack a stored block: the words of a column, the multipliers of its two groups, and their offsets."""
-    words = as_ints(to)
-    for h in range(4):
-        word = np.int64(0)
-        for i in range(8):
-            q = (np.int64(block[4 * h + i // 2]) >> 4 * (i % 2)) & 15
-            word |= q << (16 * (i % 2) + 4 * (i // 2))
-        words[h * width + c] = np.int32(word)
-    to[16 * width + c] = block[16]
-    offsets[2 * c], offsets[2 * c + 1] = block[17], block[18]
 
 
 @intrinsic

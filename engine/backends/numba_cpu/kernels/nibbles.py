@@ -1,0 +1,247 @@
+"""Compute the GEMM of rows in 8-bit integers and weights of 4 bits; see nibbles.pxi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ..compiler.compiling import inline
+from ..compiler.emit import F32, I32, VF, VI, call, fetch, fma, splat
+from ..compiler.flow import repeat
+from ..compiler.pointers import BYTE, SIZE, as_floats, as_integers8, as_ints, as_shorts, store
+from ..compiler.structs import Float, Floats, Int, Integers8, Linear, Shorts, Size
+from ..compiler.vector import v_abs, v_add, v_largest, v_load, v_loadn, v_max, v_mul, v_set1, v_sub, v_sum
+from ..rows import ROWS
+from ..target import INTEGERS, NR, VL
+from .embed import INT4, Q4_0, Q4_1
+from .integer_pairs import FETCHED, GROUP, GROUPED, NO_SUM, SHORTS, at, every, load_float16
+from .integer_pairs import dot as dot_pairs
+from .tile import tile_of
+
+NIBBLE_ROWS = 4
+DEEPEST_OFFSETS, BESIDE_BLOCK = 4096, ROWS["codes"]["beside"]
+IN_PAIRS = INTEGERS == "vpmaddubsw"
+"""Whether products are added in int16, in which a lane has the sums of two halves."""
+BYTES_OF_VECTOR = ir.VectorType(BYTE, 4 * VL)
+_MAGIC = np.float32(12582912.0)
+_PRODUCTS = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
+_BYTES = {Q4_0: 18, Q4_1: 20, INT4: 17}
+"""The bytes of a block of one column, without the offsets of INT4."""
+
+
+def _half(b: ir.IRBuilder, word: ir.Value, n: int) -> ir.Value:
+    """Return the lower or the upper four bits of every byte."""
+    return b.and_(b.lshr(word, every(4 * n)), every(0x0F0F0F0F))
+
+
+def _dot(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, codes: ir.Value) -> ir.Value:
+    """Return total + the four products of each lane, of weights from 0 and codes with a sign."""
+    if INTEGERS == "vpdpbusd":
+        return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * VL}", VI, total, weights, codes)
+    if IN_PAIRS:
+        operands = [b.bitcast(x, BYTES_OF_VECTOR) for x in (weights, codes)]
+        return b.bitcast(b.add(b.bitcast(total, SHORTS), call(b, _PRODUCTS[VL], SHORTS, *operands)), VI)
+    for i in range(4):
+        weight = b.and_(b.lshr(weights, every(8 * i)), every(255))
+        total = b.add(total, b.mul(weight, b.ashr(b.shl(codes, every(24 - 8 * i)), every(24))))
+    return total
+
+
+def _factor(b: ir.IRBuilder, pointer: ir.Value, g: int) -> ir.Value:
+    """Return the multipliers of a group, each in both int16 of its lane."""
+    both = b.zext(b.load(pointer, typ=ir.VectorType(BYTE, VL), align=1), VI)
+    return b.mul(b.and_(b.lshr(both, every(4 * g)), every(15)), every(0x10001))
+
+
+def _totals(b: ir.IRBuilder, starts: list[ir.Value], words: list[ir.Value], factors: list[ir.Value] | None,
+            codes: Callable[[int, int], ir.Value]) -> list[ir.Value]:
+    """Return the sums of a block for each row; factors: the multipliers of its groups, or None."""
+    totals, parts = starts, [NO_SUM] * len(starts)
+    for h, word in enumerate(words):
+        for n in range(2):
+            w = _half(b, word, n)
+            if factors and not IN_PAIRS:
+                w = b.bitcast(b.mul(b.bitcast(w, SHORTS), b.bitcast(factors[h // 2], SHORTS)), VI)
+            sums = [_dot(b, x, w, codes(i, 2 * h + n)) for i, x in enumerate(parts if IN_PAIRS else totals)]
+            parts, totals = (sums, totals) if IN_PAIRS else (parts, sums)
+        if IN_PAIRS and (h == 3 or (factors and h == 1)):
+            factor = factors[h // 2] if factors else every(0x10001)
+            totals = [dot_pairs(b, x, part, factor) for x, part in zip(totals, parts, strict=True)]
+            parts = [NO_SUM] * len(starts)
+    return totals
+
+
+def _tile(storage: int) -> Callable[..., None]:
+    """Return the body of a tile of one vector of columns, whose weights are stored in these blocks."""
+    grouped = storage == INT4
+
+    def blocks_of(b: ir.IRBuilder, mr: int, nv: int, blocks: ir.Value, width: ir.Value, codes: ir.Value,
+                  stride: ir.Value, steps: ir.Value, sums: ir.Value, weights: ir.Value, behind: ir.Value,
+                  results: ir.Value) -> None:
+        """results[mr][NR] = the products of mr rows, without the scale of INT4 and without its offsets
+
+        codes, steps, sums: of the first row; stride: bytes from one row to the next. weights, behind, results: those of
+        the first column; behind: its multipliers, or its scales. width: the columns of the panel.
+        """
+        step = b.mul(width, SIZE(_BYTES[storage]))
+
+        def of_row(pointer: ir.Value, i: int) -> ir.Value:
+            return at(b, pointer, b.mul(stride, SIZE(i)))
+
+        def block(values: list[ir.Value]) -> list[ir.Value]:
+            a, steps_at, sums_at, w, scales_at, *found = values
+            fetch(b, at(b, w, SIZE(FETCHED)), 2)
+            row_sums = [splat(b, b.load(of_row(sums_at, i), typ=I32, align=4)) for i in range(mr)]
+            totals = _totals(
+                b, [b.mul(x, every(-8)) if storage == Q4_0 else NO_SUM for x in row_sums],
+                [b.load(at(b, w, b.mul(width, SIZE(4 * h))), typ=VI, align=1) for h in range(4)],
+                [_factor(b, scales_at, g) for g in range(2)] if grouped else None,
+                lambda i, n: splat(b, b.load(at(b, of_row(a, i), SIZE(4 * n)), typ=I32, align=1)))
+            scale = None if grouped else load_float16(b, scales_at)
+            minimum = load_float16(b, at(b, scales_at, b.mul(width, SIZE(2)))) if storage == Q4_1 else None
+            for i, total in enumerate(totals):
+                y = b.sitofp(total, VF)
+                if storage == Q4_1:
+                    y = fma(b, y, scale, b.fmul(b.sitofp(row_sums[i], VF), minimum))
+                elif not grouped:
+                    y = b.fmul(y, scale)
+                row_step = splat(b, b.load(of_row(steps_at, i), typ=F32, align=4))
+                found[i] = fma(b, row_step, y, found[i])
+            return [at(b, a, SIZE(GROUPED)), at(b, steps_at, SIZE(4)), at(b, sums_at, SIZE(4)), at(b, w, step),
+                    at(b, scales_at, step), *found]
+
+        begin = [codes, steps, sums, weights, behind, *[ir.Constant(VF, [0.0] * VL)] * mr]
+        for i, total in enumerate(repeat(b, blocks, begin, block)[5:]):
+            store(b, at(b, results, SIZE(4 * i * NR)), total, 4)
+
+    blocks_of.__name__ = f"_nibbles{storage}"
+    return blocks_of
+
+
+sum_int4 = tile_of(_tile(INT4), NIBBLE_ROWS, vectors=1)
+sum_q4_0 = tile_of(_tile(Q4_0), NIBBLE_ROWS, vectors=1)
+sum_q4_1 = tile_of(_tile(Q4_1), NIBBLE_ROWS, vectors=1)
+
+
+@intrinsic
+def store_bytes(typing: Any, p: Any, x: Any) -> Any:
+    """Round VL floats within the range of int8 to the nearest integers, and store them."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
+        magic = ir.Constant(VF, [float(_MAGIC)] * VL)
+        store(b, args[0], b.trunc(b.bitcast(b.fadd(args[1], magic), VI), ir.VectorType(BYTE, VL)), 1)
+        return context.get_dummy_value()
+
+    return types.void(p, x), build
+
+
+@inline
+def blocks_of(K: Size) -> Size:
+    """Return the blocks of a row."""
+    return (K + GROUPED - 1) // GROUPED
+
+
+@inline
+def nibble_bytes(storage: Int) -> Size:
+    """Return the bytes of a block of one column, without the offsets of INT4."""
+    return 17 if storage == INT4 else 18 if storage == Q4_0 else 20
+
+
+@inline
+def codes_of(row: Shorts, blocks: Size) -> Integers8:
+    """Return the codes of a row of operands."""
+    return as_integers8(row) + 2 * GROUPED * blocks
+
+
+@inline
+def groups_of(row: Shorts, blocks: Size) -> Shorts:
+    """Return the sums of groups of a row of operands."""
+    return as_shorts(codes_of(row, blocks) + (GROUPED + 8) * blocks)
+
+
+@inline
+def round_blocks(x: Floats, K: Size, row: Shorts, of_row: Float) -> None:
+    """Round a row to codes; of_row: the step of the sums of its groups, NaN for a row that is not finite."""
+    blocks = blocks_of(K)
+    codes, groups = codes_of(row, blocks), groups_of(row, blocks)
+    steps, sums = as_floats(codes + GROUPED * blocks), as_ints(codes + (GROUPED + 4) * blocks)
+    if of_row != of_row:
+        for i in range(BESIDE_BLOCK * blocks):
+            codes[i] = np.int8(0)
+        for b in range(blocks):
+            steps[b] = of_row
+        return
+    magic = v_set1(_MAGIC)
+    in_steps = np.float32(1) / of_row if of_row > np.float32(1e-30) else np.float32(0)
+    for b in range(blocks):
+        largest = v_set1(0.0)
+        for i in range(b * GROUPED, (b + 1) * GROUPED, VL):
+            value = v_load(x + i) if K - i >= VL else v_loadn(x + i, max(K - i, 0))
+            largest = v_max(v_abs(value), largest)
+        top = v_largest(largest)
+        step = top * np.float32(1 / 127)
+        inverse = v_set1(np.float32(127) / top if step > np.float32(1e-30) else np.float32(0))
+        steps[b], total = step, np.float32(0)
+        for g in range(2):
+            of_group, begin = v_set1(0.0), b * GROUPED + g * GROUP
+            for i in range(begin, begin + GROUP, VL):
+                value = v_load(x + i) if K - i >= VL else v_loadn(x + i, max(K - i, 0))
+                value = v_mul(value, inverse)
+                store_bytes(codes + i, value)
+                of_group = v_add(of_group, v_sub(v_add(value, magic), magic))
+            group = v_sum(of_group)
+            total += group
+            groups[2 * b + g] = np.int16((group * (step * in_steps) + _MAGIC) - _MAGIC)
+        sums[b] = np.int32(total)
+
+
+@inline
+def add_blocks(storage: Int, blocks: Size, width: Size, a: Shorts, stride: Size, M: Size, panel: Integers8,
+               results: Floats) -> None:
+    """results[M][NR] = the products of M rows and a panel, in tiles of rows of nearly equal height."""
+    tiles = (M + NIBBLE_ROWS - 1) // NIBBLE_ROWS
+    row = 0
+    for i in range(tiles):
+        n = M * (i + 1) // tiles - row
+        codes, to = codes_of(a + row * stride, blocks), results + row * NR
+        steps, sums = as_floats(codes + GROUPED * blocks), as_ints(codes + (GROUPED + 4) * blocks)
+        for c in range(0, width, VL):
+            words, behind = panel + 4 * c, panel + 16 * width + (c if storage == INT4 else 2 * c)
+            if storage == INT4:
+                sum_int4(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
+            elif storage == Q4_0:
+                sum_q4_0(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
+            else:
+                sum_q4_1(n, 1, blocks, width, codes, 2 * stride, steps, sums, words, behind, to + c)
+        row += n
+
+
+@inline
+def pack_nibbles(y: Linear, panel: Integers8, width: Size, c: Size, row: Integers8) -> None:
+    """Put a stored row into column c of a panel of this width."""
+    size, blocks = nibble_bytes(y.storage), blocks_of(y.K)
+    offsets = panel + 17 * width * blocks
+    for k in range(blocks):
+        for h in range(4):
+            for i in range(4):
+                low, high = 8 * h + i, 8 * h + 4 + i
+                if y.storage == INT4:
+                    q, p = row[low // 2] >> 4 * (low % 2), row[high // 2] >> 4 * (high % 2)
+                else:
+                    q = row[size - 16 + low % 16] >> 4 * (low // 16)
+                    p = row[size - 16 + high % 16] >> 4 * (high // 16)
+                panel[(h * width + c) * 4 + i] = np.int8((q & 15) | (p & 15) << 4)
+        if y.storage == INT4:
+            panel[16 * width + c] = row[16]
+            for i in range(2):
+                offsets[(k * width + c) * 2 + i] = row[17 + i]
+        else:
+            for i in range(size - 16):
+                panel[16 * width + (i // 2 * width + c) * 2 + i % 2] = row[i]
+        row += 19 if y.storage == INT4 else size
+        panel += size * width
