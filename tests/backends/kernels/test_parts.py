@@ -11,8 +11,18 @@ from engine.backends.cpu.packer import ACTIVATIONS
 from engine.backends.reference.formulas import ACTIVATIONS as FORMULAS
 
 from . import tools
-from .test_tiles import TINY, without_denormals
-from .tools import assert_guards, convert, guarded, load, operand_width, pack, round_up, rows_of
+from .tools import (
+    TINY,
+    assert_guards,
+    convert,
+    guarded,
+    load,
+    operand_width,
+    pack,
+    round_up,
+    rows_of,
+    without_denormals,
+)
 
 FRESH = 768
 PRODUCTS = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
@@ -169,9 +179,9 @@ def test_zeros_have_the_sign_of_additions(kernels):
 @pytest.mark.parametrize("K", [40, 800])
 def test_a_row_does_not_depend_on_its_company(kernels, K):
     rng = np.random.default_rng(K)
-    a, w = make(rng, (1, K), (48, K))
+    a, w = make(rng, (1, K), (16, K))
     alone = run(kernels, a, w)[0]
-    for M, place in ((16, 3), (33, 32), (66, 0), (66, 65), (66, 31)):
+    for M, place in ((16, 3), (33, 32), (66, 65)):
         x = rng.standard_normal((M, K), np.float32)
         x[place - 1], x[place - 2, 7] = np.nan, np.inf
         x[place] = a[0]
@@ -184,7 +194,7 @@ def test_operands_that_a_product_writes(kernels):
     if not product.operands_depth:
         pytest.skip("Numba's kernels write floats alone")
     rng = np.random.default_rng(0)
-    for M, N, K in ((1, 16, 5), (17, 48, 33), (33, 80, 40), (65, 64, 768)):
+    for M, N, K in ((1, 16, 5), (17, 48, 33), (33, 80, 40), (65, 16, 768)):
         a, w, bias = make(rng, (M, K), (N, K), (N,))
         packed, operands = pack(kernels, w, bias, ACTIVATIONS["gelu"]), convert(product, a, guard=0xFF)
         out = guarded(M, N)

@@ -12,14 +12,11 @@ from engine.backends.cpu.packer import ACTIVATIONS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 from . import tools
-from .tools import assert_guards, convert, guarded, load, pack, round_up, rows_of
+from .tools import assert_guards, convert, guarded, load, pack, round_up, rows_of, without_denormals
 
 ROWS = (1, 15, 16, 17, 31, 32, 33, 65)
 COLUMNS = (16, 48, 64, 80)
 DEPTHS = (1, 2, 30, 32, 34, 63, 64, 65, 96)
-
-TINY = np.finfo(np.float32).tiny
-
 
 TILES = tools.with_tiles()
 
@@ -34,10 +31,6 @@ def test_numba_has_tiles():
     assert ("numba" in TILES) == (reason is None)
     if reason:
         pytest.skip(reason)
-
-
-def without_denormals(x):
-    return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
 
 
 def added_in_tiles(a, w):

@@ -187,6 +187,14 @@ def operands_of(product: Product, x: np.ndarray) -> np.ndarray:
     return convert(product, x, guard=0xFF) if product.converts else x
 
 
+TINY = np.finfo(np.float32).tiny
+
+
+def without_denormals(x):
+    """Return x with zeros of the same sign in place of denormal numbers, as AMX's tiles take them."""
+    return np.where(np.abs(x) < TINY, np.copysign(np.float32(0), x), x)
+
+
 def linear_in_order(a, w, bias):
     """Return a w^T + bias in float32, adding one product after the other.
 
