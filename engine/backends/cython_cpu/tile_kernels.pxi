@@ -9,7 +9,7 @@ include "kernels/attention_tiles.pxi"
 include "kernels/attention_rows.pxi"
 
 product = &TABLE.products[<int>FLOAT32]
-product.instruction = b"tdpbf16ps, six for each product,"
+product.instruction = b"six tdpbf16ps"
 product.depth_step = SIDE
 product.operand_bytes = PARTS * sizeof(operand)
 product.pack = pack_parts

@@ -31,7 +31,7 @@ texts, which must not be released."""
 if TILES:
     # Fewer rows than those of the compiled kernels: results between products are float32 here.
     _STRIPS = {"strip": TILE_ROWS, "block": 128, "shared": 128, "bundle": 512}
-    ROWS["float32"] = {"name": b"float32", "instruction": b"tdpbf16ps, six for each product,", "depth_step": 32,
+    ROWS["float32"] = {"name": b"float32", "instruction": b"six tdpbf16ps", "depth_step": 32,
                        "operand_bytes": 6, "fresh_depth": 768, **_STRIPS}
     ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
     ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
