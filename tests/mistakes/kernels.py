@@ -376,6 +376,15 @@ MISTAKES = (
         caught_by=("tests/backends/kernels/test_parts.py::test_the_largest_and_the_smallest_numbers",),
     ),
     _tiles(
+        name="few-rows-are-the-first",
+        what="Few rows of int8, which go through vectors over the panels of tiles, all get the products of the first.",
+        file="engine/backends/cython_cpu/kernels/few_rows.pxi",
+        right="x_set1(load_32(a + i * LINE_BYTES + 4 * g))",
+        wrong="x_set1(load_32(a + 4 * g))",
+        tests="tests/backends/kernels/test_int8.py -k amxemulated",
+        caught_by=("tests/backends/kernels/test_int8.py::test_every_height",),
+    ),
+    _tiles(
         name="flush-of-denormals",
         what="The emulated tiles keep denormal operands, which AMX takes for zeros.",
         file="engine/backends/cython_cpu/simd/tiles.h",

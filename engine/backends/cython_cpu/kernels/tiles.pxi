@@ -303,6 +303,9 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
         finish_rows(OF_INT8 if codes else OF_BFLOAT16, &w, block, block.rows)
 
 
+include "few_rows.pxi"
+
+
 cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     multiply_tiles(False, y, <const char*>a, a_stride * TILE_ROWS * 2, ranges, M, residual, out, panel, last)
@@ -310,7 +313,10 @@ cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, co
 
 cdef void tiles_int8(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    multiply_tiles(True, y, <const char*>a, a_stride * TILE_ROWS, ranges, M, residual, out, panel, last)
+    if M <= FEW_ROWS:
+        few_rows_int8(y, <const char*>a, ranges, <int>M, residual, out, panel, last)
+    else:
+        multiply_tiles(True, y, <const char*>a, a_stride * TILE_ROWS, ranges, M, residual, out, panel, last)
 
 
 cdef void to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
