@@ -13,7 +13,7 @@ from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import TimedOut, UnsupportedError
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
-from engine.model.precision import ROUNDED
+from engine.model.precision import FORMATS, ROUNDED
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.programs.observe import Observed, with_observed
@@ -191,8 +191,11 @@ def test_other_precisions(name, precision):
         for i in range(len(table)):
             most = 2e-4 if i in first else 0.3      # an early number that is rounded the other way changes later layers
             for b in range(len(LENGTHS)):
-                assert np.abs(table[i][b] - right_table[i][b]).max(initial=0) < most
-                assert np.abs(entropies[i][b] - right_entropies[i][b]).max(initial=0) < 5 * most
+                wrong = np.abs(table[i][b] - right_table[i][b]) >= most
+                # With inputs of 8 bits, a number that is rounded the other way changes the rows that see its token.
+                assert wrong.sum() <= (0.02 * wrong.size if FORMATS[precision].rounds_blocks else 0)
+                queries = ~wrong.any(axis=1)
+                assert np.abs(entropies[i][b] - right_entropies[i][b])[queries].max(initial=0) < 5 * most
                 assert np.abs(table[i][b].sum(axis=1, dtype=np.float64) - 1).max(initial=0) < 3e-6
 
 

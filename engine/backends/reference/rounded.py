@@ -15,7 +15,7 @@ from ...model.config import ModelConfig
 from ...model.precision import FORMATS
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
 from ...weights.blocks import quantize_q8_0, widen_blocks
-from ...weights.int4 import quantize_int4, widen_int4
+from ...weights.int4 import GROUP, offsets_int4, quantize_int4, widen_int4
 from ...weights.parameters import parameters_of
 from ...weights.quantize import quantize_linear, widen
 from ..ops_interface import AttentionCall
@@ -55,6 +55,16 @@ def codes_of_blocks(x: np.ndarray, heads: int) -> np.ndarray:
     return rounded.reshape(len(x), heads, -1)[:, :, :width].reshape(x.shape)
 
 
+def rounding_of_sums(x: np.ndarray, steps: np.ndarray, heads: int) -> np.ndarray:
+    """Return by how much the sums of every 16 numbers of x [M,K] change [M,G] when they are rounded.
+
+    steps [M,1]: they are rounded to multiples of it. Each of the heads that x comes from ends a block of 32.
+    """
+    rows = x.reshape(len(x), heads, -1)
+    sums = np.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[2] % 32))).reshape(len(x), -1, GROUP).sum(axis=2)
+    return np.where(steps > 0, steps * np.rint(sums / np.where(steps > 0, steps, 1)), 0) - sums
+
+
 ROWS = {"int8": codes, "q8_0": integers}
 """How the input rows of a GEMM of an encoder are rounded, for each precision that always rounds whole rows."""
 
@@ -83,30 +93,33 @@ def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precisi
     attention: whether attention rounds its operands to bfloat16. bounded: whether int8 weights are within the bound of
     `engine.weights.int8_bound`. queries: whether the product that makes queries rounds them, before they are scaled.
     """
-    rounded = {name: weights[name] if parameter.kind != "linear"
-               else _rounded(widen(weights, name, parameter), parameter.heads, precision, bounded)
-               for name, parameter in parameters_of(config).items()}
+    parameters = parameters_of(config)
+    rounded = {name: _rounded(widen(weights, name, parameter), parameter.heads, precision, bounded)
+               for name, parameter in parameters.items() if parameter.kind == "linear"}
     ops = _RoundedOps(precision, rows, attention, queries)
-    plan = ReferencePlan(config, dict(weights) | rounded, np.float64, ops)
-    ops.heads = {id(plan.weights[name]): parameter.heads for name, parameter in parameters_of(config).items()}
+    weights = dict(weights) | {name: weight for name, (weight, _) in rounded.items()}
+    plan = ReferencePlan(config, weights, np.float64, ops)
+    ops.blocks = {id(plan.weights[name]): (parameters[name].heads, offsets) for name, (_, offsets) in rounded.items()}
     return plan
 
 
-def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> np.ndarray:
+def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the weight as it is rounded, and in int4 the offsets of its groups."""
     if precision == "bfloat16":
-        return bfloat16(weight)
+        return bfloat16(weight), None
     if precision == "int4":
         blocks, scales = quantize_int4(weight, heads)
-        return widen_int4(blocks, scales.astype(np.float64), weight.shape[1], heads)
+        exact = scales.astype(np.float64)
+        return widen_int4(blocks, exact, weight.shape[1], heads), offsets_int4(blocks, exact)
     if precision == "q8_0":
-        return widen_blocks(quantize_q8_0(weight, heads), weight.shape[1], heads)
+        return widen_blocks(quantize_q8_0(weight, heads), weight.shape[1], heads), None
     stored, scale = quantize_linear(weight, heads, bounded)
-    return stored * scale[:, None].astype(np.float64)
+    return stored * scale[:, None].astype(np.float64), None
 
 
 class _RoundedOps(ReferenceOps):
-    heads: Mapping[int, int]
-    """The heads that the inputs of each weight come from, by the identity of the array."""
+    blocks: Mapping[int, tuple[int, np.ndarray | None]]
+    """The heads that the inputs of each weight come from, and the offsets of its groups, by the array's identity."""
 
     def __init__(self, precision: str, rows: bool, attention: bool, queries: bool):
         self._precision, self._rows, self._attention, self._queries = precision, rows, attention, queries
@@ -114,7 +127,11 @@ class _RoundedOps(ReferenceOps):
     def linear(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, activation: str | None,
                residual: np.ndarray | None) -> np.ndarray:
         if FORMATS[self._precision].rounds_blocks:
-            x = codes_of_blocks(x, self.heads[id(weight)])
+            heads, offsets = self.blocks[id(weight)]
+            steps, x = np.abs(x).max(axis=1, keepdims=True) / 2047, codes_of_blocks(x, heads)
+            if offsets is not None:     # offsets are multiplied by sums of inputs, which are rounded once more
+                change = rounding_of_sums(x, steps, heads) @ offsets.T
+                bias = change if bias is None else bias + change
         elif self._precision in ROWS:
             x = ROWS[self._precision](x)
         elif self._rows:
