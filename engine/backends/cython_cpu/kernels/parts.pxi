@@ -19,7 +19,7 @@
 # ahead, and both stay in the L1 cache.
 
 cdef enum:
-    PLACES = 6              # places in a step between products, where something is split
+    PLACES = 6                      # places in a step between products, where something is split
     AHEAD_OF_SPLIT = 2048           # bytes of weights that are prefetched ahead, into the L1 cache
     FAR_AHEAD_OF_SPLIT = 16384      # and into the L2 cache
 
