@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from typing import TYPE_CHECKING
 
 from ..base.errors import BackendUnavailable
@@ -22,17 +20,4 @@ def new_turn() -> TurnLock:
         from .cpu.native.native import TurnLock  # here, because `import engine` shall work without compiled modules
     except ImportError as error:
         raise BackendUnavailable(explain_missing_kernels(error)) from error
-    turn = TurnLock()
-    _TURNS.add(turn)
-    return turn
-
-
-_TURNS: weakref.WeakSet[TurnLock] = weakref.WeakSet()
-
-
-def _free_turns() -> None:
-    for turn in _TURNS:
-        turn.free()
-
-
-os.register_at_fork(after_in_child=_free_turns)
+    return TurnLock()

@@ -17,22 +17,41 @@ cdef extern from "pythread.h" nogil:
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int stops_at_signals)
 
 
+# All turns, for a forked child to free. They are a list in C, because a `WeakSet` runs Python code when a turn dies, in
+# which Python drops the exception of a signal handler.
+cdef void* TURNS = NULL
+
+
 cdef class TurnLock:
     """The right to use a plan's memory; calls of other threads wait for it."""
 
     cdef PyThread_type_lock lock
     cdef unsigned long holder       # the thread that has the turn; 0 if none has
     cdef readonly int waiting       # calls that wait for it
-    cdef object __weakref__
+    cdef void* next                 # in the list of all turns
+    cdef void* previous
 
     def __cinit__(self):
+        global TURNS
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError("no memory for a lock")
+        self.next = TURNS
+        if TURNS != NULL:
+            (<TurnLock>TURNS).previous = <void*>self
+        TURNS = <void*>self
 
     def __dealloc__(self):
-        if self.lock != NULL:
-            PyThread_free_lock(self.lock)
+        global TURNS
+        if self.lock == NULL:       # it never came into the list
+            return
+        PyThread_free_lock(self.lock)
+        if self.next != NULL:
+            (<TurnLock>self.next).previous = self.previous
+        if self.previous != NULL:
+            (<TurnLock>self.previous).next = self.next
+        else:
+            TURNS = self.next
 
     @property
     def held(self):
@@ -81,6 +100,16 @@ cdef class TurnLock:
                     PyErr_CheckSignals()
         finally:
             self.waiting = max(0, self.waiting - 1)     # a fork has set it to 0
+
+
+def _free_turns():
+    cdef void* turn = TURNS
+    while turn != NULL:
+        (<TurnLock>turn).free()
+        turn = (<TurnLock>turn).next
+
+
+os.register_at_fork(after_in_child=_free_turns)
 
 
 cdef class Taken:
