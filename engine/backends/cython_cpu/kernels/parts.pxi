@@ -122,11 +122,57 @@ cdef void work_between_float32(const TileWork* w, const tile_sums* block, tile_s
     work_between(OF_FLOAT32, w, block, before, first, last)
 
 
+cdef inline void multiply_step(const bint few, const int rows, const int columns, const char* a, const char* lower,
+                               const char* b, Split* s) noexcept nogil:
+    # Add the products of a step to the sums of a block; split weights between them.
+    t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
+    t_load_weights(not few, columns, b)
+    t_multiply(rows, columns)
+    split_lines(s, s.each)
+    t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
+    t_multiply(rows, columns)
+    split_lines(s, s.each)
+    t_load_weights(not few, columns, b + columns * TILE_BYTES)
+    t_multiply(rows, columns)
+    split_lines(s, s.each)
+    t_load_operands(not few, rows, a, lower)
+    t_multiply(rows, columns)
+    split_lines(s, s.each)
+    t_load_weights(not few, columns, b + 2 * columns * TILE_BYTES)
+    t_multiply(rows, columns)
+    split_lines(s, s.each)
+    t_load_weights(not few, columns, b)
+    t_multiply(rows, columns)
+    split_lines(s, s.each)
+
+
+cdef inline void multiply_step_of_few(const int columns, const char* a, const char* b, Split* s) noexcept nogil:
+    # The same for one tile of rows. Its sums leave room for all parts of the operands and of 16 columns of weights, so that no
+    # tile is loaded twice, and products with the same weights follow each other, which is faster.
+    cdef Py_ssize_t each = s.each * 2 // columns
+    cdef Py_ssize_t next = columns * TILE_BYTES
+    t_load_parts(a)
+    t_multiply_part(0, 0, b)
+    split_lines(s, each)
+    t_multiply_part(0, 1, b + next)
+    split_lines(s, each)
+    t_multiply_part(0, 2, b + 2 * next)
+    split_lines(s, each)
+    if columns == 2:
+        t_multiply_part(1, 0, b + TILE_BYTES)
+        split_lines(s, each)
+        t_multiply_part(1, 1, b + TILE_BYTES + next)
+        split_lines(s, each)
+        t_multiply_part(1, 2, b + TILE_BYTES + 2 * next)
+        split_lines(s, each)
+
+
 cdef inline void multiply_parts(const bint few, const int rows, const int columns, const TileWork* w, const Jobs* jobs,
                                 Split* s, Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
     # Compute the sums of a block of 1 or 2 tiles of rows and of columns over a slice of the depth; meanwhile split weights,
     # and finish the block before, its rows spread over the steps. few: whether only one step is split ahead.
     cdef Py_ssize_t steps = w.steps, row = 0, last, due = 0, k
+    cdef Py_ssize_t rows_between = max(block.rows, before.rows)
     cdef const char* a = w.a
     cdef const char* lower = w.lower
     cdef const char* b = w.b
@@ -137,30 +183,15 @@ cdef inline void multiply_parts(const bint few, const int rows, const int column
             b = t_weight_parts(0) + slot[0] * STEP_BYTES
             slot[0] = 1 - slot[0]
             split_step(s, jobs, slot[0])
-        t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
-        t_load_weights(not few, columns, b)
-        t_multiply(rows, columns)
-        split_lines(s, s.each)
-        t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
-        t_multiply(rows, columns)
-        split_lines(s, s.each)
-        t_load_weights(not few, columns, b + columns * TILE_BYTES)
-        t_multiply(rows, columns)
-        split_lines(s, s.each)
-        t_load_operands(not few, rows, a, lower)
-        t_multiply(rows, columns)
-        split_lines(s, s.each)
-        t_load_weights(not few, columns, b + 2 * columns * TILE_BYTES)
-        t_multiply(rows, columns)
-        split_lines(s, s.each)
-        t_load_weights(not few, columns, b)
-        t_multiply(rows, columns)
-        split_lines(s, s.each)
+        if few and rows == 1:
+            multiply_step_of_few(columns, a, b, s)
+        else:
+            multiply_step(few, rows, columns, a, lower, b, s)
         a += PARTS * TILE_BYTES
         lower += PARTS * TILE_BYTES
         b += PARTS * columns * TILE_BYTES
         last = row
-        due += SIDE
+        due += rows_between
         while due >= steps:
             due -= steps
             last += 1

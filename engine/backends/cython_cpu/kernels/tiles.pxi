@@ -52,6 +52,8 @@ cdef extern from "simd/tiles.h" nogil:
     void t_load_weights(const int keep, const int columns, const char* b)
     void t_multiply(const int rows, const int columns)
     void t_barrier()
+    void t_load_parts(const char* a)
+    void t_multiply_part(const int column, const int part, const char* b)
     char* t_weight_parts(int i)
 
 cdef enum:

@@ -284,6 +284,25 @@ INLINE void t_multiply(const int rows, const int columns) {
     if (rows == 2) { t_add_pairs(2, 5, 6); }
     if (rows == 2 && columns == 2) { t_add_pairs(3, 5, 7); }
 }
+/* The same for a block of one tile of rows, whose sums leave room for the three parts of the operands in tiles 2, 3 and 4, and
+ * for those of 16 columns of weights in tiles 5, 6 and 7. */
+INLINE void t_load_parts(const char *a) {
+    t_stream(2, a + 2 * TILE_BYTES, 64);
+    t_stream(3, a + TILE_BYTES, 64);
+    t_stream(4, a, 64);
+}
+#define T_PART_OF(column, part, b)                                                                  \
+    if (part == 0) { t_stream(5, b, 64); t_add_pairs(column, 2, 5); t_add_pairs(column, 3, 5); }    \
+    if (part == 1) { t_stream(6, b, 64); t_add_pairs(column, 3, 6); t_add_pairs(column, 4, 6); }    \
+    if (part == 2) { t_stream(7, b, 64); t_add_pairs(column, 4, 7); t_add_pairs(column, 4, 5); }
+/* Load a part of the weights of column 0 or 1 of a block, and add the products that it is the last to be loaded for. */
+INLINE void t_multiply_part(const int column, const int part, const char *b) {
+    if (column == 0) {
+        T_PART_OF(0, part, b)
+    } else {
+        T_PART_OF(1, part, b)
+    }
+}
 INLINE void t_barrier(void) { T_BARRIER(); }
 
 /* Where a thread keeps weights that it has split: two panels of SIDE columns and FRESH steps of the depth, or two steps. They
