@@ -1,0 +1,48 @@
+"""What attention says about a text: the entropy of each head as a share of its maximum, and rollout.
+
+    entropy of token t in a head        -sum over keys s of w[t, s] log(w[t, s])
+    share                               entropy / log(keys that t may read)
+    rollout                             R_l = ((mean over heads of W_l) + I) / 2 R_(l-1),   R_0 = I
+
+Rollout (Abnar and Zuidema 2020, section 3) follows the weights through all layers: row t says how much each input token
+takes part in the vector of t, if every layer did nothing but mix vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Returns x y^T of float32 arrays [T, S] and [U, S]."""
+
+
+def entropy_limits(weights: np.ndarray) -> NDArray[np.float32]:
+    """Return the largest entropy that each token can have: log of the number of keys with a weight, float32 [T].
+
+    weights: [H, T, S] of the heads of a layer. A key that a window hides from a token has weight 0 in all heads.
+    """
+    visible = (weights > 0).any(axis=0).sum(axis=1)
+    return np.log(np.maximum(visible, 1)).astype(np.float32)
+
+
+def shares(entropies: np.ndarray, limits: np.ndarray) -> NDArray[np.float32]:
+    """Return entropies [H, T] as shares of their limits [T], from 0 to 1; 0 for a token that reads one key alone."""
+    found = np.divide(entropies, limits, out=np.zeros(entropies.shape, np.float32), where=limits > 0)
+    return np.clip(found, 0, 1)
+
+
+def rollout(layers: Sequence[np.ndarray], product: Product) -> NDArray[np.float32]:
+    """Return how much of each input token is in the vector of each token after the last layer: float32 [T, T].
+
+    layers: the weights [H, T, T] of each layer. product: a product whose bits do not depend on the number of threads.
+    """
+    T = layers[0].shape[-1]
+    found = np.eye(T, dtype=np.float32)
+    for weights in layers:
+        mixed = weights.mean(axis=0, dtype=np.float32)
+        mixed = (mixed + np.eye(T, dtype=np.float32)) / (mixed.sum(axis=1, keepdims=True) + np.float32(1))
+        found = product(np.ascontiguousarray(mixed), np.ascontiguousarray(found.T))
+    return found

@@ -1,0 +1,87 @@
+"""Split conformal prediction: sets that hold the right answer as often as promised (Vovk et al. 2005).
+
+The score of a class says how badly it fits a text. Of n labelled texts, whose right classes have scores s, the threshold
+for a coverage c is the k-th smallest s, k = ceil(c (n + 1)). The set of a new text holds the classes whose score is at
+most the threshold. If the new text is like the labelled ones (exchangeable with them), its set holds the right class
+with a probability of at least c, and of at most c + 1 / (n + 1) if no scores are equal.
+
+    LAC   s(y) = 1 - p(y)                                   the smallest sets (Sadinle et al. 2019)
+    APS   s(y) = sum of p(k) over k with p(k) >= p(y)       larger sets for harder texts (Romano et al. 2020)
+
+Scores are rounded to float32, labelled and new ones alike, because the file of a model holds them in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, shown
+
+
+def check_coverage(coverage: Any) -> float:
+    """Return a coverage as a float; raises `InputError` unless it lies between 0 and 1."""
+    if isinstance(coverage, bool) or not isinstance(coverage, (int, float, np.floating)) or not 0 < coverage < 1:
+        raise InputError(f"coverage must be a number between 0 and 1, such as 0.9, not {shown(coverage)}; 1 would ask "
+                         "for sets of all labels, and 0 for empty ones")
+    return float(coverage)
+
+
+def threshold(scores: np.ndarray, coverage: float, what: str = "texts") -> np.float32:
+    """Return the threshold for the scores [n] of labelled texts: the k-th smallest, k = ceil(coverage (n + 1)).
+
+    The coverage counts as the decimal fraction that it is printed as, so that 0.9 of 10 is 9. Raises `InputError` if
+    there are too few scores, and says how many are needed. what: what the scores are of, for this message.
+    """
+    share = Fraction(repr(float(coverage)))
+    k = math.ceil(share * (len(scores) + 1))
+    if k > len(scores):
+        raise InputError(f"coverage={coverage} needs the scores of {needed(coverage)} labelled {what} at least, and "
+                         f"there are {len(scores)}; calibrate on more, or ask for less")
+    return np.float32(np.partition(scores, k - 1)[k - 1])
+
+
+def needed(coverage: float) -> int:
+    """Return the least number of scores that a coverage needs: n with ceil(coverage (n + 1)) <= n."""
+    share = Fraction(repr(float(coverage)))
+    return math.ceil(share / (1 - share))
+
+
+def class_thresholds(scores: np.ndarray, classes: np.ndarray, coverage: float, labels: tuple[str, ...]
+                     ) -> NDArray[np.float32]:
+    """Return the threshold of each class, from the labelled texts of this class alone: float32 [K].
+
+    The coverage then holds for the texts of each class. scores, classes: [n]. Raises `InputError` if a class has too
+    few texts.
+    """
+    return np.array([threshold(scores[classes == i], coverage, f"texts of the class {shown(label)}")
+                     for i, label in enumerate(labels)], np.float32)
+
+
+def lac_scores(probabilities: np.ndarray) -> NDArray[np.float32]:
+    """Return the LAC score of each class: float32 [n, K] from probabilities [n, K]."""
+    return (1 - probabilities.astype(np.float64)).astype(np.float32)
+
+
+def aps_scores(probabilities: np.ndarray) -> NDArray[np.float32]:
+    """Return the APS score of each class: float32 [n, K] from probabilities [n, K].
+
+    The sum runs from the most probable class to the least probable one. Classes with equal probabilities have one
+    score, which counts all of them.
+    """
+    found = np.empty(probabilities.shape, np.float32)
+    for row, scores in zip(probabilities.astype(np.float64), found, strict=True):
+        order = np.argsort(-row, kind="stable")
+        ordered = row[order]
+        last = np.searchsorted(-ordered, -ordered, side="right") - 1        # the last class with the same probability
+        scores[order] = np.cumsum(ordered)[last]
+    return found
+
+
+SCORES: dict[str, Callable[[np.ndarray], NDArray[np.float32]]] = {"lac": lac_scores, "aps": aps_scores}
+"""The scores by their names."""

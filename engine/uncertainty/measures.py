@@ -1,0 +1,92 @@
+"""How good probabilities are: accuracy, log loss, Brier score, expected calibration error, and a reliability table.
+
+    ECE = sum over bins of (texts of the bin / all texts) * |accuracy of the bin - mean confidence of the bin|
+
+The confidence of a text is the probability of its best class. Bins have equal mass: each has about the same number of
+texts, and texts with equal confidences share a bin, so that the order of the texts does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS = 15
+"""The bins of the expected calibration error, as in Guo et al. 2017."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Texts with similar confidences."""
+
+    confidence: float
+    """The mean of the confidences."""
+    accuracy: float
+    """The share of the texts whose best class is right."""
+    count: int
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How good the probabilities of labelled texts are."""
+
+    count: int
+    accuracy: float
+    log_loss: float
+    """The mean of -log(probability of the right class), in nats."""
+    brier: float
+    """The mean of the squared differences to the right answer, summed over classes: from 0 to 2."""
+    ece: float
+    """The expected calibration error, from 0 to 1."""
+    reliability: tuple[Bin, ...] = ()
+    """The bins of the calibration error."""
+
+
+def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> Measures:
+    """Measure probabilities [n, K] of texts whose right classes are `labels`, integers [n]."""
+    n = len(labels)
+    own = probabilities[np.arange(n), labels]
+    best = probabilities.argmax(axis=1)
+    squares = np.square(probabilities).sum(axis=1) - np.square(own) + np.square(1 - own)
+    table = reliability(probabilities[np.arange(n), best], best == labels, bins)
+    with np.errstate(divide="ignore"):      # a probability of 0 has an infinite loss
+        loss = float(-np.log(own).mean())
+    return Measures(n, float((best == labels).mean()), loss, float(squares.mean()),
+                    sum(one.count / n * abs(one.accuracy - one.confidence) for one in table), tuple(table))
+
+
+def reliability(confidences: np.ndarray, right: np.ndarray, bins: int = BINS) -> list[Bin]:
+    """Return the bins of equal mass, from the least confidence to the largest; bins without texts are left out.
+
+    confidences: [n]; right: bool [n].
+    """
+    n = len(confidences)
+    ordered = np.sort(confidences)
+    edges = ordered[[n * i // bins for i in range(1, bins)]]
+    places = np.searchsorted(edges, confidences, side="right")
+    found = []
+    for i in range(bins):
+        here = places == i
+        if here.any():
+            # Sorted, so that the sum does not depend on the order of the texts.
+            found.append(Bin(float(np.sort(confidences[here]).mean()), float(right[here].mean()), int(here.sum())))
+    return found
+
+
+def margin(probabilities: np.ndarray) -> NDArray[np.float64]:
+    """Return the largest probability minus the second largest of each row of [n, K]; with K = 1 the only one."""
+    if probabilities.shape[1] == 1:
+        return probabilities[:, 0].astype(np.float64)
+    largest = -np.partition(-probabilities, 1, axis=1)[:, :2].astype(np.float64)
+    return np.asarray(largest[:, 0] - largest[:, 1])
+
+
+def entropy(probabilities: np.ndarray) -> NDArray[np.float64]:
+    """Return -sum p log p of each row of [n, K], in nats: 0 for a certain class, log(K) for equal probabilities."""
+    found = np.zeros(len(probabilities))
+    for i, row in enumerate(probabilities.astype(np.float64)):
+        own = row[row > 0]
+        found[i] = -(own * np.log(own)).sum() + 0.0     # + 0.0, because -0.0 would be printed with its sign
+    return found

@@ -1,0 +1,28 @@
+"""Logits to calibrated probabilities.
+
+    softmax(z / T + b)          temperature T, and a bias b for each class, or 0
+
+The logit z of a head with one output stands for the logits (0, z) of the classes "no" and "yes".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def probabilities(logits: np.ndarray, temperature: float = 1.0, bias: np.ndarray | None = None) -> NDArray[np.float64]:
+    """Return the probabilities of each class, float64 [n, K], of logits [n, K]; of [n, 1] those of "no" and "yes".
+
+    bias: [K], or [1] for logits [n, 1]. Each row is computed alone, in one order, so its bits do not depend on others.
+    """
+    rows = logits.astype(np.float64) / temperature
+    if bias is not None:
+        rows += bias.astype(np.float64)
+    if rows.shape[1] == 1:
+        rows = np.concatenate([np.zeros_like(rows), rows], axis=1)
+    for row in rows:
+        row -= row.max()
+        np.exp(row, out=row)
+        row /= row.sum()
+    return rows
