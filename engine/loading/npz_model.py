@@ -32,6 +32,7 @@ from ..model.head import TASKS, HeadConfig
 from ..model.precision import FORMATS, STORED
 from ..model.text_config import TEXT_NEW_IN_VERSION_2, TextConfig
 from ..text.safety import MAX_TOKENIZER
+from ..weights.calibration import Calibration
 from ..weights.head import Head, check_heads
 from ..weights.input_layers import Frames, make_stem, stem_arrays, stem_document, take_stem
 from ..weights.model import Model, Transformer
@@ -55,6 +56,9 @@ _DENSE, _TOKEN_MODULES = "dense", "token_modules"
 _MOST_PARTS = 32
 _HEADS = "heads."
 """What the names of the arrays of heads begin with."""
+_CALIBRATION = "calibration."
+"""What the names of the arrays of calibrations begin with. The configuration does not mention them, so that every
+version may have them, and a reader that takes the arrays that it knows leaves them alone."""
 _NOT_WHOLE = (".safetensors", ".bin", ".pt", ".pth")
 """Suffixes of files that hold the weights of a model, but not its configuration."""
 
@@ -141,6 +145,8 @@ def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[s
         document["heads"] = [head.config.to_json() for head in heads]
         arrays |= {f"{_HEADS}{head.config.task}.{name}": array for head in heads
                    for name, array in head.weights.items()}
+    arrays |= {f"{_CALIBRATION}{one.task}.{name}": array for one in part.check_calibrations(source)
+               for name, array in one.arrays.items()}
     return document, arrays | weights
 
 
@@ -256,7 +262,9 @@ def _transformer_of(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) 
     stem = make_stem(document["stem"], take_stem(arrays)) if "stem" in document else None
     layout = PackedFormat.from_json(document["packed"]) if "packed" in document else None
     heads = _take_heads(document.get("heads", []), arrays)
-    return Transformer(config, arrays, text, modules, token_modules, stem, layout, heads).with_wide_vectors()
+    calibrations = _take_calibrations(arrays)
+    return Transformer(config, arrays, text, modules, token_modules, stem, layout, heads,
+                       calibrations).with_wide_vectors()
 
 
 def _with_routes(document: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Model:
@@ -287,6 +295,15 @@ def _take_heads(document: Any, arrays: dict[str, np.ndarray]) -> tuple[Head, ...
         names = [name for name in arrays if name.startswith(prefix)]
         found.append(Head(config, {name.removeprefix(prefix): arrays.pop(name) for name in names}))
     return tuple(found)
+
+
+def _take_calibrations(arrays: dict[str, np.ndarray]) -> tuple[Calibration, ...]:
+    """Remove the arrays of calibrations, and return the calibrations that they make; `Transformer` checks them."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for name in [name for name in arrays if name.startswith(_CALIBRATION)]:
+        task, _, own = name.removeprefix(_CALIBRATION).partition(".")
+        found.setdefault(task, {})[own] = arrays.pop(name)
+    return tuple(Calibration(task, own) for task, own in found.items())
 
 
 def _take_modules(document: Any, entry: str, arrays: dict[str, np.ndarray]) -> tuple[Module, ...]:

@@ -18,9 +18,12 @@ from .measures import Measures as Measures
 from .measures import entropy as entropy
 from .measures import margin as margin
 from .measures import measure as measure
+from .measures import measure_summary as measure_summary
 from .measures import reliability as reliability
+from .measures import summarise as summarise
 from .probabilities import probabilities as probabilities
 from .shift import kolmogorov_smirnov as kolmogorov_smirnov
 from .temperature import fit_scale as fit_scale
 from .temperature import fit_scale_and_bias as fit_scale_and_bias
 from .temperature import fit_temperature as fit_temperature
+from .temperature import log_loss as log_loss

@@ -1,7 +1,7 @@
 """Split conformal prediction: sets that hold the right answer as often as promised (Vovk et al. 2005).
 
-The score of a class says how badly it fits a text. Of n labelled texts, whose right classes have scores s, the threshold
-for a coverage c is the k-th smallest s, k = ceil(c (n + 1)). The set of a new text holds the classes whose score is at
+The score of a class says how badly it fits a text. The right classes of n labelled texts have scores s; the threshold for
+a coverage c is the k-th smallest s, k = ceil(c (n + 1)). The set of a new text holds the classes whose score is at
 most the threshold. If the new text is like the labelled ones (exchangeable with them), its set holds the right class
 with a probability of at least c, and of at most c + 1 / (n + 1) if no scores are equal.
 

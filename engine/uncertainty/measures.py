@@ -46,14 +46,28 @@ class Measures:
 
 def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> Measures:
     """Measure probabilities [n, K] of texts whose right classes are `labels`, integers [n]."""
-    n = len(labels)
-    own = probabilities[np.arange(n), labels]
-    best = probabilities.argmax(axis=1)
+    return measure_summary(summarise(probabilities, labels), bins)
+
+
+def summarise(probabilities: np.ndarray, labels: np.ndarray) -> NDArray[np.float64]:
+    """Return what `measure_summary` reads of each text, [n, 4], so that the probabilities of all need no memory.
+
+    It is the probability of the right class and of the best one, whether both are the same, and the Brier score.
+    """
+    rows = np.arange(len(labels))
+    own, best = probabilities[rows, labels], probabilities.argmax(axis=1)
     squares = np.square(probabilities).sum(axis=1) - np.square(own) + np.square(1 - own)
-    table = reliability(probabilities[np.arange(n), best], best == labels, bins)
+    return np.stack([own, probabilities[rows, best], best == labels, squares], axis=1).astype(np.float64)
+
+
+def measure_summary(summary: np.ndarray, bins: int = BINS) -> Measures:
+    """Return the measures of texts from the result of `summarise`, [n, 4]."""
+    n = len(summary)
+    own, confidences, right, squares = summary.T
+    table = reliability(confidences, right == 1, bins)
     with np.errstate(divide="ignore"):      # a probability of 0 has an infinite loss
         loss = float(-np.log(own).mean())
-    return Measures(n, float((best == labels).mean()), loss, float(squares.mean()),
+    return Measures(n, float(right.mean()), loss, float(squares.mean()),
                     sum(one.count / n * abs(one.accuracy - one.confidence) for one in table), tuple(table))
 
 

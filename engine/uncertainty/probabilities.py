@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .temperature import two_classes
+
 
 def probabilities(logits: np.ndarray, temperature: float = 1.0, bias: np.ndarray | None = None) -> NDArray[np.float64]:
     """Return the probabilities of each class, float64 [n, K], of logits [n, K]; of [n, 1] those of "no" and "yes".
@@ -19,8 +21,7 @@ def probabilities(logits: np.ndarray, temperature: float = 1.0, bias: np.ndarray
     rows = logits.astype(np.float64) / temperature
     if bias is not None:
         rows += bias.astype(np.float64)
-    if rows.shape[1] == 1:
-        rows = np.concatenate([np.zeros_like(rows), rows], axis=1)
+    rows = two_classes(rows)
     for row in rows:
         row -= row.max()
         np.exp(row, out=row)

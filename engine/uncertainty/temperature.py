@@ -18,16 +18,23 @@ LEAST, MOST = 1e-3, 1e3
 GOLDEN = (math.sqrt(5) - 1) / 2
 STEPS = 200
 """The most steps of Newton's method; about ten are usual."""
+PART = 2**20
+"""How many logits are in memory in float64 at a time."""
 RIDGE = 1e-6
 """The weight of the sum of the squared biases, which makes the best biases unique: adding a number to all of them
 changes no probability, and the bias of a class that no text has would otherwise fall without end."""
 
 
-def log_loss(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
-    """Return the mean of log(sum(exp(z))) - z[label] over rows z of logits [n, K]."""
-    top = logits.max(axis=1)
-    totals = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
-    return float((totals - logits[np.arange(len(labels)), labels]).mean())
+def log_loss(logits: np.ndarray, labels: np.ndarray, scale: float = 1.0, bias: np.ndarray | float = 0.0) -> float:
+    """Return the mean over rows of log(sum(exp(z))) - z[label], where z is logits [n, K] times scale, plus bias."""
+    n, step = len(labels), max(1, PART // logits.shape[1])
+    losses = np.empty(n)
+    for first in range(0, n, step):
+        rows = logits[first : first + step].astype(np.float64) * scale + bias
+        own = rows[np.arange(len(rows)), labels[first : first + step]]
+        rows -= (top := rows.max(axis=1))[:, None]
+        losses[first : first + step] = np.log(np.exp(rows).sum(axis=1)) + (top - own)
+    return float(losses.mean())
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -36,8 +43,8 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     logits: [n, K], or [n, 1] for the classes "no" and "yes"; labels: integers [n]. Raises `InputError` if the log loss
     has no minimum: if no text is wrong, or the logits say nothing about the labels.
     """
-    rows, labels = _two_classes(logits), labels.astype(np.int64)
-    return fit_scale(lambda t: log_loss(rows / t, labels))
+    rows = two_classes(logits)
+    return fit_scale(lambda temperature: log_loss(rows, labels, 1 / temperature))
 
 
 def fit_scale(loss: Callable[[float], float]) -> float:
@@ -74,14 +81,14 @@ def fit_scale_and_bias(logits: np.ndarray, labels: np.ndarray) -> tuple[float, N
     """
     start = fit_temperature(logits, labels)
     single = logits.shape[1] == 1
-    rows, labels = _two_classes(logits), labels.astype(np.int64)
+    rows = two_classes(logits).astype(np.float64)
     n, K = rows.shape
     right = np.zeros((n, K))
     right[np.arange(n), labels] = 1
     point = np.concatenate([[1 / start], np.zeros(K)])
 
     def loss(point: NDArray[np.float64]) -> float:
-        return log_loss(rows * point[0] + point[1:], labels) + RIDGE / 2 * float(point[1:] @ point[1:])
+        return log_loss(rows, labels, point[0], point[1:]) + RIDGE / 2 * float(point[1:] @ point[1:])
 
     before = loss(point)
     for _ in range(STEPS):
@@ -116,7 +123,6 @@ def _derivatives(rows: NDArray[np.float64], right: NDArray[np.float64], point: N
     return gradient, hessian
 
 
-def _two_classes(logits: np.ndarray) -> NDArray[np.float64]:
-    """Return logits [n, K] in float64; of one output z the logits (0, z)."""
-    rows = logits.astype(np.float64)
-    return np.concatenate([np.zeros_like(rows), rows], axis=1) if rows.shape[1] == 1 else rows
+def two_classes(logits: np.ndarray) -> np.ndarray:
+    """Return logits [n, K] as they are; of one output z the logits (0, z) of "no" and "yes"."""
+    return np.concatenate([np.zeros_like(logits), logits], axis=1) if logits.shape[1] == 1 else logits

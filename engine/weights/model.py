@@ -13,6 +13,7 @@ from ..model.generation_config import GenerationConfig
 from ..model.precision import FORMATS, ROUNDED, canonical_name
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
+from .calibration import Calibration, check_calibrations
 from .head import Head, check_heads
 from .input_layers import Frames, Stem
 from .modules import SENTENCE, TOKENS, Module, check_modules
@@ -40,6 +41,8 @@ class Transformer:
     not."""
     heads: tuple[Head, ...] = ()
     """What stands after the encoder, such as a classifier; at most one of each task."""
+    calibrations: tuple[Calibration, ...] = ()
+    """What is known from labelled texts about the scores of the heads, or of a decoder; at most one for each task."""
 
     _checked: bool = field(default=False, init=False, repr=False)
     """Whether the numbers of the weights have been checked. `replace` returns an object that has not been checked."""
@@ -60,10 +63,11 @@ class Transformer:
         if not self._checked:
             self.check_modules(source)
         heads = self.heads if self._checked else check_heads(self.heads, self.config, source)
+        calibrations = self.check_calibrations(source)
         weights = {name: np.require(np.asarray(array), requirements=["C", "A"]) for name, array in self.weights.items()}
-        same = all(weights[name] is array for name, array in self.weights.items()) and (
-            all(head is own for head, own in zip(heads, self.heads, strict=True)))
-        transformer = self if same else replace(self, weights=weights, heads=heads)
+        same = all(weights[name] is array for name, array in self.weights.items()) and all(
+            one is own for one, own in zip((*heads, *calibrations), (*self.heads, *self.calibrations), strict=True))
+        transformer = self if same else replace(self, weights=weights, heads=heads, calibrations=calibrations)
         object.__setattr__(transformer, "_checked", True)
         return transformer
 
@@ -83,6 +87,17 @@ class Transformer:
             return
         width = check_modules(self.token_modules, self.config.hidden_size, TOKENS, source)
         check_modules(self.modules, len(self.text.pooling) * width, SENTENCE, source)
+
+    def check_calibrations(self, source: str) -> tuple[Calibration, ...]:
+        """Return the calibrations, checked; raises `WeightsError` unless they fit the heads, or the decoder."""
+        if not self.calibrations:
+            return self.calibrations
+        outputs = {head.config.task: head.config.outputs for head in self.heads}
+        if self.config.decodes:
+            outputs = {"score": self.config.vocab_size, "rank": 1}
+        elif outputs.get("classify") == 1:
+            outputs["rank"] = outputs.pop("classify")
+        return check_calibrations(self.calibrations, outputs, source)
 
     @property
     def precision(self) -> str:
@@ -188,6 +203,21 @@ class Model:
         if memory != width:
             raise WeightsError(f"{source}: the decoder reads vectors of width {memory} by cross-attention, and the "
                                f"encoder gives vectors of width {width}; both must be equal, or 0 without an encoder")
+
+    def with_calibration(self, calibration: Calibration) -> Model:
+        """Return the model with a calibration in place of the one that it may have for the same task.
+
+        It goes to the decoder if there is one, and otherwise to the encoder that runs where a call names no task.
+        Raises `WeightsError` for a calibration of another model.
+        """
+        if not isinstance(calibration, Calibration):
+            raise InputError(f"with_calibration takes the calibration of a report of engine.calibrate, not "
+                             f"{shown(calibration)}")
+        own = self.decoder or self.encoder or next(iter(self.routes.values()))
+        others = tuple(one for one in own.calibrations if one.task != calibration.task)
+        changed = replace(own, calibrations=(*others, calibration))
+        changed.check_calibrations("the model to calibrate")
+        return self.map(lambda part: changed if part is own else part)
 
     def map(self, change: Callable[[Transformer], Transformer]) -> Model:
         """Return the model with each part changed, once; the same object if no part changes."""

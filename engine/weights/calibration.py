@@ -1,0 +1,109 @@
+"""What a model learned from labelled texts about its own scores: temperatures, biases, and the scores of right answers.
+
+A `.npz` holds the arrays as calibration.TASK.NAME. `engine.uncertainty` has the formulas that fit and use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import WeightsError, listed, shown
+
+TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "classify": (("temperature", "lac", "aps", "classes", "confidences"), ("bias",)),
+    "tag": (("temperature",), ("bias",)),
+    "rank": (("temperature",), ("bias", "gaps")),
+    "answer": (("losses", "impossible"), ()),
+    "score": (("temperature",), ()),
+}
+"""The method that a calibration is for, with the arrays that it must have, and those that it may have."""
+ARRAYS: dict[str, tuple[str, str]] = {
+    "temperature": ("float32", "1"), "bias": ("float32", "K"), "lac": ("float32", "n"), "aps": ("float32", "n"),
+    "classes": ("uint16", "n"), "confidences": ("float32", "n"), "gaps": ("float32", "n"), "losses": ("float32", "n"),
+    "impossible": ("uint8", "1")}
+"""The dtype and the length of each array: 1, K outputs of the head, or n labelled texts, queries or questions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The calibration of one method of a model."""
+
+    task: str
+    """One of `TASKS`."""
+    arrays: Mapping[str, np.ndarray]
+    """By name, as `TASKS` and `ARRAYS` say:
+
+    temperature     [1]: logits are divided by it
+    bias            [K]: then added to the logits of each class
+    lac, aps        [n]: the conformal score of the right class of each labelled text that no temperature was fitted to
+    classes         [n]: the number of the right class of each of these texts
+    confidences     [n]: the calibrated probability of the best class of each of these texts
+    gaps            [n]: for each labelled query, the logit of its first document minus that of its first relevant one
+    losses          [n]: for each labelled question, 1 - the score of its right answer; infinity if it was not found
+    impossible      [1]: 1 if "no answer" was right for some questions, so that it is one of the answers, otherwise 0
+    """
+
+    @property
+    def temperature(self) -> float:
+        """Return the number by which logits are divided; 1 if it has none."""
+        return float(self.arrays["temperature"][0]) if "temperature" in self.arrays else 1.0
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """Return what is added to the logits of each class after that; None for nothing."""
+        return self.arrays.get("bias")
+
+    def checked(self, outputs: Mapping[str, int], source: str) -> Calibration:
+        """Return it with arrays that are contiguous; raises `WeightsError` unless it fits the model.
+
+        outputs: the number of outputs of each task that the model has.
+        """
+        where = f"{source}: the calibration of {shown(self.task)[1:-1]}"
+        if not isinstance(self.task, str) or self.task not in TASKS or not isinstance(self.arrays, Mapping):
+            raise WeightsError(f"{source}: a calibration is for one of {', '.join(TASKS)}, and has arrays by name, not "
+                               f"{shown(self.task)} and {shown(self.arrays)}")
+        if self.task not in outputs:
+            raise WeightsError(f"{where} belongs to another model: this one has {listed(outputs) or 'no heads'}")
+        needed, optional = TASKS[self.task]
+        names = [*needed, *(name for name in optional if name in self.arrays)]
+        if set(names) != self.arrays.keys():
+            raise WeightsError(f"{where} must have the arrays {listed(needed)}"
+                               f"{' and perhaps ' * bool(optional)}{listed(optional)}, not {listed(self.arrays)}")
+        lengths = {"1": 1, "K": outputs[self.task], "n": self._count(names)}
+        for name in names:
+            self._check_array(name, lengths[ARRAYS[name][1]], where)
+        if "classes" in self.arrays and self.arrays["classes"].max() >= outputs[self.task]:
+            raise WeightsError(f"{where} has texts of the class {self.arrays['classes'].max()}, and the head has "
+                               f"{outputs[self.task]} classes")
+        arrays = {name: np.require(self.arrays[name], requirements=["C", "A"]) for name in names}
+        same = all(arrays[name] is self.arrays[name] for name in names)
+        return self if same else replace(self, arrays=arrays)
+
+    def _count(self, names: list[str]) -> int:
+        """Return the number of labelled texts; -1 without any."""
+        return next((array.size for name in names if ARRAYS[name][1] == "n"
+                     and isinstance(array := self.arrays[name], np.ndarray)), -1)
+
+    def _check_array(self, name: str, length: int, where: str) -> None:
+        array, dtype = self.arrays[name], ARRAYS[name][0]
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (length,) or not length:
+            found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else shown(array)
+            raise WeightsError(f"{where}: {name} is {found}, expected {dtype} [{length if length > 0 else 'n'}]")
+        if np.isnan(array).any() or (name != "losses" and not np.isfinite(array).all()):
+            raise WeightsError(f"{where}: {name} holds NaN or infinity")
+        if name == "temperature" and not array[0] > 0:
+            raise WeightsError(f"{where}: the temperature must be above 0, not {array[0]:g}")
+
+
+def check_calibrations(calibrations: Any, outputs: Mapping[str, int], source: str) -> tuple[Calibration, ...]:
+    """Return the calibrations of a part of a model, checked; raises `WeightsError` for anything else."""
+    if not isinstance(calibrations, tuple) or not all(isinstance(one, Calibration) for one in calibrations):
+        raise WeightsError(f"{source}: calibrations must be a tuple of Calibration, not {shown(calibrations)}")
+    tasks = [one.task for one in calibrations]
+    if len(set(map(str, tasks))) < len(tasks):
+        raise WeightsError(f"{source}: two calibrations are for one task: {listed(map(str, tasks))}")
+    return tuple(one.checked(outputs, source) for one in calibrations)
