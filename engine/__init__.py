@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .files.torch_checkpoint import read_checkpoint
     from .files.torch_pickle import read_pickle
     from .interface import plot
+    from .interface.calibrate import CalibrationReport, calibrate
     from .interface.importance import measure_importance
     from .loading.load import load_model
     from .loading.npz_model import save
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .model.text_config import TextConfig
     from .speech.audio_files import read_audio, read_wav
     from .speech.resampling import resample
+    from .weights.calibration import Calibration
     from .weights.model import Model, Transformer
     from .weights.parameters import expected_shapes
     from .weights.quantize import convert_model
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionKind",
     "BackendUnavailable",
+    "Calibration",
+    "CalibrationReport",
     "Engine",
     "EngineError",
     "ForwardOutput",
@@ -59,6 +63,7 @@ __all__ = [
     "Transformer",
     "UnsupportedError",
     "WeightsError",
+    "calibrate",
     "convert_model",
     "expected_shapes",
     "forward_flops",
@@ -80,11 +85,14 @@ __all__ = [
 
 _LAZY = {
     "AttentionKind": "model.attention",
+    "Calibration": "weights.calibration",
+    "CalibrationReport": "interface.calibrate",
     "GenerationConfig": "model.generation_config",
     "Model": "weights.model",
     "ModelConfig": "model.config",
     "TextConfig": "model.text_config",
     "Transformer": "weights.model",
+    "calibrate": "interface.calibrate",
     "convert_model": "weights.quantize",
     "expected_shapes": "weights.parameters",
     "forward_flops": "backends.peak",

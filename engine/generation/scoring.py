@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ CHUNK = 64
 """The most tokens of a continuation that the model reads in one step. It is fixed, so that the bits are, too."""
 LOGITS = 2**24
 """The most logits of one step (64 MiB), unless one token alone has more."""
+Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
+"""Gets the logits [n, V] for the places of tokens, and the ids [n] of these tokens."""
 
 
 def score(
@@ -30,8 +33,12 @@ def score(
     budget: Budget | None = None,
     stop: Stop | None = None,
     traffic: Traffic | None = None,
+    temperature: float = 1.0,
+    seen: Seen | None = None,
 ) -> list[list[float]]:
     """Return log p(id | source, prompt, ids before it) of each id of the continuation of each request.
+
+    temperature: logits are divided by it. seen: gets the logits [n, V] before that, and the ids [n] of the tokens.
 
     Of the settings of a request only its start token and its prefix count: no setting changes these probabilities.
     budget, stop and traffic are those of `generate`. Raises `InputError` for wrong ids.
@@ -59,7 +66,7 @@ def score(
                 results.append(waiting.found)
                 waiting = next(texts, None)
             stop.check()
-            _step(stepper, batch, chunk)
+            _step(stepper, batch, chunk, temperature, seen)
             for text in [text for text in batch if text.done]:
                 batch.remove(text)
                 stepper.close(text.number)
@@ -111,7 +118,7 @@ def _texts(stepper: Stepper, requests: Iterable[Request], continuations: Iterabl
         yield _Text(source, tokens, len(prompt))
 
 
-def _step(stepper: Stepper, batch: Sequence[_Text], chunk: int) -> None:
+def _step(stepper: Stepper, batch: Sequence[_Text], chunk: int, temperature: float, seen: Seen | None) -> None:
     """Let the model read the prompt, or the next chunk of the continuation, of each text."""
     if not batch:
         return
@@ -121,14 +128,17 @@ def _step(stepper: Stepper, batch: Sequence[_Text], chunk: int) -> None:
         rows.append(Row(text.number, text.parent, text.tokens[text.read : end], every=text.read > 0))
     scores = stepper.step(rows)
     stepper.release([row.parent for row in rows if row.parent is not None])
-    log_total = checked(log_sum_exp(scores.logits)).astype(np.float64)
+    logits = scores.logits if temperature == 1 else scores.logits / np.float32(temperature)
+    log_total = checked(log_sum_exp(logits)).astype(np.float64)
     line = 0
     for text, row, hypothesis in zip(batch, rows, scores.hypotheses.tolist(), strict=True):
         text.read, text.parent = text.read + len(row.tokens), hypothesis
         lines = len(row.tokens) if row.every else 1
         here = np.arange(line, line + lines)
         targets = text.tokens[text.read + 1 - lines : text.read + 1]
-        text.found += (scores.logits[here, targets] - log_total[here]).tolist()
+        text.found += (logits[here, targets] - log_total[here]).tolist()
+        if seen is not None:
+            seen(scores.logits[here], targets)
         line += lines
 
 

@@ -2,15 +2,24 @@
 
 from .answers import Answering as Answering
 from .answers import answer as answer
+from .answers import answer_or_abstain as answer_or_abstain
+from .answers import loss_of as loss_of
+from .answers import widened as widened
+from .classify import Sets as Sets
 from .classify import classify as classify
+from .classify import doubts as doubts
+from .classify import label_sets as label_sets
+from .classify import text_logits as text_logits
 from .late import encode_tokens as encode_tokens
 from .late import encode_tokens_by_head as encode_tokens_by_head
 from .pairs import check_pairs as check_pairs
 from .pairs import check_ranks as check_ranks
+from .pairs import gaps_below as gaps_below
 from .pairs import is_pair as is_pair
 from .pairs import order as order
 from .pairs import pair_logits as pair_logits
 from .pairs import pair_scores as pair_scores
+from .pairs import shortest_head as shortest_head
 from .runner import HeadRunner as HeadRunner
 from .runner import check_choice as check_choice
 from .sparse import SparseVectors as SparseVectors
@@ -20,5 +29,6 @@ from .tokens import STRATEGIES as STRATEGIES
 from .tokens import WORDS as WORDS
 from .tokens import Tagging as Tagging
 from .tokens import tag as tag
+from .tokens import word_logits as word_logits
 from .words import fill_mask as fill_mask
 from .words import target_ids as target_ids

@@ -11,13 +11,14 @@ up, in all windows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..base.arguments import check_deadline
 from ..text.tokenizer import Places, Tokens
+from ..uncertainty import entropy
 from .runner import HeadRunner, softmax
 
 TEXTS = 64
@@ -61,6 +62,46 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
             rows = [logits[n] for n in range(place, place + len(places_of_pair))]
             place += len(places_of_pair)
             yield _best(runner.config.first_id, text, places_of_pair, rows, answering, deadline)
+
+
+CANDIDATES = 20
+"""How many answers of each text can be in its set."""
+
+
+def widened(answering: Answering) -> Answering:
+    """Return how `answer` finds the candidates of a set of answers."""
+    return replace(answering, top_k=CANDIDATES)
+
+
+def loss_of(answers: Sequence[dict[str, Any]], right: str) -> np.float32:
+    """Return 1 - the score of the right answer, in lower case, to a question; infinity if it is not among the answers.
+
+    answers: what `answer` gives with `widened` settings.
+    """
+    wanted = right.strip().lower()
+    return next((_loss(one) for one in answers if one["answer"].strip().lower() == wanted), np.float32(np.inf))
+
+
+def answer_or_abstain(answers: Sequence[dict[str, Any]], limit: np.float32) -> dict[str, Any]:
+    """Return the one answer whose loss is at most `limit`; where there are none or several, abstain.
+
+    A result has the set as "answers", and "abstains"; its "answer", "start" and "end" are None if it abstains. margin:
+    the best score minus the second best. entropy: that of the scores of all candidates, scaled to a sum of 1.
+    """
+    kept = [one for one in answers if _loss(one) <= limit]
+    scores = np.array([one["score"] for one in answers], np.float64)
+    total = scores.sum()
+    second = scores[1] if len(scores) > 1 else 0.0
+    abstains = len(kept) != 1
+    said = {"answer": None, "start": None, "end": None} if abstains else {
+        name: kept[0][name] for name in ("answer", "start", "end")}
+    return {"score": answers[0]["score"], **said, "abstains": abstains, "answers": kept,
+            "margin": float(scores[0] - second),
+            "entropy": float(entropy(scores[None] / total)[0]) if total > 0 else 0.0}
+
+
+def _loss(one: Mapping[str, Any]) -> np.float32:
+    return np.float32(1 - one["score"])
 
 
 def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Sequence[np.ndarray],

@@ -1,8 +1,12 @@
-"""Classes of texts: labels with scores, as transformers' pipeline of text classification gives them."""
+"""Classes of texts: labels with scores, as transformers' pipeline of text classification gives them.
+
+A calibrated head gives calibrated probabilities, with their margin and entropy, and sets of labels for a coverage.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +14,7 @@ import numpy as np
 from ..model.head import FUNCTIONS as NAMES
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
+from ..uncertainty import SCORES, class_thresholds, entropy, margin, threshold
 from .runner import FUNCTIONS, HeadRunner, check_choice, top
 
 Tokenize: TypeAlias = Callable[[Sequence[Any], float], Tokens]
@@ -37,14 +42,64 @@ def classify(runner: HeadRunner, texts: Sequence[Sentence], *, top_k: int | None
              **options: Any) -> list[Any]:
     """Return for each text its label with the largest score, or for another `top_k` than 1 the list of its labels.
 
-    function: "softmax", "sigmoid" or "none" in place of the model's own. options: those of `text_logits`. The function
-    of each text's logits is computed alone, in float32.
+    function: "softmax", "sigmoid" or "none" in place of the model's own, of the logits without calibration. options:
+    those of `text_logits`. The function of each text's logits is computed alone, in float32.
     """
     config = runner.config
+    if function is None and runner.calibration is not None:
+        own = runner.probabilities(text_logits(runner, texts, **options))
+        found = [_labelled(config.labels, row, doubt, top_k) for row, doubt in zip(own, doubts(own), strict=True)]
+        return [best[0] for best in found] if top_k == 1 else found
     compute = FUNCTIONS[config.function if function is None else check_choice("function_to_apply", function, NAMES)]
-    found = []
+    results: list[Any] = []
     for logits in text_logits(runner, texts, **options):
         scores = compute(logits).tolist()
         best = [{"label": config.labels[i], "score": scores[i]} for i in top(scores, top_k)]
-        found.append(best[0] if top_k == 1 else best)
-    return found
+        results.append(best[0] if top_k == 1 else best)
+    return results
+
+
+def doubts(probabilities: np.ndarray) -> list[dict[str, float]]:
+    """Return the margin and the entropy of each row of probabilities [n, K], as results have them."""
+    return [{"margin": float(m), "entropy": float(e)}
+            for m, e in zip(margin(probabilities), entropy(probabilities), strict=True)]
+
+
+def _labelled(labels: Sequence[str], row: np.ndarray, doubt: dict[str, float], top_k: int | None
+              ) -> list[dict[str, Any]]:
+    """Return the labels with the largest probabilities; one label alone has the probabilities [2] of "no" and "yes"."""
+    scores = row[-len(labels):].tolist()
+    return [{"label": labels[i], "score": scores[i], **doubt} for i in top(scores, top_k)]
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Which labels are in the set of a text."""
+
+    coverage: float
+    score: str = "lac"
+    """One of `engine.uncertainty.SCORES`."""
+    by_class: bool = False
+    """Whether the coverage holds for the texts of each class, and not only for all texts together."""
+
+
+def label_sets(runner: HeadRunner, texts: Sequence[Sentence], sets: Sets, **options: Any
+               ) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """Return the best label of each text with the set of labels for a coverage, and the confidences, float32 [n].
+
+    options: those of `text_logits`. Raises `InputError`, before anything is computed, if the calibration has too few
+    texts for the coverage.
+    """
+    config, calibration = runner.config, runner.calibration
+    assert calibration is not None
+    scores = calibration.arrays[sets.score]
+    limits: Any = (class_thresholds(scores, calibration.arrays["classes"], sets.coverage, config.labels)
+                   if sets.by_class else threshold(scores, sets.coverage))
+    own = runner.probabilities(text_logits(runner, texts, **options))
+    inside = SCORES[sets.score](own) <= limits
+    found = []
+    for row, doubt, kept in zip(own, doubts(own), inside, strict=True):
+        order = top(row.tolist(), None)
+        found.append({"label": config.labels[order[0]], "score": float(row[order[0]]), **doubt,
+                      "labels": [{"label": config.labels[i], "score": float(row[i])} for i in order if kept[i]]})
+    return found, own.max(axis=1).astype(np.float32)

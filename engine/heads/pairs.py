@@ -45,8 +45,12 @@ def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *,
     """Return the scores of pairs: float32 [n], or [n, labels] of a model with several labels.
 
     function: the name of a function, or an object whose class has the name of one of torch.nn; None for the model's.
-    apply_softmax: whether scores of several labels become probabilities afterwards.
+    apply_softmax: whether scores of several labels become probabilities afterwards. The scores of a calibrated model
+    are calibrated probabilities unless a function is given: those of one label, and of several with apply_softmax.
     """
+    if function is None and runner.calibration is not None and (logits.shape[1] == 1 or apply_softmax):
+        own = runner.probabilities(logits).astype(np.float32)
+        return own[:, 1] if logits.shape[1] == 1 else own
     name = runner.config.pair_function if function is None else _name_of(function)
     flat = np.ascontiguousarray(logits)
     scores = FUNCTIONS[name](flat) if name in FUNCTIONS else runner.ops.activate(name, flat)
@@ -58,6 +62,17 @@ def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *,
 def order(logits: np.ndarray) -> list[int]:
     """Return the places of documents by their logits [n], the largest first, and of equal ones the first."""
     return [int(i) for i in np.argsort(-logits, kind="stable")]
+
+
+def shortest_head(logits: np.ndarray, limit: np.float32) -> int:
+    """Return how many documents, from the best one on, have a logit at most `limit` below the largest; logits: [n]."""
+    return int((gaps_below(logits) <= limit).sum())
+
+
+def gaps_below(logits: np.ndarray) -> np.ndarray:
+    """Return how far each logit [n] is below the largest one, in float32, as the file of a model holds such gaps."""
+    wide = logits.astype(np.float64)
+    return (wide.max(initial=-np.inf) - wide).astype(np.float32)
 
 
 def check_ranks(runner: HeadRunner) -> None:

@@ -18,6 +18,8 @@ from ..base.lazy import lazy
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
 from ..text.tokenizer import Tokens
+from ..uncertainty import probabilities
+from ..weights.calibration import Calibration
 from ..weights.head import Head
 from ..weights.modules import normalize, sigmoid
 
@@ -35,9 +37,11 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 class HeadRunner:
     """One head, with the encoder whose vectors it reads. Several threads may use it at once."""
 
-    def __init__(self, head: Head, encoder: TextEncoder, ops: Ops, words: Callable[[], np.ndarray]):
-        """words: returns the word table in float32 [V, E], which a tied map reads."""
+    def __init__(self, head: Head, encoder: TextEncoder, ops: Ops, words: Callable[[], np.ndarray],
+                 calibration: Calibration | None = None):
+        """words: returns the word table in float32 [V, E], which a tied map reads. calibration: of the head's logits."""
         self.config: HeadConfig = head.config
+        self.calibration = calibration
         self.encoder, self.ops = encoder, ops
         self._weights, self._words = head.weights, words
 
@@ -100,6 +104,11 @@ class HeadRunner:
         parts = [rows[start:end] for start, end in pairwise(ends.tolist())]
         for first in range(0, len(parts), most):
             yield from self.ops.column_maxima(parts[first : first + most], self._columns)
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Return the calibrated probabilities of classes, float64 [n, K], of logits [n, K]; of [n, 1] [n, 2]."""
+        assert self.calibration is not None
+        return probabilities(logits, self.calibration.temperature, self.calibration.bias)
 
     @property
     def ends_in_a_product(self) -> bool:

@@ -13,7 +13,7 @@ mean of its parts' scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from ..base.arguments import check_deadline
 from ..text.sentences import slices
 from ..text.tokenizer import Places, Tokens
+from ..uncertainty import entropy, margin
 from .runner import HeadRunner, softmax
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -98,14 +99,16 @@ def _entities(runner: HeadRunner, text: str, places: Places, logits: np.ndarray 
     if logits is None:
         return []
     tokens = list(_tokens(runner, text, places, logits, tagging, starts))
+    doubted = runner.calibration is not None
     if tagging.strategy == "none":
         return [{"entity": token.label, "score": float(token.score), "index": token.index, "word": token.text,
-                 "start": token.start, "end": token.end} for token in tokens if token.label not in tagging.ignored]
+                 "start": token.start, "end": token.end, **(_doubt([token]) if doubted else {})}
+                for token in tokens if token.label not in tagging.ignored]
     join = runner.encoder.tokenizer.join
     if tagging.strategy != "simple":
         tokens = [_word(group, tagging.strategy, runner.config.labels, join)
                   for group in _grouped(tokens, lambda before, token: token.goes_on)]
-    found = [_entity(group, join) for group in _grouped(tokens, _same_entity)]
+    found = [_entity(group, join) | (_doubt(group) if doubted else {}) for group in _grouped(tokens, _same_entity)]
     return [entity for entity in found if entity["entity_group"] not in tagging.ignored]
 
 
@@ -114,7 +117,7 @@ def _tokens(runner: HeadRunner, text: str, places: Places, logits: np.ndarray, t
     """Yield the tokens of a window with their tags, without special tokens."""
     prefix = runner.encoder.tokenizer.continuing_prefix
     before: int | None = None
-    probabilities = softmax(logits)
+    probabilities = softmax(logits) if runner.calibration is None else runner.probabilities(logits).astype(np.float32)
     best = probabilities.argmax(axis=1).tolist()
     for i, (name, (start, end)) in enumerate(zip(places.tokens, places.offsets, strict=True)):
         if places.special[i]:
@@ -158,7 +161,7 @@ def _word(tokens: Sequence[_Token], strategy: str, labels: Sequence[str], join: 
         probabilities = rows[0 if strategy == "first" else int(rows.max(axis=1).argmax())]
     best = int(probabilities.argmax())
     return _Token(labels[best], probabilities[best], join([token.text for token in tokens]), tokens[0].start,
-                  tokens[-1].end)
+                  tokens[-1].end, probabilities=probabilities)
 
 
 def _same_entity(before: _Token, token: _Token) -> bool:
@@ -177,6 +180,36 @@ def _entity(tokens: Sequence[_Token], join: Any) -> dict[str, Any]:
             "score": float(tokens[0].score if len(tokens) == 1 else np.mean(
                 np.array([token.score for token in tokens], np.float32))),
             "word": join([token.text for token in tokens]), "start": tokens[0].start, "end": tokens[-1].end}
+
+
+def _doubt(tokens: Sequence[_Token]) -> dict[str, float]:
+    """Return the means of the margins and the entropies of tokens or words."""
+    rows = np.stack([token.probabilities for token in tokens if token.probabilities is not None])
+    return {"margin": float(margin(rows).mean()), "entropy": float(entropy(rows).mean())}
+
+
+def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_size: int | None = None,
+                deadline: float = 0.0, advance: Callable[[int], None] = lambda count: None
+                ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield for each text, a list of words, the words that the model reads, and the logits of the first token of each.
+
+    They are integers [n] and float32 [n, labels]. A text is truncated, and a word without tokens has no logits.
+    """
+    tokenizer = runner.encoder.tokenizer
+    for part in slices([" ".join(text) for text in texts]):
+        places = tokenizer.places(texts[part.start : part.stop], split=True, deadline=deadline)
+        tokens = Tokens([own.input_ids for own in places], [own.token_type_ids for own in places])
+        logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
+        for i, own in enumerate(places):
+            first: dict[int, int] = {}
+            for t, word in enumerate(own.words):
+                if word is not None and not own.special[t]:
+                    first.setdefault(word, t)
+            rows = np.array([*first.values()], np.int64)
+            found = logits.get(i)
+            yield (np.array([*first], np.int64),
+                   np.zeros((0, runner.config.outputs), np.float32) if found is None else found[rows])
+            advance(1)
 
 
 def _longest(entities: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
 from .head_methods import HeadMethods
 from .loaded import NO_TOKENIZER, Loaded
+from .look import Look, make_look
 
 if TYPE_CHECKING:
     from ..backends.interfaces import Backend, Plan
@@ -100,6 +102,7 @@ class Engine(HeadMethods, Loaded):
         check_layout(backend, encoder.layout, decodes=False)
         self.config, self._configs = encoder.config, [encoder.config]
         self.text, self._stem, self._heads = encoder.text, encoder.stem, encoder.heads
+        self._calibrations = {one.task: one for one in encoder.calibrations}
         self._modules, self._token_modules = encoder.modules, encoder.token_modules
         self._words = {name: array for name, array in encoder.weights.items() if name.startswith("embeddings.word")}
         self.backend, self.threads, self.precision = backend.name, run.threads, run.precision
@@ -221,6 +224,27 @@ class Engine(HeadMethods, Loaded):
             raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
                                    "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
         return asked.output(form, self._plan.observe(batch, asked.observed, deadline))
+
+    def look(self, text: Any, *, timeout: float | None = None) -> Look:
+        """Return what attention does with one text: the entropy of each head, its share of the maximum, and rollout.
+
+        text: a string or a pair of strings, which is truncated to `max_seq_length`. timeout: as in `forward`.
+
+        The `Look` has arrays and two pictures. It takes T * T numbers of memory for each head, T being the tokens.
+        Raises `InputError`, and `UnsupportedError` for a model without layers, or a backend that gives no weights.
+        """
+        deadline = deadline_of(timeout)
+        tokens = self._encoder.tokenizer(check_sentences([text]), deadline)
+        names = [self._encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
+        if not names:
+            raise InputError(f"the text {shown(text)} has no tokens to look at")
+        if not self.config.num_layers:
+            raise UnsupportedError("a static model has no layers, and so no attention to look at")
+        left = None if not deadline else max(deadline - time.monotonic(), 1e-9)
+        types = {"token_type_ids": [tokens.token_type_ids[0]]} if self._text.feeds_token_types else {}
+        output = self.forward([tokens.input_ids[0]], **types, output_attentions=True, output_entropies=True,
+                              timeout=left)
+        return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))
 
     @renamed_arguments
     def encode(

@@ -23,6 +23,7 @@ from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
 from ..text.sentences import check_sentences
+from ..weights.calibration import outputs_of
 from .loaded import Loaded
 from .prepared import PreparedModel
 from .settings import settings_of_call
@@ -249,24 +250,42 @@ class Generator(Loaded):
               timeout: float | None = None) -> list[Scored]:
         """Return the log probabilities of given tokens under the model itself, which no setting changes.
 
+        A model that `engine.calibrate` calibrated gives calibrated ones: its logits are divided by its temperature.
+
         inputs, prompts: as for `generate`. targets: for each input, the ids or the text to score; they follow the start
         token or the prompt. A model without an encoder needs no targets: it then scores the tokens of each input, from
         the second token on.
         """
         stop = Stop.after(timeout)
-        requests = self._requests(inputs, prompts, self.generation, stop)
         if targets is None:
             if self.encoder_config is not None:
                 raise InputError("a model with an encoder scores targets: score(inputs, targets)")
-            tokens = [ids_array("an input", request.prompt).tolist() for request in requests]
-            requests = [replace(request, prompt=ids[:1]) for request, ids in zip(requests, tokens, strict=True)]
-            wanted = [ids[1:] for ids in tokens]
+            if prompts is not None:
+                raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
+            requests, wanted = self.own_tokens(inputs, stop)
         else:
+            requests = self._requests(inputs, prompts, self.generation, stop)
             wanted = [self._ids(self.text, item, "a target").tolist() for item in _listed("targets", targets)]
             if len(wanted) != len(requests):
                 raise InputError(f"there are {len(requests)} inputs and {len(wanted)} targets; each input needs one")
-        found = self._model.score(requests, wanted, stop)
+        own = self._calibrations.get("score")
+        found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
         return [Scored(np.array(own, np.float32)) for own in found]
+
+    def own_tokens(self, inputs: Any, stop: Stop) -> tuple[list[Request], list[list[int]]]:
+        """Return a request for each input with its first token as the prompt, and the other tokens of the input."""
+        requests = self._requests(inputs, None, self.generation, stop)
+        tokens = [ids_array("an input", request.prompt).tolist() for request in requests]
+        return ([replace(request, prompt=ids[:1]) for request, ids in zip(requests, tokens, strict=True)],
+                [ids[1:] for ids in tokens])
+
+    def score_tokens(self, requests: list[Request], tokens: list[list[int]], stop: Stop, seen: Any) -> None:
+        """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n]."""
+        self._model.score(requests, tokens, stop, seen=seen)
+
+    @property
+    def _calibrated_outputs(self) -> dict[str, int]:
+        return outputs_of({}, self.config.vocab_size)
 
     def _heads(self, value: Any) -> dict[Head, Head]:
         """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""

@@ -18,9 +18,11 @@ from ..heads import (
     WORDS,
     Answering,
     HeadRunner,
+    Sets,
     SparseVectors,
     Tagging,
     answer,
+    answer_or_abstain,
     check_choice,
     check_pairs,
     check_ranks,
@@ -31,17 +33,21 @@ from ..heads import (
     encode_tokens_sparsely,
     fill_mask,
     is_pair,
-    order,
+    label_sets,
     pair_logits,
     pair_scores,
     tag,
     target_ids,
+    widened,
 )
 from ..model.config import ModelConfig
 from ..model.head import has_heads
 from ..model.late_config import LateConfig
 from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
+from ..uncertainty import SCORES, check_coverage, threshold
+from ..weights.calibration import Calibration, outputs_of
+from .coverage import calibration_of, limit_of_rank, ranked, warn_of_shift
 
 if TYPE_CHECKING:
     from ..backends.ops_interface import Ops
@@ -59,6 +65,7 @@ class HeadMethods:
     config: ModelConfig
 
     if TYPE_CHECKING:
+        _calibrations: Mapping[str, Calibration]
         _encoder: TextEncoder
 
         @property
@@ -82,22 +89,46 @@ class HeadMethods:
 
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
-                 batch_size: int | None = None, show_progress_bar: bool | None = None,
-                 timeout: float | None = None) -> Any:
+                 coverage: float | None = None, conformal_score: str = "lac", by_class: bool = False,
+                 false_alarm_rate: float | None = 0.001, batch_size: int | None = None,
+                 show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return the labels of texts, as the text classification pipeline of transformers gives them.
 
         texts: a string, or a collection of n strings; a pair of strings in a collection is one input.
         top_k: how many labels to return for each text; None for all.
         function_to_apply: "softmax", "sigmoid" or "none"; None for the model's: softmax, or sigmoid for one label and
             for a model whose problem_type has several labels at once, or none for a regression.
+        coverage: for a calibrated model, how often the set of labels of a text shall hold the right one, such as 0.9.
+        conformal_score: "lac" for the smallest sets, or "aps" for larger ones where a text is hard.
+        by_class: whether the coverage shall hold for the texts of each class.
+        false_alarm_rate: with a coverage, how often a call may warn that its texts look unlike those of the
+            calibration although they do not; None for no warning.
         batch_size, show_progress_bar, timeout: as in `encode`.
 
         Returns a list of n dictionaries with "label" and "score", or for another top_k than 1 of n lists of them, the
-        best first. A single string gives its result alone. Texts are truncated to `max_seq_length`.
-        Raises `InputError`, and `UnsupportedError` for a model without a classifier.
+        best first. A single string gives its result alone. Texts are truncated to `max_seq_length`. The scores of a
+        calibrated model are calibrated unless function_to_apply is given, and each result has "margin", the largest
+        probability minus the second largest, and "entropy" in nats. With a coverage it also has "labels", the set,
+        which may be empty; the set of a text does not depend on the other texts.
+        Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
         runner, single = self.runner_of("classify"), isinstance(texts, str)
         own = check_sentences([texts] if single else texts)
+        if coverage is not None:
+            if top_k != 1 or function_to_apply is not None:
+                raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
+                                 "top_k and function_to_apply out")
+            sets = Sets(check_coverage(coverage), check_choice("conformal_score", conformal_score, [*SCORES]),
+                        flag("by_class", by_class))
+            calibration = self._calibration_of("classify")
+            rate = _rate(false_alarm_rate)
+            with self._advancing(own, show_progress_bar) as advance:
+                found, confidences = label_sets(runner, own, sets, advance=advance, deadline=deadline_of(timeout),
+                                                batch_size=positive_int_or_none("batch_size", batch_size))
+            warn_of_shift(confidences, calibration, rate)
+            return found[0] if single else found
+        if by_class is not False or conformal_score != "lac":
+            raise InputError("conformal_score and by_class are about sets of labels; give a coverage, such as 0.9")
         with self._advancing(own, show_progress_bar) as advance:
             found = classify(runner, own, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply,
                              batch_size=positive_int_or_none("batch_size", batch_size),
@@ -133,26 +164,31 @@ class HeadMethods:
 
     @renamed_arguments
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
-             prompt_name: str | None = None, prompt: str | None = None, activation_fn: Any = None,
-             batch_size: int | None = None, show_progress_bar: bool | None = None, timeout: float | None = None
-             ) -> list[dict[str, Any]]:
+             coverage: float | None = None, prompt_name: str | None = None, prompt: str | None = None,
+             activation_fn: Any = None, batch_size: int | None = None, show_progress_bar: bool | None = None,
+             timeout: float | None = None) -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as `CrossEncoder.rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
         ordered by the logits, which differ where scores are rounded to one number; equal logits keep the order of the
         documents. top_k: the most results to return. The other arguments are those of `predict`.
 
+        coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
+        relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+        "entropy" of the probabilities that a document is relevant, and that it is not.
+
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
         """
         runner = self.runner_of("classify")
         check_ranks(runner)
         top_k, texts = positive_int_or_none("top_k", top_k), self._documents(query, documents)
+        limit = limit_of_rank(self._calibrations, coverage, top_k)
         return_documents = flag("return_documents", return_documents)
         found = self._pair_logits([(query, text) for text in texts], choose_prompt(self._text, prompt, prompt_name),
                                   batch_size, show_progress_bar, timeout)
         scores = pair_scores(runner, found, activation_fn)
-        return [{"corpus_id": i, "score": float(scores[i]), **({"text": texts[i]} if return_documents else {})}
-                for i in order(found[:, 0])[:top_k]]
+        return ranked(found[:, 0], scores, texts if return_documents else None, top_k, limit,
+                      runner.probabilities(found) if runner.calibration is not None else None)
 
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
@@ -191,8 +227,8 @@ class HeadMethods:
     @renamed_arguments
     def answer(self, question: Any, context: Any, *, top_k: int = 1, max_answer_len: int = 15,
                handle_impossible_answer: bool = False, align_to_words: bool = True, max_seq_len: int = 384,
-               doc_stride: int | None = None, batch_size: int | None = None, show_progress_bar: bool | None = None,
-               timeout: float | None = None) -> Any:
+               doc_stride: int | None = None, coverage: float | None = None, batch_size: int | None = None,
+               show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return the parts of texts that answer questions, as the pipeline of transformers 4 did.
 
         question, context: a question and the text to read, or lists of both; a single one of either stands beside each
@@ -203,12 +239,17 @@ class HeadMethods:
         align_to_words: whether an answer consists of whole words, by the tokenizer's own words.
         max_seq_len, doc_stride: the tokens of a window of a long text, the question included, and the tokens by which
             windows overlap; None for 128, or half of a smaller window.
+        coverage: for a model that is calibrated on questions, such as 0.9: give an answer only where it is the one
+            answer of a set that holds the right one so often, and abstain where the set is empty or has several. So
+            wrong answers are given to a share of at most 1 - coverage of all questions. The arguments above then have
+            their defaults.
         batch_size, show_progress_bar, timeout: as in `encode`.
 
         Returns for each text a dictionary with "score", "start" and "end", which count characters of the text, and
         "answer"; for another top_k than 1 a list of them, the best first. The scores of equal answers are added up. A
-        text without an answer gives "" with score 0. Raises `InputError`, and `UnsupportedError` for a model without
-        answers.
+        text without an answer gives "" with score 0. With a coverage, "answer", "start" and "end" are None where the
+        model abstains, and there are "abstains", "answers", the set, and "margin" and "entropy". Raises `InputError`,
+        and `UnsupportedError` for a model without answers, or a coverage without calibration.
         """
         runner = self.runner_of("answer")
         answering = Answering(positive_int("top_k", top_k), positive_int("max_seq_len", max_seq_len),
@@ -217,10 +258,19 @@ class HeadMethods:
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
         pairs, single = _questions(question, context), isinstance(question, str) and isinstance(context, str)
+        limit = None
+        if coverage is not None:
+            if answering != Answering():
+                raise InputError("the coverage of answers is that of the default settings, on which a model is "
+                                 "calibrated; leave top_k, handle_impossible_answer and the other settings out")
+            arrays = self._calibration_of("answer").arrays
+            limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
+            answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
         found = self._counted(pairs, show_progress_bar, answer(
             runner, pairs, answering, batch_size=positive_int_or_none("batch_size", batch_size),
             deadline=deadline_of(timeout)))
-        found = [_one_or_all(answers, answering) for answers in found]
+        found = [_one_or_all(answers, answering) if limit is None else answer_or_abstain(answers, limit)
+                 for answers in found]
         return found[0] if single else found
 
     @renamed_arguments
@@ -357,13 +407,28 @@ class HeadMethods:
                                    f"{has_heads(self.heads.values())}")
         return self._runners_of_heads[task]
 
+    @property
+    def _calibrated_outputs(self) -> dict[str, int]:
+        return outputs_of({head.config.task: head.config.outputs for head in self._heads})
+
+    def _calibration_of(self, task: str) -> Calibration:
+        """Return the calibration that a coverage of a task needs; raises `UnsupportedError` without one."""
+        if task == "classify" and "rank" in self._calibrated_outputs:
+            raise UnsupportedError("a set of labels needs a head with several labels, and this one has one; rank takes "
+                                   "a coverage")
+        return calibration_of(self._calibrations, task)
+
     @lazy
     def _runners_of_heads(self) -> dict[str, HeadRunner]:
         if not self._heads:
             return {}
         ops = self._ops("the heads of this model")
-        return {head.config.task: HeadRunner(head, self._encoder, ops, lambda: self._word_table)
-                for head in self._heads}
+        found = {}
+        for head in self._heads:
+            ranks = head.config.task == "classify" and head.config.outputs == 1
+            own = self._calibrations.get("rank" if ranks else head.config.task)
+            found[head.config.task] = HeadRunner(head, self._encoder, ops, lambda: self._word_table, own)
+        return found
 
     @lazy
     def _word_table(self) -> np.ndarray:
@@ -377,6 +442,12 @@ class HeadMethods:
 
 def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:
     return answers[0] if answering.top_k == 1 else answers
+
+
+def _rate(value: Any) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1):
+        raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
+    return value
 
 
 def _count(name: str, value: Any) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ..base.errors import UnsupportedError
+from ..base.errors import InputError, UnsupportedError, shown
 from ..base.other_names import CALLED, METHODS
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
+from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Loaded:
     """The prepared model; not in an `Engine`, which has one plan."""
     _reload: partial[Any] | None = None
     """Loads the object again in another process; None for a model in memory."""
+    _calibrations: Mapping[str, Calibration] = {}
 
     def _adopt(self, model: PreparedModel) -> None:
         """Hold a prepared model, and copy its configuration and options to the public attributes."""
@@ -51,6 +54,7 @@ class Loaded:
         self.config, self.text = model.config, model.text
         self.backend, self.threads, self.precision = model.backend, model.threads, model.precision
         self.max_batch_tokens = model.max_batch_tokens
+        self._calibrations = {one.task: one for one in model.calibrations}
 
     @classmethod
     def _load(cls: type[AnyLoaded], source: Source, kind: str, options: dict[str, Any], memory: str) -> AnyLoaded:
@@ -70,6 +74,31 @@ class Loaded:
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         loaded._reload = partial(made.load, os.path.abspath(source.path), **options, memory=memory)
         return loaded
+
+    @property
+    def calibrations(self) -> dict[str, Calibration]:
+        """What is known from labelled texts about the scores of each method, as `engine.calibrate` finds it."""
+        return dict(self._calibrations)
+
+    def with_calibration(self: AnyLoaded, calibration: Calibration) -> AnyLoaded:
+        """Return this object with a calibration of its model; both share the weights, and this one does not change.
+
+        The result cannot be pickled: write the model with `Model.with_calibration` and `engine.save`, and load it.
+        """
+        if not isinstance(calibration, Calibration):
+            raise InputError("with_calibration takes the calibration of a report of engine.calibrate, not "
+                             f"{shown(calibration)}")
+        calibration = calibration.checked(self._calibrated_outputs, "the calibration")
+        other = copy.copy(self)
+        other._calibrations = {**self._calibrations, calibration.task: calibration}
+        other._reload = None
+        other.__dict__.pop("_runners_of_heads", None)       # which hold the calibrations
+        return other
+
+    @property
+    def _calibrated_outputs(self) -> dict[str, int]:
+        """How many outputs each task has that can be calibrated."""
+        return {}
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -1,4 +1,7 @@
-"""Draw attention weights: as an SVG picture, which needs no other package, or as a matplotlib figure."""
+"""Draw attention weights, entropies of heads and reliability: as SVG pictures, or as matplotlib figures.
+
+SVG needs no other package.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
+from ..uncertainty import Bin, Measures
 
 LONGEST = 18
 """Characters of a token that a label shows."""
@@ -57,8 +61,96 @@ def attention(
     table = _table(weights, len(rows), len(columns))
     top = _maximum(maximum, table)
     if as_figure:
-        return _figure(table, rows, columns, title, top)
-    return _svg(table, rows, columns, title, top)
+        return _figure(table, rows, columns, title, top, _WEIGHTS)
+    return _svg(table, rows, columns, title, top, _WEIGHTS)
+
+
+def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
+    """Draw one number from 0 to 1 of each head as a table of cells: a row for each layer, a column for each head.
+
+    shares     [L,H], such as the mean of `Look.shares` over tokens: entropies as shares of their maximum
+    title      a line above the picture
+    as_figure  return a matplotlib figure, which needs matplotlib
+
+    Returns an SVG picture as a string, as `attention` does, and raises the same errors.
+    """
+    L, H = np.shape(shares) if np.ndim(shares) == 2 else (0, 0)
+    rows = _labels("shares", [f"layer {i}" for i in range(L)])
+    columns = _labels("shares", [f"{i}" for i in range(H)])
+    draw = _figure if as_figure else _svg
+    return draw(_table(shares, L, H), rows, columns, title, 1.0, _SHARES)
+
+
+def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin] | None = None, *, title: str = "",
+                as_figure: bool = False) -> Any:
+    """Draw how often labels are right against how sure the model is of them, in bins of equal mass.
+
+    before     the measures of a report of `engine.calibrate`, or bins; a calibrated model has its points on the diagonal
+    after      others, to compare them with
+    title      a line above the picture
+    as_figure  return a matplotlib figure, which needs matplotlib
+
+    Returns an SVG picture as a string, as `attention` does. Raises `InputError` if there are no bins, and
+    `UnsupportedError` for a figure without matplotlib.
+    """
+    lines = {"before": _bins("before", before)} | ({} if after is None else {"after": _bins("after", after)})
+    return _reliability_figure(lines, title) if as_figure else _reliability_svg(lines, title)
+
+
+_WEIGHTS = ("token", "reads", "attention weight")
+_SHARES = ("", "head", "of the largest entropy")
+"""What the rows, the columns and the colours of a table are."""
+
+
+def _bins(name: str, value: Any) -> list[Bin]:
+    bins = list(value.reliability) if isinstance(value, Measures) else value
+    if not isinstance(bins, (list, tuple)) or not bins or not all(isinstance(one, Bin) for one in bins):
+        raise InputError(f"{name} must be the measures of a report of engine.calibrate, or a list of their bins, not "
+                         f"{shown(value)}")
+    return list(bins)
+
+
+def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> str:
+    left, top, side = 52, 14 + 22 * bool(title), 260
+    width, height = left + side + 130, top + side + 46
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width}" height="{height}" '
+             f'viewBox="0 0 {width} {height}" role="img">'
+             f"<title>{escape(_printable_line(title) or 'reliability')}</title><style>{_STYLE}\n</style>"]
+    if title:
+        parts.append(_text(_printable_line(title), 8, 18, 13, "", weight="600"))
+    parts.append(f'<rect class="frame" x="{left}" y="{top}" width="{side}" height="{side}"/>')
+    parts.append(f'<line class="frame" x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}"/>')
+    for i in range(0, 11, 2):
+        parts.append(_text(f"{i / 10:.1f}", left + i * side / 10, top + side + 15, 10, "soft", anchor="middle"))
+        parts.append(_text(f"{i / 10:.1f}", left - 5, top + side - i * side / 10 + 3.5, 10, "soft", anchor="end"))
+    parts.append(_text("confidence", left + side / 2, top + side + 34, 11, "soft", anchor="middle"))
+    parts.append(f'<g transform="translate(13 {top + side / 2:.1f}) rotate(-90)">'
+                 f'{_text("accuracy", 0, 0, 11, "soft", anchor="middle")}</g>')
+    for n, (name, bins) in enumerate(lines.items()):
+        opacity = 1.0 if n == len(lines) - 1 else 0.4
+        for one in bins:
+            parts.append(f'<g><title>{name}, {one.count} texts: confidence {one.confidence:.3f}, accuracy '
+                         f'{one.accuracy:.3f}</title><circle class="cell" cx="{left + one.confidence * side:.1f}" '
+                         f'cy="{top + (1 - one.accuracy) * side:.1f}" r="4.5" fill-opacity="{opacity}"/></g>')
+        y = top + 12 + 20 * n
+        parts.append(f'<circle class="cell" cx="{left + side + 18}" cy="{y}" r="4.5" fill-opacity="{opacity}"/>')
+        parts.append(_text(name, left + side + 28, y + 4, 11, ""))
+    return "\n".join(parts) + "\n</svg>\n"
+
+
+def _reliability_figure(lines: dict[str, list[Bin]], title: str) -> Any:
+    figure = _new_figure(4.6, 4.4)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+    for name, bins in lines.items():
+        axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o-", label=name)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("accuracy")
+    axes.legend()
+    axes.set_title(title.replace("$", r"\$"), fontsize="medium")
+    return figure
 
 
 def _labels(name: str, tokens: Any) -> list[str]:
@@ -103,7 +195,8 @@ def _width(text: str, size: float) -> float:
     return size * sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text)
 
 
-def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float) -> str:
+def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
+         captions: tuple[str, str, str]) -> str:
     T, S = table.shape
     cell = min(34, max(14, 760 // max(T, S)))
     size = min(12, cell - 3)
@@ -117,7 +210,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
-        f"<title>{escape(_printable_line(title) or 'attention weights')}</title><style>{_STYLE}\n</style>",
+        f"<title>{escape(_printable_line(title) or captions[2])}</title><style>{_STYLE}\n</style>",
     ]
     if title:
         parts.append(_text(_printable_line(title), 8, 18, 13, "", weight="600"))
@@ -126,16 +219,16 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     parts += [f'<g transform="translate({side + (s + 0.5) * cell + size * 0.3:.1f} {above - 6:.1f}) rotate(-{angle})">'
               f"{_text(label, 0, 0, size, '')}</g>" for s, label in enumerate(columns)]
     parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
-                 f'{_text("token", 0, 0, 11, "soft", anchor="middle")}</g>')
-    parts.append(_text("reads", side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
-    parts += [_cell(table[t, s], top, rows[t], columns[s], side + s * cell, above + t * cell, cell, S <= 12)
+                 f'{_text(captions[0], 0, 0, 11, "soft", anchor="middle")}</g>')
+    parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
+    parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell, S <= 12)
               for t in range(T) for s in range(S)]
     parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
-    parts += _legend(top, side, above + T * cell + 16)
+    parts += _legend(top, side, above + T * cell + 16, captions[2])
     return "\n".join(part for part in parts if part) + "\n</svg>\n"
 
 
-def _cell(weight: float, top: float, row: str, column: str, x: float, y: float, side: int, numbered: bool) -> str:
+def _cell(weight: float, top: float, name: str, x: float, y: float, side: int, numbered: bool) -> str:
     """Return one cell, or nothing where it would be too faint to see."""
     share = min(1.0, weight / top)
     if share < 0.005:
@@ -145,15 +238,15 @@ def _cell(weight: float, top: float, row: str, column: str, x: float, y: float, 
         style = "strong" if share > 0.5 else ""
         short = f"{weight:.2f}" if weight >= 0.995 else f"{weight:.2f}"[1:]
         number = _text(short, x + side / 2, y + side / 2 + 3.5, 10, style, anchor="middle")
-    return (f'<g><title>{escape(row)} reads {escape(column)}: {weight:.3f}</title><rect class="cell" x="{x + 0.5:.1f}" '
+    return (f'<g><title>{escape(name)}: {weight:.3f}</title><rect class="cell" x="{x + 0.5:.1f}" '
             f'y="{y + 0.5:.1f}" width="{side - 1}" height="{side - 1}" fill-opacity="{share:.3f}"/>{number}</g>')
 
 
-def _legend(top: float, x: float, y: float) -> list[str]:
+def _legend(top: float, x: float, y: float, what: str) -> list[str]:
     """Return a bar of the colours from 0 to the weight of the full colour."""
     steps = [f'<rect class="cell" x="{x + 14 + 8 * i:.1f}" y="{y:.1f}" width="8" height="10" '
              f'fill-opacity="{(i + 1) / 12:.3f}"/>' for i in range(12)]
-    return [_text("0", x, y + 9, 11, "soft"), *steps, _text(f"{top:.2g} attention weight", x + 118, y + 9, 11, "soft")]
+    return [_text("0", x, y + 9, 11, "soft"), *steps, _text(f"{top:.2g} {what}", x + 118, y + 9, 11, "soft")]
 
 
 def _text(text: str, x: float, y: float, size: float, style: str, anchor: str = "start", weight: str = "") -> str:
@@ -163,21 +256,27 @@ def _text(text: str, x: float, y: float, size: float, style: str, anchor: str = 
             f'xml:space="preserve">{escape(text)}</text>')
 
 
-def _figure(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float) -> Any:
+def _new_figure(width: float, height: float) -> Any:
+    """Return an empty matplotlib figure of this size in inches; raises `UnsupportedError`."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UnsupportedError("a figure needs the package matplotlib, which is not installed; leave out as_figure for "
                                "an SVG picture, which needs nothing") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _figure(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
+            captions: tuple[str, str, str]) -> Any:
     T, S = table.shape
-    figure = Figure(figsize=(2.2 + 0.28 * S, 1.8 + 0.28 * T), layout="constrained")
+    figure = _new_figure(2.2 + 0.28 * S, 1.8 + 0.28 * T)
     axes = figure.add_subplot()
     image = axes.imshow(table, cmap="Blues", vmin=0.0, vmax=top)
     # A dollar sign would begin a formula.
     axes.set_xticks(range(S), [label.replace("$", r"\$") for label in columns], rotation=45, ha="left")
     axes.set_yticks(range(T), [label.replace("$", r"\$") for label in rows])
     axes.tick_params(top=True, bottom=False, labeltop=True, labelbottom=False)
-    axes.set_ylabel("token")
-    axes.set_title(f"{title}\nreads".strip().replace("$", r"\$"), fontsize="medium")
+    axes.set_ylabel(captions[0])
+    axes.set_title(f"{title}\n{captions[1]}".strip().replace("$", r"\$"), fontsize="medium")
     figure.colorbar(image, ax=axes, shrink=0.6)
     return figure

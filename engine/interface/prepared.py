@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..backends import check_layout, get_backend
 from ..backends.interfaces import DecodingBackend
@@ -56,6 +56,7 @@ class PreparedModel:
         self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None
         self.configs: Sequence[ModelConfig] = [part.config for part in model.parts.values()]
         self.generation: GenerationConfig = model.generation
+        self.calibrations = model.decoder.calibrations
         self.text: TextConfig | None = model.decoder.text
         self.source_text: TextConfig | None = (model.encoder or model.decoder).text
         self.stem = model.encoder.stem if model.encoder else None
@@ -85,10 +86,11 @@ class PreparedModel:
         """Return the events of requests as they come."""
         return stream(self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
 
-    def score(self, requests: Iterable[Request], continuations: Iterable[Sequence[int]], stop: Stop
+    def score(self, requests: Iterable[Request], continuations: Iterable[Sequence[int]], stop: Stop, **options: Any
               ) -> list[list[float]]:
-        """Return the log probabilities of the continuation of each request."""
-        return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic)
+        """Return the log probabilities of the continuation of each request; options: more of `score`."""
+        return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic,
+                     **options)
 
     def stepper(self, stop: Stop) -> SourceStepper:
         """Return a stepper for the requests of one call, which stops when `stop` says so."""

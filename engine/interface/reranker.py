@@ -20,12 +20,14 @@ from ..base.lazy import lazy
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..generation.scoring import last_logits
-from ..heads import check_pairs, is_pair, order, pair_scores
+from ..heads import check_pairs, is_pair, pair_scores
 from ..model.head import has_heads
 from ..text.sentences import check_sentences
 from ..text.tokenizer import Tokenizer
+from ..uncertainty import probabilities
 from ..weights.head import tasks_of
 from ..weights.modules import sigmoid
+from .coverage import limit_of_rank, ranked
 from .engine import Engine
 from .loaded import NO_TOKENIZER, Loaded
 from .prepared import PreparedModel
@@ -154,6 +156,7 @@ class Reranker(Loaded):
         self.config, self.text = engine.config, engine.text
         self.backend, self.threads, self.precision = engine.backend, engine.threads, engine.precision
         self.max_batch_tokens, self.max_length = engine.max_batch_tokens, limit
+        self._calibrations = engine.calibrations
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -177,12 +180,16 @@ class Reranker(Loaded):
 
     @renamed_arguments
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
-             **options: Any) -> list[dict[str, Any]]:
+             coverage: float | None = None, **options: Any) -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as sentence-transformers' `rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
         ordered by their logits, and equal logits keep the order of the documents. top_k: the most results to return.
         options: the other arguments of `predict`; with logits=True a result's score is its logit.
+
+        coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
+        relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
+        "entropy" of the probabilities that a document is relevant, and that it is not.
         """
         if isinstance(documents, str):
             raise InputError(f"documents must be a list of texts, not {shown(documents)}")
@@ -191,12 +198,11 @@ class Reranker(Loaded):
             use_our_names("predict", options, ())
             raise TypeError(f"rank() got an unexpected keyword argument {min(unknown)!r}")
         as_logits = flag("logits", options.pop("logits", False))
+        limit = limit_of_rank(self._calibrations, coverage, top_k)
         logits = self.predict([(query, text) for text in texts], logits=True, **options)
         scores = logits if as_logits else self._scores(logits)
-        found: list[dict[str, Any]] = [{"corpus_id": i, "score": float(scores[i])} for i in order(logits)[:top_k]]
-        if flag("return_documents", return_documents):
-            found = [result | {"text": texts[result["corpus_id"]]} for result in found]
-        return found
+        return ranked(logits, scores, texts if flag("return_documents", return_documents) else None, top_k, limit,
+                      self._probabilities(logits))
 
     def _logits(self, pairs: list[tuple[str, str]], instruction: Any, show_progress_bar: Any, timeout: Any
                 ) -> NDArray[np.float32]:
@@ -226,9 +232,21 @@ class Reranker(Loaded):
 
     def _scores(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of logits [n]."""
+        own = self._probabilities(logits)
+        if own is not None:
+            return own[:, 1].astype(np.float32)
         if self._engine is not None:
             return pair_scores(self._engine.runner_of("classify"), logits[:, None])
         return sigmoid(logits)
+
+    def _probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float64] | None:
+        """Return the calibrated probabilities of "no" and "yes" of each pair, [n, 2]; None without a calibration."""
+        own = self._calibrations.get("rank")
+        return None if own is None else probabilities(logits[:, None], own.temperature, own.bias)
+
+    @property
+    def _calibrated_outputs(self) -> dict[str, int]:
+        return {"rank": 1}
 
     def _prompts(self, instruction: str, query: str, documents: Sequence[str]) -> list[NDArray[np.int64]]:
         """Return the ids of the prompt for each document of a query."""

@@ -22,6 +22,7 @@ from .measures import measure_summary as measure_summary
 from .measures import reliability as reliability
 from .measures import summarise as summarise
 from .probabilities import probabilities as probabilities
+from .shift import MOST_COMPARED as MOST_COMPARED
 from .shift import kolmogorov_smirnov as kolmogorov_smirnov
 from .temperature import fit_scale as fit_scale
 from .temperature import fit_scale_and_bias as fit_scale_and_bias

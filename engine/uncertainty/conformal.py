@@ -1,9 +1,9 @@
 """Split conformal prediction: sets that hold the right answer as often as promised (Vovk et al. 2005).
 
-The score of a class says how badly it fits a text. The right classes of n labelled texts have scores s; the threshold for
-a coverage c is the k-th smallest s, k = ceil(c (n + 1)). The set of a new text holds the classes whose score is at
-most the threshold. If the new text is like the labelled ones (exchangeable with them), its set holds the right class
-with a probability of at least c, and of at most c + 1 / (n + 1) if no scores are equal.
+The score of a class says how badly it fits a text. The right classes of n labelled texts have scores s. The threshold
+for a coverage c is the k-th smallest of them, k = ceil(c (n + 1)), and the set of a new text holds the classes whose
+score is at most the threshold. If the new text is like the labelled ones (exchangeable with them), its set holds the
+right class with a probability of at least c, and of at most c + 1 / (n + 1) if no scores are equal.
 
     LAC   s(y) = 1 - p(y)                                   the smallest sets (Sadinle et al. 2019)
     APS   s(y) = sum of p(k) over k with p(k) >= p(y)       larger sets for harder texts (Romano et al. 2020)

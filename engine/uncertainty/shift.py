@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-MOST = 1024
+MOST_COMPARED = 1024
 """The most numbers of each sample that the test reads: its time grows with the product of both."""
 
 

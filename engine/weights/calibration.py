@@ -47,6 +47,11 @@ class Calibration:
     impossible      [1]: 1 if "no answer" was right for some questions, so that it is one of the answers, otherwise 0
     """
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {list(array.shape)}" for name, array in self.arrays.items() if array.size > 1)
+        fitted = f", temperature {self.temperature:.4g}" if "temperature" in self.arrays else ""
+        return f"<Calibration: {self.task}{fitted}{', ' * bool(sizes)}{sizes}>"
+
     @property
     def temperature(self) -> float:
         """Return the number by which logits are divided; 1 if it has none."""
@@ -97,6 +102,20 @@ class Calibration:
             raise WeightsError(f"{where}: {name} holds NaN or infinity")
         if name == "temperature" and not array[0] > 0:
             raise WeightsError(f"{where}: the temperature must be above 0, not {array[0]:g}")
+
+
+def outputs_of(heads: Mapping[str, int], decodes: int = 0) -> dict[str, int]:
+    """Return the number of outputs of each task that can be calibrated.
+
+    heads: the outputs of each head of an encoder by its task. decodes: the tokens that a decoder knows. A head with one
+    class ranks pairs, and so can a decoder.
+    """
+    if decodes:
+        return {"score": decodes, "rank": 1}
+    found = {task: outputs for task, outputs in heads.items() if task in TASKS}
+    if found.get("classify") == 1:
+        found["rank"] = found.pop("classify")
+    return found
 
 
 def check_calibrations(calibrations: Any, outputs: Mapping[str, int], source: str) -> tuple[Calibration, ...]:

@@ -13,7 +13,7 @@ from ..model.generation_config import GenerationConfig
 from ..model.precision import FORMATS, ROUNDED, canonical_name
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
-from .calibration import Calibration, check_calibrations
+from .calibration import Calibration, check_calibrations, outputs_of
 from .head import Head, check_heads
 from .input_layers import Frames, Stem
 from .modules import SENTENCE, TOKENS, Module, check_modules
@@ -92,11 +92,8 @@ class Transformer:
         """Return the calibrations, checked; raises `WeightsError` unless they fit the heads, or the decoder."""
         if not self.calibrations:
             return self.calibrations
-        outputs = {head.config.task: head.config.outputs for head in self.heads}
-        if self.config.decodes:
-            outputs = {"score": self.config.vocab_size, "rank": 1}
-        elif outputs.get("classify") == 1:
-            outputs["rank"] = outputs.pop("classify")
+        outputs = outputs_of({head.config.task: head.config.outputs for head in self.heads},
+                             self.config.vocab_size if self.config.decodes else 0)
         return check_calibrations(self.calibrations, outputs, source)
 
     @property
