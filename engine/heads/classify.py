@@ -23,7 +23,7 @@ Tokenize: TypeAlias = Callable[[Sequence[Any], float], Tokens]
 
 def text_logits(runner: HeadRunner, texts: Sequence[Sentence], tokenize: Tokenize | None = None, *,
                 batch_size: int | None = None, deadline: float = 0.0,
-                advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+                advance: Callable[[int], object] = lambda count: None) -> np.ndarray:
     """Return the logits of each text or pair of texts: float32 [n, labels]; zeros for a text without tokens.
 
     tokenize: None for the tokenizer of the encoder. advance: called with the number of texts that are done.

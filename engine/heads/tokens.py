@@ -189,7 +189,7 @@ def _doubt(tokens: Sequence[_Token]) -> dict[str, float]:
 
 
 def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_size: int | None = None,
-                deadline: float = 0.0, advance: Callable[[int], None] = lambda count: None
+                deadline: float = 0.0, advance: Callable[[int], object] = lambda count: None
                 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each text, a list of words, the words that the model reads, and the logits of the first token of each.
 

@@ -49,7 +49,7 @@ from .reranker import Reranker
 LEAST = 20
 """The fewest labelled texts: half of them fit the temperature, and half say how good it is."""
 ENOUGH_FOR_BIAS = 30
-"""How many of the texts that are fitted to must have each class, so that biases are fitted unless the caller says no."""
+"""How many of the texts that are fitted to must have each class, so that the default is to fit biases."""
 LOGITS = 2**25
 """The most logits of next tokens that are kept to fit a temperature to: 128 MiB."""
 
@@ -128,15 +128,10 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
 
 def _task_of(model: Engine | Reranker | Generator, task: Any) -> str:
     """Return the task to calibrate; raises `InputError` and `UnsupportedError`."""
-    if isinstance(model, Generator) and model.encoder_config is not None:
-        raise UnsupportedError("next tokens are calibrated for a model without an encoder, and this model has one")
-    known = [*model._calibrated_outputs]
-    if isinstance(model, Engine) and "answer" in model.heads and "answer" not in known:
-        known.append("answer")
-    if isinstance(model, Generator):
-        known = ["score"]
+    known = model.calibrated_tasks
     if not known:
-        raise UnsupportedError("this model has no head to calibrate: classes, tags or answers")
+        raise UnsupportedError("this model has nothing to calibrate: no classes, tags or answers of an encoder, and no "
+                               "next tokens of a language model without an encoder")
     if task is not None and not is_one_of(task, known):
         raise InputError(f"task must be None or one of {', '.join(map(repr, known))} for this model, not {shown(task)}")
     return known[0] if task is None else str(task)

@@ -241,7 +241,8 @@ class Engine(HeadMethods, Loaded):
         if not self.config.num_layers:
             raise UnsupportedError("a static model has no layers, and so no attention to look at")
         left = None if not deadline else max(deadline - time.monotonic(), 1e-9)
-        types = {"token_type_ids": [tokens.token_type_ids[0]]} if self._text.feeds_token_types else {}
+        uses_types = self.config.token_types > 1 and self._text.feeds_token_types
+        types = {"token_type_ids": [tokens.token_type_ids[0]]} if uses_types else {}
         output = self.forward([tokens.input_ids[0]], **types, output_attentions=True, output_entropies=True,
                               timeout=left)
         return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))

@@ -23,7 +23,6 @@ from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
 from ..text.sentences import check_sentences
-from ..weights.calibration import outputs_of
 from .loaded import Loaded
 from .prepared import PreparedModel
 from .settings import settings_of_call
@@ -285,7 +284,7 @@ class Generator(Loaded):
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
-        return outputs_of({}, self.config.vocab_size)
+        return {"score": self.config.vocab_size} if self.encoder_config is None else {}
 
     def _heads(self, value: Any) -> dict[Head, Head]:
         """Return the heads that output_attentions asks for, as the caller numbers them and counted from 0."""

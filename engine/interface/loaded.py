@@ -96,6 +96,11 @@ class Loaded:
         return other
 
     @property
+    def calibrated_tasks(self) -> list[str]:
+        """What `engine.calibrate` can calibrate: tasks, of which the first is its default."""
+        return [*self._calibrated_outputs]
+
+    @property
     def _calibrated_outputs(self) -> dict[str, int]:
         """How many outputs each task has that can be calibrated."""
         return {}

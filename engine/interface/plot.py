@@ -85,7 +85,7 @@ def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin
                 as_figure: bool = False) -> Any:
     """Draw how often labels are right against how sure the model is of them, in bins of equal mass.
 
-    before     the measures of a report of `engine.calibrate`, or bins; a calibrated model has its points on the diagonal
+    before     the measures of a report of `engine.calibrate`, or bins; points on the diagonal are calibrated
     after      others, to compare them with
     title      a line above the picture
     as_figure  return a matplotlib figure, which needs matplotlib
@@ -221,7 +221,8 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
     parts.append(f'<g transform="translate({size + 2} {above + T * cell / 2:.1f}) rotate(-90)">'
                  f'{_text(captions[0], 0, 0, 11, "soft", anchor="middle")}</g>')
     parts.append(_text(captions[1], side + S * cell / 2, above - rise - size - 8, 11, "soft", anchor="middle"))
-    parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell, S <= 12)
+    parts += [_cell(table[t, s], top, f"{rows[t]} {captions[1]} {columns[s]}", side + s * cell, above + t * cell, cell,
+                    S <= 12)
               for t in range(T) for s in range(S)]
     parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
     parts += _legend(top, side, above + T * cell + 16, captions[2])

@@ -112,7 +112,7 @@ def outputs_of(heads: Mapping[str, int], decodes: int = 0) -> dict[str, int]:
     """
     if decodes:
         return {"score": decodes, "rank": 1}
-    found = {task: outputs for task, outputs in heads.items() if task in TASKS}
+    found = {task: heads[task] for task in TASKS if task in heads}
     if found.get("classify") == 1:
         found["rank"] = found.pop("classify")
     return found

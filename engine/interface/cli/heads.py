@@ -10,6 +10,7 @@ from typing import Any
 from ...base.errors import InputError, located, shown
 from ...files.reading import FormatError, parse_object
 from ...text.sentences import check_sentences
+from ...uncertainty import SCORES
 from ..engine import Engine
 from ..reranker import Reranker
 from .console import read_lines
@@ -32,6 +33,12 @@ FIELDS: dict[str, tuple[dict[str, type], str]] = {
     "rank": ({"query": str, "documents": list}, ""),
 }
 """The fields of the JSON objects that each command reads, and what a line of text is."""
+
+
+_COVERAGE = {
+    "classify": "write the set of labels that holds the right one so often, such as 0.9; for a calibrated model",
+    "answer": "abstain where the answers that may be right, so often, are not one; for a calibrated model",
+    "rank": "write the shortest list that holds a relevant document so often; for a calibrated model"}
 
 
 def add_options(command: argparse.ArgumentParser, name: str) -> None:
@@ -58,6 +65,12 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--query", help="the query; lines are then documents, all ranked together")
         command.add_argument("--top-k", type=int, metavar="K", help="documents of a query; by default all")
         command.add_argument("--return-documents", action="store_true", help="write the documents, too")
+    if name != "tag":
+        command.add_argument("--coverage", type=float, metavar="C", help=_COVERAGE[name])
+    if name == "classify":
+        command.add_argument("--conformal-score", choices=[*SCORES], default="lac", help="with --coverage: lac for the "
+                             "smallest sets, the default, or aps")
+        command.add_argument("--by-class", action="store_true", help="with --coverage: for the texts of each class")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -74,16 +87,18 @@ def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) 
     """Yield the result of each input."""
     if args.command == "classify":
         top_k = 1 if args.top_k is None else args.top_k or None
-        yield from loaded.classify([row["text"] for row in rows], top_k=top_k)
+        yield from loaded.classify([row["text"] for row in rows], top_k=top_k, coverage=args.coverage,
+                                   conformal_score=args.conformal_score, by_class=args.by_class)
     elif args.command == "tag":
         yield from loaded.tag([row["text"] for row in rows], aggregation_strategy=args.aggregation_strategy,
                               stride=args.stride)
     elif args.command == "answer":
         yield from loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], top_k=args.top_k,
-                                 handle_impossible_answer=args.handle_impossible_answer)
+                                 handle_impossible_answer=args.handle_impossible_answer, coverage=args.coverage)
     else:
         for row in rows:
-            yield loaded.rank(row["query"], row["documents"], top_k=args.top_k, return_documents=args.return_documents)
+            yield loaded.rank(row["query"], row["documents"], top_k=args.top_k, return_documents=args.return_documents,
+                              coverage=args.coverage)
 
 
 def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:

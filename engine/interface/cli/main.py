@@ -15,7 +15,9 @@ from ...base.version import __version__
 from ...loading.source import CLASSES
 from ...model.precision import CACHED, ROUNDED, STORABLE
 from .bench import bench
-from .compare import compare
+from .calibrate import add_options as add_calibrate
+from .calibrate import run as calibrate
+from .compare import add_calibration, compare
 from .console import precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
 from .encode import encode
@@ -153,7 +155,14 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
 
 
 def _add_measurements(commands: Any) -> None:
-    """Add the commands that measure: bench and compare."""
+    """Add the commands that measure: calibrate, bench and compare."""
+    command = commands.add_parser("calibrate", help="fit a model's probabilities to labelled texts")
+    add_calibrate(command)
+    _add_kind(command)
+    _add_run_options(command)
+    _add_precision(command)
+    command.set_defaults(run=calibrate)
+
     command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
     command.add_argument("model", help="model folder or .npz file")
     _add_run_options(command)
@@ -166,14 +175,15 @@ def _add_measurements(commands: Any) -> None:
         "--precision",
         type=precision_among(ROUNDED),
         metavar=_choices(ROUNDED),
-        required=True,
-        help="precision to compare with float32",
+        help="precision to compare with float32; with --calibration, by default bfloat16 and int8",
     )
     command.add_argument(
         "--data",
         required=True,
-        help="UTF-8 text: each line has a score and two sentences, two sentences, or one; tabs separate them",
+        help="UTF-8 text: each line has a score and two sentences, two sentences, or one; tabs separate them. With "
+        "--calibration, each line has a label and a text",
     )
+    add_calibration(command)
     _add_run_options(command)
     command.set_defaults(run=compare)
 
