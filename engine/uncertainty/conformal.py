@@ -74,12 +74,14 @@ def aps_scores(probabilities: np.ndarray) -> NDArray[np.float32]:
     The sum runs from the most probable class to the least probable one. Classes with equal probabilities have one
     score, which counts all of them.
     """
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ordered = np.take_along_axis(probabilities, order, axis=1).astype(np.float64)
+    sums = np.cumsum(ordered, axis=1)
+    for k in range(sums.shape[1] - 2, -1, -1):
+        same = ordered[:, k] == ordered[:, k + 1]
+        sums[same, k] = sums[same, k + 1]
     found = np.empty(probabilities.shape, np.float32)
-    for row, scores in zip(probabilities.astype(np.float64), found, strict=True):
-        order = np.argsort(-row, kind="stable")
-        ordered = row[order]
-        last = np.searchsorted(-ordered, -ordered, side="right") - 1        # the last class with the same probability
-        scores[order] = np.cumsum(ordered)[last]
+    np.put_along_axis(found, order, sums.astype(np.float32), axis=1)
     return found
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-MOST_COMPARED = 1024
-"""The most numbers of each sample that the test reads: its time grows with the product of both."""
+MOST_COMPARED = 4096
+"""The most numbers of each sample that the test should read: its time grows with the product of both."""
 
 
 def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
@@ -27,19 +27,29 @@ def _p_value(n: int, m: int, apart: int) -> float:
     """Return the probability that a random order of n and m numbers gets so far apart: |i m - j n| >= apart.
 
     After k numbers, i are of the first sample and j = k - i of the second. The next one is of the first with
-    probability (n - i) / (n + m - k). Orders that were far apart once are counted, and leave.
+    probability (n - i) / (n + m - k). Orders that were far apart once are counted, and leave; the others have
+    |i (n + m) - k n| < apart, so that there are few i for each k.
     """
     if apart == 0:
         return 1.0
-    i = np.arange(n + 1)
-    chances = np.zeros(n + 1)
+    places = np.arange(n + 1)
+    chances = np.zeros(n + 2)               # of i numbers of the first sample, and after the last one a place for none
     chances[0], left = 1.0, 0.0
+    low = high = 0                          # the first and the last i that orders are at
     for k in range(n + m):
-        j, rest = k - i, n + m - k
-        to_first = chances * ((n - i) / rest)
-        chances = chances * (np.clip(m - j, 0, m) / rest)
-        chances[1:] += to_first[:-1]
-        outside = np.abs(i * m - (k + 1 - i) * n) >= apart
-        left += float(chances[outside].sum())
-        chances[outside] = 0
+        rest = n + m - k
+        own = chances[low : high + 1]
+        to_first = own * ((n - places[low : high + 1]) / rest)
+        own *= np.maximum(m - k + places[low : high + 1], 0) / rest
+        chances[low + 1 : high + 2] += to_first
+        high = min(high + 1, n)
+        # The first i inside: i (n + m) > (k + 1) n - apart. The last one: i (n + m) < (k + 1) n + apart.
+        first = max(low, ((k + 1) * n - apart) // (n + m) + 1)
+        last = min(high, ((k + 1) * n + apart - 1) // (n + m))
+        for outside in (slice(low, first), slice(last + 1, high + 1)):
+            left += float(chances[outside].sum())
+            chances[outside] = 0
+        low, high = first, last
+        if low > high:
+            break
     return min(1.0, left)

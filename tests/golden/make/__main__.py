@@ -32,12 +32,12 @@ WRITERS = {
     "mpnet": "models", "splade": "models", "annalog": "models", "smollm2": "models", "llama_cpp": "files",
     "gguf_tokenizer": "tokenizers", "transcripts": "speech", "sample_rates": "models",
     "heads": "models", "heads_answers": "pipelines", "sparse": "models", "modules": "models", "late": "models",
-    "bge_m3": "models",
+    "bge_m3": "models", "calibration": "calibration",
 }
 """The writers, and the environment that each runs in."""
 
 WITH_OTHER_FILES = ("mpnet", "splade", "annalog", "smollm2", "llama_cpp", "gguf_tokenizer", "transcripts", "sparse",
-                    "modules", "sample_rates")
+                    "modules", "sample_rates", "calibration")
 """Writers that need real models. The first lines of each say how to get them."""
 
 

