@@ -55,8 +55,9 @@ def main(folder: str) -> None:
     firsts = np.array([[area(shares[half, i, j], wrong[half]) for j in range(shares.shape[2])]
                        for i in range(shares.shape[1])])
     best = np.unravel_index(np.abs(firsts - 0.5).argmax(), firsts.shape)
-    print(f"the head that says most in one half, {tuple(map(int, best))}: area {firsts[best]:.3f}, and in the other half "
-          f"{area(shares[~half][:, best[0], best[1]], wrong[~half]):.3f}; heads from {heads.min():.3f} to {heads.max():.3f}")
+    other = area(shares[~half][:, best[0], best[1]], wrong[~half])
+    print(f"the head that says most in one half, {tuple(map(int, best))}: area {firsts[best]:.3f}, and in the "
+          f"other half {other:.3f}; heads from {heads.min():.3f} to {heads.max():.3f}")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class HeadRunner:
 
     def __init__(self, head: Head, encoder: TextEncoder, ops: Ops, words: Callable[[], np.ndarray],
                  calibration: Calibration | None = None):
-        """words: returns the word table in float32 [V, E], which a tied map reads. calibration: of the head's logits."""
+        """words: returns the word table in float32 [V, E], which a tied map reads. calibration: of the logits."""
         self.config: HeadConfig = head.config
         self.calibration = calibration
         self.encoder, self.ops = encoder, ops

@@ -185,9 +185,6 @@ class _Run:
                                         timeout=self.timeout)[:, None]
         else:
             runner = self.model.runner_of("classify")
-            if runner.config.function == "none":
-                raise UnsupportedError("pairs are calibrated where a document is relevant or not, and this model gives "
-                                       "numbers by a regression")
             with self._advancing(len(own)) as advance:
                 logits = pair_logits(runner, own, advance=advance, **self.options)
         logits = _finite(logits)

@@ -74,11 +74,14 @@ def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
 
     Returns an SVG picture as a string, as `attention` does, and raises the same errors.
     """
-    L, H = np.shape(shares) if np.ndim(shares) == 2 else (0, 0)
+    table = np.asarray(shares)
+    if table.ndim != 2:
+        raise InputError(f"shares must be numbers of the shape [L, H], one for each head, not {shown(shares)}")
+    L, H = table.shape
     rows = _labels("shares", [f"layer {i}" for i in range(L)])
     columns = _labels("shares", [f"{i}" for i in range(H)])
     draw = _figure if as_figure else _svg
-    return draw(_table(shares, L, H), rows, columns, title, 1.0, _SHARES)
+    return draw(_table(table, L, H), rows, columns, title, 1.0, _SHARES)
 
 
 def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin] | None = None, *, title: str = "",

@@ -1,4 +1,4 @@
-"""Thresholds and sets, against written-out loops on 1,000 random problems; the least number of scores; bad coverages."""
+"""Thresholds and sets, against written-out loops on 1,000 random problems; too few scores; bad coverages."""
 
 import math
 from fractions import Fraction
