@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -89,10 +88,9 @@ class Loaded:
             raise InputError("with_calibration takes the calibration of a report of engine.calibrate, not "
                              f"{shown(calibration)}")
         calibration = calibration.checked(self._calibrated_outputs, "the calibration")
-        other = copy.copy(self)
-        other._calibrations = {**self._calibrations, calibration.task: calibration}
-        other._reload = None
-        other.__dict__.pop("_runners_of_heads", None)       # which hold the calibrations
+        other = type(self).__new__(type(self))              # copy.copy would load the model again, as pickle does
+        own = {name: value for name, value in vars(self).items() if name != "_runners_of_heads"}    # of lazy
+        vars(other).update(own, _calibrations={**self._calibrations, calibration.task: calibration}, _reload=None)
         return other
 
     @property

@@ -11,7 +11,7 @@ from engine import Engine, Reranker
 
 from ..tools import late_folders
 from ..tools.head_models import folder_of
-from ..tools.head_texts import LONG, TEXTS
+from ..tools.head_texts import LONG, TEXTS, sentence
 from ..tools.paths import MODELS, ROOT
 
 pytest.importorskip("tokenizers")
@@ -102,3 +102,20 @@ def test_maxsim_search(tmp_path):
     assert [score for score, _ in found] == sorted((score for score, _ in found), reverse=True)
     scores = colbert.similarity(colbert.encode_query(["Anna in Berlin"]), colbert.encode_document(texts))[0]
     assert all(score == scores[place] for score, place in found)
+
+
+def test_sure_labels(tmp_path, capsys):
+    functions, folder = example("sure_labels"), folder_of("bert_classify")
+    texts = [sentence(i, 4 + i % 9) for i in range(120)]
+    engine = Engine.load(folder, threads=1)
+    names = engine.heads["classify"].labels
+    labels = [one["label"] if i % 4 else names[i % 3] for i, one in enumerate(engine.classify(texts))]
+    (tmp_path / "labelled.tsv").write_text("".join(f"{label}\t{text}\n" for label, text in zip(
+        labels, texts, strict=True)), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(texts[:30]) + "\n", encoding="utf-8")
+    functions["main"](str(folder), str(tmp_path / "labelled.tsv"), str(tmp_path / "texts.txt"), "0.7")
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert sorted(line.split("\t")[1] for line in lines) == sorted(texts[:30])
+    assert {line.split("\t")[0] for line in lines} <= {*names, "?"}
+    assert "of 60 texts" in captured.err
