@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from . import files, generation, interface, kernels, models, native, numba_cpu, numba_cuda, operations, speech, text
+from . import (
+    files,
+    generation,
+    interface,
+    kernels,
+    models,
+    native,
+    numba_cpu,
+    numba_cuda,
+    operations,
+    speech,
+    text,
+    uncertainty,
+)
 from .mistake import Mistake
 
-TABLES = (models, files, text, generation, speech, interface, operations, kernels, native, numba_cpu, numba_cuda)
+TABLES = (models, files, text, generation, speech, interface, uncertainty, operations, kernels, native, numba_cpu, numba_cuda)
 
 MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)

@@ -37,8 +37,8 @@ def test_the_logits_of_the_golden_file(folder, texts):
     with np.load(HEADS / "calibration.npz") as file:
         expected = file["held.float32"][: len(found)]
         assert [labels[i] for i in file["held.labels"][: len(found)]] == texts[1]
-    # Other kernels round differently: the head multiplies differences of the vectors by weights of up to 100.
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    # Logits of up to 25, by weights of up to 100: those of the reference backend differ by 6e-5.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
 
 
 def test_a_calibrated_file(folder, texts, tmp_path):
