@@ -2,7 +2,7 @@
 
     python examples/sure_labels.py MODEL labelled.tsv texts.txt [COVERAGE]
 
-MODEL is the folder of a classifier. A line of labelled.tsv has a label, a tab and a text, and one of texts.txt a text. A
+MODEL is the folder of a classifier. Lines of labelled.tsv have a label, a tab and a text, those of texts.txt a text. A
 text gets a label if its set of labels has one member. The set holds the right label with the probability COVERAGE, so a
 wrong label is written for at most 1 - COVERAGE of all texts, if they are like the labelled ones.
 """

@@ -85,6 +85,7 @@ def loss_of(answers: Sequence[dict[str, Any]], right: str) -> np.float32:
 def answer_or_abstain(answers: Sequence[dict[str, Any]], limit: np.float32) -> dict[str, Any]:
     """Return the one answer whose loss is at most `limit`; where there are none or several, abstain.
 
+    An infinite limit says that the right answer is missing too often among the candidates, so it always abstains.
     A result has the set as "answers", and "abstains"; its "answer", "start" and "end" are None if it abstains. margin:
     the best score minus the second best. entropy: that of the scores of all candidates, scaled to a sum of 1.
     """
@@ -92,7 +93,7 @@ def answer_or_abstain(answers: Sequence[dict[str, Any]], limit: np.float32) -> d
     scores = np.array([one["score"] for one in answers], np.float64)
     total = scores.sum()
     second = scores[1] if len(scores) > 1 else 0.0
-    abstains = len(kept) != 1
+    abstains = len(kept) != 1 or bool(np.isinf(limit))
     said = {"answer": None, "start": None, "end": None} if abstains else {
         name: kept[0][name] for name in ("answer", "start", "end")}
     return {"score": answers[0]["score"], **said, "abstains": abstains, "answers": kept,

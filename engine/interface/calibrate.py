@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +97,7 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         fitted to). Not for score.
     seed: of the permutation that halves the texts. One half fits the temperature; the other half, which the report
         measures, gives the scores for a coverage.
-    batch_size, show_progress_bar, timeout: as in `Engine.encode`.
+    batch_size: for an Engine, as in `Engine.encode`. show_progress_bar, timeout: as there.
 
     The model does not change, and a calibration that it has is not used: `model.with_calibration(report.calibration)`
     returns a calibrated object, and `engine.save(model.with_calibration(...), path)` writes a calibrated file.
@@ -112,16 +112,19 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         raise InputError(f"bias must be None, True or False, and not True for score and answer, not {shown(bias)}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise InputError(f"seed must be an int of at least 0, not {shown(seed)}")
+    batch_size = positive_int_or_none("batch_size", batch_size)
+    if batch_size is not None and not isinstance(model, Engine):
+        raise InputError("batch_size is for an Engine; max_rows and max_batch_tokens of load bound other batches")
     if isinstance(model, Generator):
         if labels is not None:
             raise InputError("the labels of next tokens are the tokens of the texts; leave labels out")
-        return _of_tokens(model, _list("texts", texts), int(seed), timeout)
+        return _of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout))
     rows, wanted = _list("texts", texts), _list("labels", labels)
     if len(rows) != len(wanted):
         raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
     if len(rows) < LEAST:
         raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
-    options = {"batch_size": positive_int_or_none("batch_size", batch_size), "deadline": deadline_of(timeout)}
+    options = {"batch_size": batch_size, "deadline": deadline_of(timeout)}
     run = _Run(model, bias, int(seed), options, show_progress_bar, timeout)
     return {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}[task](rows, wanted)
 
@@ -322,12 +325,12 @@ def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
     return float(np.float32(fit_scale(lambda temperature: log_loss(logits, ids, 1 / temperature))))
 
 
-def _of_tokens(model: Generator, texts: list[Any], seed: int, timeout: Any) -> CalibrationReport:
+def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop
+               ) -> CalibrationReport:
     """Calibrate the probabilities of next tokens."""
-    requests, tokens = model.own_tokens(texts, Stop.after(timeout))
+    requests, tokens = model.own_tokens(texts, stop)
     usable = [i for i, own in enumerate(tokens) if own]
     first, rest = ([usable[i] for i in half] for half in halves(len(usable), seed))
-    stop = Stop.after(timeout)
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     most = max(1, LOGITS // model.config.vocab_size)
 
@@ -336,14 +339,9 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, timeout: Any) -> C
         if room > 0:
             kept.append((logits[:room].copy(), ids[:room]))
 
-    def run(places: list[int], seen: Callable[[NDArray[np.float32], NDArray[np.int64]], object]) -> None:
-        """Score texts one after the other until enough logits are there."""
-        for i in places:
-            model.score_tokens([requests[i]], [tokens[i]], stop, seen)
-
     fitted_tokens = 0
     for i in first:
-        run([i], keep)
+        model.score_tokens([requests[i]], [tokens[i]], stop, keep)
         fitted_tokens = sum(len(own) for _, own in kept)
         if fitted_tokens >= most:
             break
@@ -357,7 +355,10 @@ def _of_tokens(model: Generator, texts: list[Any], seed: int, timeout: Any) -> C
         for found, t in zip(summaries, (1.0, temperature), strict=True):
             found.append(summarise(probabilities(logits, t), ids))
 
-    run(rest, summarise_both)
+    with progress(len(rest), show_progress_bar, "Calibration") as advance:
+        for i in rest:
+            model.score_tokens([requests[i]], [tokens[i]], stop, summarise_both)
+            advance(1)
     before, after = (measure_summary(np.concatenate(found)) for found in summaries)
     calibration = Calibration("score", {"temperature": np.array([temperature], np.float32)})
     return CalibrationReport(calibration, fitted_tokens, before, after)

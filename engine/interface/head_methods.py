@@ -145,7 +145,8 @@ class HeadMethods:
         prompt_name, prompt: a prompt of the model, or a text, to put in front of the first text of each pair.
         logits: return what the model computes, before any function.
         activation_fn: "identity", "sigmoid", "tanh", "relu", "gelu" or "silu", or an object of such a class of
-            torch.nn; None for the model's: the one that its files state, or else sigmoid for one label.
+            torch.nn; None for the model's: the one that its files state, or else sigmoid for one label. A calibrated
+            model gives calibrated probabilities for None: with one label, or with apply_softmax.
         apply_softmax: turn the scores of several labels into probabilities.
         batch_size, show_progress_bar, timeout: as in `encode`.
 

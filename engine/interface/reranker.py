@@ -171,6 +171,7 @@ class Reranker(Loaded):
         instruction: what counts as an answer, in place of the model's, for a language model. logits: return the logits
         instead, of which the scores are a function. show_progress_bar: None shows one when the logger "engine" is at
         level INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
+        The scores of a calibrated model are the probabilities that documents are relevant.
         """
         single = is_pair(pairs)
         checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Transformer
+from engine import Calibration, Transformer, load_model, save
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.families import FAMILIES, get_family
@@ -212,8 +212,17 @@ def sources(folder: Path) -> dict[str, Files]:
         folder.joinpath(name).write_bytes(data)
     save_encoder(load_encoder(folder), folder / NPZ)
     found["npz with a head"] = {NPZ: (folder / NPZ).read_bytes()}
+    save(load_model(folder / NPZ).with_calibration(_calibration()), folder / NPZ)
+    found["npz with a calibration"] = {NPZ: (folder / NPZ).read_bytes()}
     found["npz by hand"] = {NPZ: _by_hand(folder / NPZ)}
     return found
+
+
+def _calibration() -> Calibration:
+    """Return a calibration of the classes of `head_folder`."""
+    n = np.linspace(0, 1, 12, dtype=np.float32)
+    return Calibration("classify", {"temperature": n[-1:], "bias": n[:3], "lac": n, "aps": n, "confidences": n,
+                                    "classes": np.zeros(12, np.uint16)})
 
 
 def _by_hand(path: Path) -> bytes:

@@ -339,6 +339,8 @@ def test_answers(tmp_path):
             assert result["margin"] == several[0]["score"] - several[1]["score"]
         assert wrong <= (1 - coverage) * 60
     assert 0 < sum(one["abstains"] for one in found) < 60
+    lost = Calibration("answer", dict(report.calibration.arrays) | {"losses": np.full(60, np.inf, np.float32)})
+    assert engine.with_calibration(lost).answer("Who?", "Anna", coverage=0.5)["abstains"]     # from one candidate
     with pytest.raises(InputError, match="default settings"):
         calibrated.answer(*questions[0], coverage=0.5, top_k=2)
     with pytest.raises(InputError, match="must be a part of its text"):
@@ -372,6 +374,8 @@ def test_next_tokens(tmp_path):
     save(language_model().with_calibration(report.calibration), tmp_path / "m.npz")
     again = Generator.load(tmp_path / "m.npz", threads=2).score([texts[held[0]]])[0]
     assert again.log_probabilities.tobytes() == found[0].log_probabilities.tobytes()
+    with pytest.raises(InputError, match="batch_size is for an Engine"):
+        calibrate(generator, texts, batch_size=2)
     with pytest.raises(InputError, match="leave labels out"):
         calibrate(generator, texts, texts)
     with pytest.raises(InputError, match="next tokens; give 40 at least"):

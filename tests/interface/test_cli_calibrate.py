@@ -40,6 +40,8 @@ def test_calibrate(data, tmp_path, capsys):
     assert "  measured on        100 others\n" in printed
     assert all(f"  {name}" in printed for name in ("ECE", "Brier score", "log loss", "accuracy"))
     assert picture.read_text(encoding="utf-8").startswith("<svg")
+    assert main(["info", str(out)]) == 0
+    assert "  calibrated for     classify\n" in capsys.readouterr().out
     engine = Engine.load(out, threads=1)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:3]) + "\n", encoding="utf-8")
     assert run("classify", out, tmp_path / "texts.txt", "--coverage", "0.8", "--conformal-score", "aps") == 0

@@ -76,6 +76,8 @@ def _print_part(model: Transformer) -> None:
         print_row("packed", str(model.layout))
     if model.heads:
         print_row("heads", ", ".join(head.config.describe() for head in model.heads))
+    if model.calibrations:
+        print_row("calibrated for", ", ".join(one.task for one in model.calibrations))
     if model.stem is not None:
         print_row("input", f"{model.stem.given}: {model.stem.expected} for each")
         return
