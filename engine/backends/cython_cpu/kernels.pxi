@@ -7,8 +7,8 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, rintf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, PRODUCTS, Q4_0, Q4_1, Q8_0, RANGE,
-    RELU, SILU,
+    BFLOAT16, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, INT16_VECTORS, PRODUCTS, Q4_0, Q4_1,
+    Q8_0, RANGE, RELU, SILU,
     Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
@@ -124,6 +124,8 @@ product.multiply = linear_integers
 product.attention_scratch = TABLE.products[<int>BFLOAT16].attention_scratch
 product.attention = TABLE.products[<int>BFLOAT16].attention
 product.rounds = integer_rounds
+
+TABLE.products[<int>INT16_VECTORS] = TABLE.products[<int>INT16]
 
 product = &TABLE.products[<int>CODES]
 product[0] = TABLE.products[<int>INT16]

@@ -243,9 +243,10 @@ cdef struct Product:
     double (*rounds)(Py_ssize_t n, float* sink) noexcept nogil
 
 cdef enum:
-    INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights of 8 bits
-    CODES               # the same, and rows in 8-bit integers with a step for each 32, weights of 4 bits
+    INT16 = 3           # after FLOAT32, BFLOAT16 and INT8: rows in 16-bit integers, weights in INT8
+    CODES               # as INT16_VECTORS, and rows in 8-bit integers with a step for each 32, weights of 4 bits
     FMA                 # float32 by FMAs, where FLOAT32 may be on tiles
+    INT16_VECTORS       # rows in 16-bit integers by vectors, where INT16 may be on tiles; weights in INT8 or Q8_0
     PRODUCTS
 
 cdef struct KernelTable:

@@ -40,7 +40,16 @@ product.rounds = tile_rounds_int8
 product.block = product.bundle = 256
 product.approximates = True
 
-for storage in (<int>FLOAT32, <int>BFLOAT16, <int>INT8):
+product = &TABLE.products[<int>INT16]
+product.instruction = b"tdpbssd and tdpbusd"
+product.depth_step = LINE_BYTES
+product.pack = pack_tiles_int8
+product.convert = integers_to_tiles
+product.multiply = tiles_int16
+product.rounds = tile_rounds_int16
+product.block = product.bundle = 256
+
+for storage in (<int>FLOAT32, <int>BFLOAT16, <int>INT8, <int>INT16):
     product = &TABLE.products[storage]
     product.strip = TILE_ROWS
     product.shared = 256

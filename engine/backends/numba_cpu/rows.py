@@ -12,6 +12,8 @@ _PAIRS = {"name": b"bfloat16", "instruction": b"vdpbf16ps"}
 _WIDENED = {"name": b"bfloat16_weights", "instruction": _FLOATS + b" of widened weights"}
 
 _FLOAT32 = {"name": b"float32", "instruction": _FLOATS, "depth_step": 1, "operand_bytes": 4, **_VECTORS}
+_INT16 = {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32, "operand_bytes": 2,
+          **_VECTORS}
 
 ROWS: dict[str, dict[str, Any]] = {
     "float32": _FLOAT32,
@@ -19,11 +21,11 @@ ROWS: dict[str, dict[str, Any]] = {
                  **_VECTORS},
     "int8": {"name": b"int8", "instruction": INTEGERS.encode(), "depth_step": DOT, "operand_bytes": 1,
              "bounded": INTEGERS == "vpmaddubsw", **_VECTORS},
-    "int16": {"name": b"int16", "instruction": b"vpmaddwd" if VL > 4 else b"lanes", "depth_step": 32,
-              "operand_bytes": 2, **_VECTORS},
+    "int16": _INT16,
     "codes": {"name": b"codes", "instruction": INTEGERS.encode(), "depth_step": 32, "operand_bytes": 2, "beside": 44,
               **_VECTORS},
     "fma": _FLOAT32,
+    "int16_vectors": _INT16,
 }
 """The fields of each product's row that are no functions, in the order of the kernel table. The table points to the
 texts, which must not be released."""
@@ -35,3 +37,4 @@ if TILES:
                        "operand_bytes": 6, "fresh_depth": 768, **_STRIPS}
     ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
     ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
+    ROWS["int16"] = {**_INT16, "instruction": b"tdpbssd and tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}

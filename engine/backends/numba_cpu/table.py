@@ -71,6 +71,14 @@ _FMA: dict[str, Callable[..., Any]] = {
     **_ATTENTION,
 }
 
+_INT16: dict[str, Callable[..., Any]] = {
+    "pack": integers.pack_integers,
+    "convert": integers.to_integers,
+    "multiply": integers.linear_integers,
+    "rounds": integers.integer_rounds,
+    **_ATTENTION,
+}
+
 PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "float32": _FMA,
     "bfloat16": {
@@ -87,13 +95,7 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
         "rounds": int8.dot_rounds,
         **_ATTENTION,
     },
-    "int16": {
-        "pack": integers.pack_integers,
-        "convert": integers.to_integers,
-        "multiply": integers.linear_integers,
-        "rounds": integers.integer_rounds,
-        **_ATTENTION,
-    },
+    "int16": _INT16,
     "codes": {
         "pack": integers.pack_integers,
         "convert": integers.to_codes,
@@ -102,6 +104,7 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
         **_ATTENTION,
     },
     "fma": _FMA,
+    "int16_vectors": _INT16,
 }
 """The functions of each product, in the order of the kernel table. A row is filled when a plan first asks for the
 product, because compiling takes seconds; those of float32 are always filled."""
@@ -126,7 +129,14 @@ if TILES:
         "multiply": tiles.tiles_int8,
         "rounds": tiles.tile_rounds_int8,
     }
-    for _precision in ("float32", "bfloat16", "int8"):
+    PRODUCTS["int16"] = {
+        "pack": tiles.pack_tiles_int8,
+        "convert": tiles.integers_to_tiles,
+        "multiply": tiles.tiles_int16,
+        "rounds": tiles.tile_rounds_int16,
+        **_ATTENTION,
+    }
+    for _precision in ("float32", "bfloat16", "int8", "int16"):
         PRODUCTS[_precision] |= {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
 
 _ISA = b"numba"
@@ -150,7 +160,7 @@ class _Table:
 
     def fill(self, precision: str, decoding: bool) -> None:
         """Compile the functions of a precision, and also of float32, because single operations use them."""
-        groups = ["float32", "fma", product_name(precision, decoding, TILES), *(["decoding"] if decoding else [])]
+        groups = ["float32", "fma", product_name(precision, decoding), *(["decoding"] if decoding else [])]
         wanted = [name for name in groups if name not in self.filled]
         if not wanted:      # the usual case, because every single operation calls this
             return

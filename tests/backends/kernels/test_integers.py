@@ -1,5 +1,7 @@
 """Test the GEMM of rows in integers and weights of 8 or 4 bits, also in blocks, on every instruction set."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from engine.model.precision import BLOCKS, FORMATS
 from engine.weights.blocks import quantize_q8_0, widen_blocks
 from engine.weights.int4 import quantize_int4, widen_int4
 
+from . import tools
 from .tools import assert_guards, available, guarded, load, round_up
 
 EPS = np.finfo(np.float32).eps
@@ -21,8 +24,8 @@ NAMES = ["int8", "int4", *BLOCKS]
 
 
 def product_of(kernels, format_name):
-    """Return the product of a model in this format, whose rows are in 12 bits, or in 12 and in 8."""
-    return Product(kernels, "int4" if FORMATS[format_name].rounds_blocks else "q8_0")
+    """Return the product of a decoder in this format, whose rows are in 12 bits, or in 12 and in 8."""
+    return Product(kernels, format_name, decodes=True)
 
 
 def convert(kernels, x, format_name):
@@ -31,6 +34,8 @@ def convert(kernels, x, format_name):
     Nothing may be written beyond a row.
     """
     product, (M, K) = product_of(kernels, format_name), x.shape
+    if product.strip > 1:
+        return convert_to_tiles(product, x)
     stride, padded = product.operands_stride(K), round_up(K, 32)
     operands, ranges = np.full((M + 1, stride), GUARD, np.int16), guarded(M, 2, 2)
     product.convert(x, operands, ranges)
@@ -42,6 +47,18 @@ def convert(kernels, x, format_name):
     if np.isfinite(x).all():
         assert not rows[:, K:].any()
     return rows[:, :K], groups, operands, np.ascontiguousarray(ranges)
+
+
+def convert_to_tiles(product, x):
+    """Do the same where a tile of the upper bytes of a line lies before one of its lower bytes. No byte beside is zero."""
+    (M, K), ranges = x.shape, guarded(len(x), 2, 2)
+    operands = tools.convert(product, x, ranges)
+    assert_guards(ranges)
+    upper, lower = tools.rows_of(product, operands)[:M].reshape(M, -1, 2, 64).transpose(2, 0, 1, 3).reshape(2, M, -1)
+    rows = (upper.view(np.int8) * 256.0 + lower) * ranges[:, 1:].astype(np.float64)
+    if np.isfinite(x).all():
+        assert not rows[:, K : round_up(K, product.kernels.VL)].any()
+    return rows[:, :K], None, operands, np.ascontiguousarray(ranges)
 
 
 def rows_of_blocks(behind, padded, in_steps):
@@ -77,8 +94,8 @@ def random_weights(seed, format_name, N, K):
     return stored, rng.random((N, 2), np.float32) / 100 + np.float32(1e-4)
 
 
-def packed_map(kernels, format_name, w, scales, K, bias, activation=0):
-    product, N = product_of(kernels, format_name), round_up(len(w), kernels.VL)
+def packed_map(kernels, format_name, w, scales, K, bias, activation=0, product=None):
+    product, N = product or product_of(kernels, format_name), round_up(len(w), kernels.VL)
     padded = [np.pad(scale, (0, N - len(w))) for scale in scales.T]
     packed = PackedLinear(product, np.zeros(product.packed_bytes(N, K, format_name), np.uint8), K,
                           np.pad(bias, (0, N - len(w))), padded[0] if padded else None, activation,
@@ -222,7 +239,7 @@ def test_a_row_does_not_depend_on_its_neighbours(kernels, format_name):
     for K in (70, 4200):
         x, w, scales, bias = problem(5, format_name, 70, 37, K)
         together = check(kernels, format_name, x, w, scales, bias)
-        for first, last in ((0, 1), (5, 7), (6, 10), (64, 70)):
+        for first, last in ((0, 1), (5, 7), (6, 9), (6, 10), (16, 21), (64, 70)):
             own = check(kernels, format_name, x[first:last], w, scales, bias)
             assert np.array_equal(own, together[first:last])
 
@@ -235,6 +252,30 @@ def test_all_instruction_sets_with_fused_products_agree(format_name):
     assert all(np.array_equal(out, fused[0]) for out in fused)
 
 
+@pytest.mark.parametrize("name", tools.with_tiles())
+@pytest.mark.parametrize("M", [1, 2, 3, 4, 5, 16, 17, 32, 33, 65, 300])
+def test_tiles_give_the_bits_of_vectors(name, M):
+    """Few rows, slices of the depth, and depths at which sums begin anew."""
+    kernels = load(name)
+    on_tiles, by_vectors = product_of(kernels, "int8"), Product(kernels, "q8_0")
+    assert on_tiles.strip == 16
+    depths = (1, 63, 64, 65, 12 * 64 + 1, 25 * 64 - 3, 4096, 4097, 8200) if M < 40 else (65, 25 * 64 - 3, 4097)
+    for N, K in itertools.product((16, 48, 80) if M < 40 else (48,), depths):
+        x, w, scales, bias = problem(M * N * K, "int8", M, N, K)
+        residual, results = np.random.default_rng(K).standard_normal((M, N), np.float32), []
+        for product in (on_tiles, by_vectors):
+            packed = packed_map(kernels, "int8", w, scales, K, bias, product=product)
+            out, ranges = guarded(M, N), np.empty((M, 2), np.float32)
+            operands = np.empty((round_up(M, product.strip), product.operands_stride(K)), np.int16)
+            product.convert(x, operands, ranges)
+            extra = guarded(M, N)
+            extra[:] = residual
+            product.multiply(packed, operands, out, extra, ranges)
+            assert_guards(out)
+            results.append(np.array(out))
+        assert np.array_equal(*results), (N, K)
+
+
 @pytest.mark.parametrize("format_name", ["int8", "q8_0"])
 def test_weights_of_8_bits_beside_those_of_4(kernels, format_name):
     """The product of a model with weights of 4 bits gives the bits of that of 8 bits."""
@@ -244,7 +285,8 @@ def test_weights_of_8_bits_beside_those_of_4(kernels, format_name):
     operands, ranges = np.empty((7, product.operands_stride(70)), np.int16), np.empty((7, 2), np.float32)
     product.convert(x, operands, ranges)
     out = np.empty((7, round_up(20, kernels.VL)), np.float32)
-    product.multiply(packed_map(kernels, format_name, w, scales, 70, bias), operands, out, None, ranges)
+    packed = packed_map(kernels, format_name, w, scales, 70, bias, product=product)
+    product.multiply(packed, operands, out, None, ranges)
     assert np.array_equal(out[:, :20], alone)
 
 

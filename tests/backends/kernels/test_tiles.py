@@ -49,6 +49,11 @@ def added_in_tiles(a, w):
     return total
 
 
+def product_of(kernels, name):
+    """Return the product of a precision, or that of a decoder's int8, which is called int16."""
+    return kernels.product("int8", decodes=True) if name == "int16" else kernels.product(name)
+
+
 def rounded(rng, *shape):
     return from_bfloat16(to_bfloat16(rng.standard_normal(shape, np.float32)))
 
@@ -156,16 +161,16 @@ def test_heads_lie_head_by_head(kernels):
     assert np.array_equal(heads, added_in_tiles(x, w))
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8", "int16"])
 def test_a_row_has_the_same_bits_at_every_place(kernels, precision):
     """Alone, and at each place among rows of NaN and of other numbers."""
     rng = np.random.default_rng(0)
-    product = kernels.product(precision)
+    product = product_of(kernels, precision)
     row, w, bias = rounded(rng, 1, 100), rounded(rng, 48, 100), rounded(rng, 48)
     scale = None
-    if precision == "int8":
+    if precision != "bfloat16":
         w, scale = rng.integers(-127, 128, w.shape).astype(np.int8), np.full(48, 0.01, np.float32)
-    packed = pack(kernels, w, bias, ACTIVATIONS["gelu"], precision, scale)
+    packed = pack(kernels, w, bias, ACTIVATIONS["gelu"], precision, scale, product)
 
     def result(x):
         out, ranges = np.empty((len(x), 48), np.float32), np.empty((len(x), 2), np.float32)
@@ -180,10 +185,10 @@ def test_a_row_has_the_same_bits_at_every_place(kernels, precision):
         assert np.array_equal(result(x)[place], alone)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8", "int16"])
 def test_rows_are_converted_at_any_place(kernels, precision):
     """Threads that share a block convert rows that begin anywhere in a strip."""
-    product, rng = kernels.product(precision), np.random.default_rng(0)
+    product, rng = product_of(kernels, precision), np.random.default_rng(0)
     x = rng.standard_normal((40, 70), np.float32)
     ranges, parts = np.empty((40, 2), np.float32), np.empty((40, 2), np.float32)
     whole = convert(product, x, ranges)
@@ -191,7 +196,7 @@ def test_rows_are_converted_at_any_place(kernels, precision):
     for first, last in ((0, 1), (1, 15), (15, 17), (17, 32), (32, 40)):
         product.convert(x[first:last], apart, parts[first:last], first)
     assert np.array_equal(whole, apart)
-    if precision == "int8":
+    if precision != "bfloat16":
         assert np.array_equal(ranges, parts)
 
 
@@ -243,7 +248,7 @@ def test_parts_of_the_depth_change_no_bit(name, M):
         assert np.array_equal(out, whole), (N, K)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_rounds_count_the_operations_of_tiles(kernels, precision):
-    each = 4 * 2 * 16 * 16 * (64 if precision == "int8" else 32)
-    assert kernels.product(precision).rounds(3, 2) == 2 * 3 * each
+@pytest.mark.parametrize(("precision", "depth"), [("bfloat16", 32), ("int8", 64), ("int16", 32)])
+def test_rounds_count_the_operations_of_tiles(kernels, precision, depth):
+    """Two products of bytes are one of 16-bit integers."""
+    assert product_of(kernels, precision).rounds(3, 2) == 2 * 3 * 4 * 2 * 16 * 16 * depth

@@ -85,9 +85,10 @@ def test_every_kernel_is_there():
         optional |= {"fresh_depth"} if not target.TILES or precision != "float32" else set()
         absent = {name for name, *_ in row._fields_ if not getattr(row, name)} - optional
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
-        assert ("begin" in table.PRODUCTS[precision]) == (target.TILES and precision in ("float32", "bfloat16", "int8"))
-        names = {"int16": "q8_0", "codes": "int4"}
-        product = kernels.fma if precision == "fma" else kernels.product(names.get(precision, precision))
+        assert ("begin" in table.PRODUCTS[precision]) == (
+            target.TILES and precision in ("float32", "bfloat16", "int8", "int16"))
+        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0"}
+        product = kernels.fma if precision == "fma" else kernels.product(names.get(precision, precision), precision == "int16")
         assert product.attends_in_float32
 
 
@@ -110,10 +111,11 @@ def test_shapes_agree(both):
     assert (ours.isa, ours.VL, ours.NR, ours.MR) == ("numba", theirs.VL, theirs.NR, theirs.MR)
 
 
+@pytest.mark.parametrize("decodes", [False, True])
 @pytest.mark.parametrize(("precision", "peer"), [
     ("float32", FLOAT32_PEER), ("bfloat16", BFLOAT16_PEER), ("int8", INT8_PEER)])
-def test_rows_agree(precision, peer):
-    ours, theirs = (kernels.product(precision) for kernels in beside(peer))
+def test_rows_agree(precision, peer, decodes):
+    ours, theirs = (kernels.product(precision, decodes) for kernels in beside(peer))
     for field in ("name", "depth_step", "operand_bytes", "converts", "strip", "fresh_depth", "code_zero",
                   "needs_bound"):
         assert getattr(ours, field) == getattr(theirs, field), field

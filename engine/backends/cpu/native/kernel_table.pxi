@@ -3,20 +3,22 @@
 
 from engine.model.precision import COMPUTED, FORMATS
 
-PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma")
+PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma", "int16_vectors")
 """The names of the products of a kernel table, in their order."""
 
 
-def product_name(str precision, bint decodes, bint tiles):
-    """Return the name of the product for linear maps of a precision, of a decoder or not, on tiles or on vectors.
+def product_name(str precision, bint decodes):
+    """Return the name of the product for linear maps of a precision, of a decoder or not.
 
     Rows are rounded to 16-bit integers for q8_0, and in decoders for int8: a decoder's rows have a few large numbers, and
-    with one range of 256 codes a row the error of codes would exceed that of weights. Tiles have no such product; there the
-    rows of a decoder in int8 become codes, too. Weights of 4 bits are multiplied by codes with a step for each 32.
+    with one range of 256 codes a row the error of codes would exceed that of weights. The scales of q8_0 lie inside the
+    depth, so vectors multiply its blocks. Weights of 4 bits are multiplied by codes with a step for each 32.
     """
     if FORMATS[precision].rounds_blocks:
         return "codes"
-    return "int16" if precision == "q8_0" or precision == "int8" and decodes and not tiles else precision
+    if precision == "q8_0":
+        return "int16_vectors"
+    return "int16" if precision == "int8" and decodes else precision
 
 
 cdef class Kernels:
@@ -172,9 +174,8 @@ cdef class Product:
     cdef const ProductRow* row
 
     def __init__(self, Kernels kernels, str precision, bint decodes=False, str row=None):
-        cdef bint tiles = kernels.table.products[<int>INT8].strip > 1
         self.kernels, self.precision = kernels, precision
-        self.row = &kernels.table.products[<int>PRODUCTS.index(row or product_name(precision, decodes, tiles))]
+        self.row = &kernels.table.products[<int>PRODUCTS.index(row or product_name(precision, decodes))]
 
     def packed_bytes(self, Py_ssize_t columns, Py_ssize_t K, str format=None):
         """The bytes of the panels of this many columns, in a format of weights that it multiplies, by default its own."""

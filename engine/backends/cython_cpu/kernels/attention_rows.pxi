@@ -122,7 +122,7 @@ cdef inline void attend_to_keys(const int rows, const Attention* call, const Row
         column = pair * SIDE
         t_clear(rows, 2)
         for i in range(steps):
-            t_step(False, KEEP_OPERANDS, rows, 2, <const char*>(s.scores + i * SIDE * VL),
+            t_step(OF_BFLOAT16, KEEP_OPERANDS, rows, 2, <const char*>(s.scores + i * SIDE * VL),
                    <const char*>(s.scores + TILE_ROWS * MOST_KEYS + i * SIDE * VL), LINE_BYTES,
                    <const char*>(s.values + i * STEP * call.e + 2 * column), LINE_BYTES, 4 * call.e)
         t_store_sums(rows, 2, s.sums, SIDE * sizeof(float))
@@ -143,7 +143,7 @@ cdef inline void score_keys_of_rows(const int rows, const Attention* call, const
     for i in range(steps):
         t_clear(rows, 2)
         for k in range(call.d // STEP):
-            t_step(False, KEEP_OPERANDS, rows, 2, <const char*>(q + k * STEP),
+            t_step(OF_BFLOAT16, KEEP_OPERANDS, rows, 2, <const char*>(q + k * STEP),
                    <const char*>(q + TILE_ROWS * stride + k * STEP), 2 * stride,
                    <const char*>(keys + k * STEP * TILE_ROWS), 2 * tile, LINE_BYTES)
         t_store_tiles(rows, s.scores + i * SIDE * VL, s.scores + TILE_ROWS * MOST_KEYS + i * SIDE * VL)

@@ -1,62 +1,111 @@
-# Products of few rows of int8 by vectors, over the operands and the panels of tiles (tiles.pxi). Such a product is the
-# reading of its weights, and loads of vectors keep more reads in flight than loads of tiles. A row of a tile of weights is a
-# vector of 16 columns with four steps of depth each. Sums are exact, so their order changes no bit.
+# Products of few rows by vectors, over the operands and the panels of tiles (tiles.pxi). Such a product is the reading of its
+# weights, and loads of vectors keep more reads in flight than loads of tiles. A row of a tile of weights is a vector of 16
+# columns with four steps of depth each. Sums are exact, so their order changes no bit.
 
 cdef enum:
-    FEW_ROWS = 2            # the most rows that go through vectors
+    FEW_ROWS = 2            # the most rows of int8 that go through vectors
+    FEW_INTEGERS = 4        # and of 16-bit integers
     FETCHED_LINES = 4       # lines of depth that are prefetched ahead
+    ADDED = -0x7f7f7f80     # 128 in each byte
 
 
-cdef inline void sum_few_rows(const int rows, const int columns, Py_ssize_t lines, const char* a, const char* b,
+cdef struct FewRows:
+    const char* a           # the operands
+    const char* raised      # of 16-bit integers, the upper bytes plus 128, [lines][rows][64]
+    const char* b           # the weights
+    Py_ssize_t lines        # of depth
+
+
+cdef inline void raise_upper_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, char* raised) noexcept nogil:
+    # Vectors multiply bytes from 0 to 255 by weights. So 128 is added to the upper bytes, which are signed, and 128 times the
+    # sum of the weights is subtracted from their sums.
+    cdef Py_ssize_t k, i, at
+    cdef int word
+    for k in range(lines):
+        for i in range(rows):
+            at = 0
+            while at < LINE_BYTES:
+                word = load_32(a + k * line_of_tiles(OF_INT16) + i * LINE_BYTES + at) ^ ADDED
+                memcpy(raised + at, &word, sizeof(word))
+                at += sizeof(word)
+            raised += LINE_BYTES
+
+
+cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
-    # block.sums = the sums of rows of codes and 16 columns or 32, over lines of 64 steps of depth.
-    cdef vx acc[2 * FEW_ROWS]
+    # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth.
+    cdef vx acc[2 * FEW_INTEGERS]       # [rows][columns]; of 16-bit integers, of the lower bytes
+    cdef vx upper[2 * FEW_INTEGERS]
+    cdef vx added[2]
     cdef vx w[2]
     cdef vx x
+    cdef const char* a = f.a + (TILE_BYTES if numbers == OF_INT16 else 0)
+    cdef const char* raised = f.raised
+    cdef const char* b = f.b
     cdef Py_ssize_t k
     cdef int g, i, j
     for i in range(rows * columns):
-        acc[i] = x_set1(0)
-    for k in range(lines):
+        acc[i] = upper[i] = x_set1(0)
+    for j in range(columns):
+        added[j] = x_set1(0)
+    for k in range(f.lines):
         fetch_lines(b + FETCHED_LINES * columns * TILE_BYTES, columns * TILE_BYTES)
         for g in range(TILE_ROWS):
             for j in range(columns):
                 w[j] = x_load(b + j * TILE_BYTES + g * LINE_BYTES)
+                if numbers == OF_INT16:
+                    added[j] = n_dot(added[j], x_set1(ADDED), w[j])
             for i in range(rows):
                 x = x_set1(load_32(a + i * LINE_BYTES + 4 * g))
                 for j in range(columns):
                     acc[i * columns + j] = n_dot(acc[i * columns + j], x, w[j])
-        a += TILE_BYTES
+                if numbers == OF_INT16:
+                    x = x_set1(load_32(raised + i * LINE_BYTES + 4 * g))
+                    for j in range(columns):
+                        upper[i * columns + j] = n_dot(upper[i * columns + j], x, w[j])
+        a += line_of_tiles(numbers)
+        raised += rows * LINE_BYTES
         b += columns * TILE_BYTES
     for i in range(rows):
         for j in range(columns):
-            x_store(<int*>block.sums + i * SIDE + j * VL, acc[i * columns + j])
+            x_store(<int*>block.sums + ((TILE_ROWS if numbers == OF_INT16 else 0) + i) * SIDE + j * VL, acc[i * columns + j])
+            if numbers == OF_INT16:
+                x_store(<int*>block.sums + i * SIDE + j * VL, t_minus(upper[i * columns + j], added[j]))
 
 
-cdef inline void sum_any_few_rows(int rows, const int columns, Py_ssize_t lines, const char* a, const char* b,
+cdef inline void sum_any_few_rows(const int numbers, int rows, const int columns, const FewRows* f,
                                   tile_sums* block) noexcept nogil:
     # Map the number of rows to a function that is compiled for it.
-    if rows == 2:
-        sum_few_rows(2, columns, lines, a, b, block)
+    if numbers == OF_INT16 and rows == 4:
+        sum_few_rows(numbers, 4, columns, f, block)
+    elif numbers == OF_INT16 and rows == 3:
+        sum_few_rows(numbers, 3, columns, f, block)
+    elif rows == 2:
+        sum_few_rows(numbers, 2, columns, f, block)
     else:
-        sum_few_rows(1, columns, lines, a, b, block)
+        sum_few_rows(numbers, 1, columns, f, block)
 
 
-cdef void few_rows_int8(const Linear* y, const char* a, const RowRange* ranges, int M, const float* residual,
-                        const Output* out, Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
+cdef inline void few_rows(const int numbers, const Linear* y, const char* a, const RowRange* ranges, int M,
+                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
     cdef Py_ssize_t last = min(y.N, last_panel * NR), lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
     cdef Py_ssize_t column = panel * NR, width
-    cdef const char* b
+    cdef char raised[FEW_INTEGERS * DEEPEST]
     cdef tile_sums block
     cdef TileWork w
+    cdef FewRows f
     w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
+    f.a, f.raised, f.lines = a, raised, (out.last_line if out.last_line else lines) - out.first_line
+    if numbers == OF_INT16:
+        raise_upper_bytes(a, M, f.lines, raised)
     while column < last:
         width = min(y.N - column, <Py_ssize_t>SIDE)
-        b = <const char*>y.panels + column * lines * LINE_BYTES
+        f.b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
         place_block(&w, &block, 0, M, column, width)
+        block.first, block.final = out.first_line == 0, out.first_line + f.lines == lines
         if width == SIDE:
-            sum_any_few_rows(M, 2, lines, a, b, &block)
+            sum_any_few_rows(numbers, M, 2, &f, &block)
         else:
-            sum_any_few_rows(M, 1, lines, a, b, &block)
-        finish_rows(OF_INT8, &w, &block, M)
+            sum_any_few_rows(numbers, M, 1, &f, &block)
+        finish_rows(numbers, &w, &block, M)
         column += SIDE

@@ -7,7 +7,7 @@
 # Sums of integers are exact in int32 over a depth of DEEPEST: 127 * 2047 * 4096 < 2^31. So the bits of a result depend on
 # its row alone.
 #
-# Weights of 8 bits in blocks that have float scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
+# Tiles multiply the same integers with the same results (tiles.pxi). Weights of 8 bits in blocks that have float scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
 
 cdef enum:
     DEEPEST = 4096
@@ -16,28 +16,32 @@ cdef enum:
     LARGEST_CODE = 2047
 
 
+cdef inline vf inverse_step(const float* x, Py_ssize_t K, RowRange* range) noexcept nogil:
+    # Store the step of the integers of a row, and return its inverse. The step of a row that holds NaN or infinity is NaN,
+    # which makes all its results NaN.
+    cdef vf value, largest = v_set1(0.0), probe = v_set1(0.0)
+    cdef Py_ssize_t i = 0
+    cdef float step
+    while i < K:
+        value = v_load(x + i) if i + VL <= K else v_loadn(x + i, <int>(K - i))
+        largest = v_max(v_abs(value), largest)
+        probe = v_fma(value, v_set1(0.0), probe)
+        i += VL
+    step = v_largest(largest) / LARGEST_CODE
+    range.low, range.step = 0, step + v_sum(probe)
+    return v_set1(1 / step if step > <float>1e-30 else 0)
+
+
 cdef void to_integers(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t stride,
                       Py_ssize_t first, RowRange* ranges) noexcept nogil:
-    # Round M rows of x, each by its own step, to integers, which end in zeros. A row that holds NaN or infinity gets the
-    # step NaN, which makes all its results NaN.
+    # Round M rows of x, each by its own step, to integers, which end in zeros.
     cdef Py_ssize_t whole = K // VL * VL, padded = (K + GROUPED - 1) // GROUPED * GROUPED, row, i
     cdef int tail = <int>(K % VL)
-    cdef vf largest, probe, value, inverse
-    cdef float step
+    cdef vf value, inverse
     cdef short* codes
     for row in range(M):
         codes = <short*>operands + (first + row) * stride
-        largest = probe = v_set1(0.0)
-        i = 0
-        while i < K:
-            value = v_load(x + i) if i < whole else v_loadn(x + i, tail)
-            largest = v_max(v_abs(value), largest)
-            probe = v_fma(value, v_set1(0.0), probe)
-            i += VL
-        step = v_largest(largest) / LARGEST_CODE
-        ranges[row].low, ranges[row].step = 0, step + v_sum(probe)
-        inverse = v_set1(1 / step if step > <float>1e-30 else 0)
-        i = 0
+        inverse, i = inverse_step(x, K, &ranges[row]), 0
         while i < padded:
             value = v_load(x + i) if i < whole else v_loadn(x + i, tail if i < K else 0)
             x_store_int16(codes + i, v_mul(value, inverse))

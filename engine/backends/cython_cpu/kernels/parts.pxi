@@ -303,4 +303,4 @@ cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t colu
 
 cdef double tile_rounds_float32(Py_ssize_t n, float* sink) noexcept nogil:
     # Six products of parts are one product of floats.
-    return tile_rounds(False, n, sink) / 6
+    return tile_rounds(OF_BFLOAT16, n, sink) / 6

@@ -1,4 +1,4 @@
-# The GEMM on tiles (tiles.h), in bfloat16 and in int8: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
+# The GEMM on tiles (tiles.h), in bfloat16, in int8 and in 16-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
 #
 # Operands and weights lie in whole tiles of 1 KB, in the order in which the loop reads them:
 #   operands     [rows/16][K/line][16][line], a line being 64 bytes: 32 bfloat16 numbers or 64 codes
@@ -6,6 +6,10 @@
 #                if N is an odd number of vectors, the last 16 columns have tiles [K/line][16][16][4 bytes]
 # K is padded to whole lines with zeros. Rows beyond M may hold anything: no row of a tile sees another row, and their
 # sums are not stored.
+#
+# 16-bit integers are those of integers.pxi, and so are the results, to the last bit. A line of 16 rows is a tile of the
+# upper bytes of 64 steps of depth, and behind it one of the lower bytes. In a block of 16 rows they take the places of the
+# upper and the lower tiles, so that they share each tile of weights, and their sums meet in the epilogue.
 #
 # A block of sums has up to 32 rows and 32 columns. The loop over its depth has one load of a tile for each product, and
 # the vector units are free in the meantime: they finish the block before, whose sums wait in memory. Sums keep all their
@@ -21,6 +25,11 @@ cdef extern from "simd/tiles.h" nogil:
         SIDE
         KEEP_OPERANDS
         KEEP_WEIGHTS
+    enum TileNumbers:
+        OF_BFLOAT16
+        OF_INT8
+        OF_FLOAT32
+        OF_INT16
     ctypedef struct tile_sums:
         float* sums
         Py_ssize_t row
@@ -36,12 +45,15 @@ cdef extern from "simd/tiles.h" nogil:
     void t_clear(const int rows, const int columns)
     void t_clear_all()
     void t_load_sums(const int rows, const int columns, const float* sums, Py_ssize_t stride)
-    void t_step(const int codes, const int keep, const int rows, const int columns, const char* a, const char* lower,
+    void t_step(const int numbers, const int keep, const int rows, const int columns, const char* a, const char* lower,
                 Py_ssize_t a_stride, const char* b, Py_ssize_t next, Py_ssize_t stride)
-    void t_round(const int codes)
+    void t_round(const int numbers)
     void t_store_sums(const int rows, const int columns, float* sums, Py_ssize_t stride)
     void t_store_tiles(const int rows, float* upper, float* lower)
     vf t_integers(const float* sums)
+    vf t_joined(const float* upper, const float* lower)
+    void t_store_int16(char* p, vf x)
+    vx t_minus(vx a, vx b)
     enum:
         PARTS
         FRESH
@@ -61,12 +73,6 @@ cdef enum:
     SLICE = 12              # lines of depth: their weights take 24 KB of an L1 cache of 48 KB
     SLICED_BLOCKS = 16      # blocks of rows whose sums can wait between slices
 
-cdef enum TileNumbers:
-    # What a product multiplies
-    OF_BFLOAT16
-    OF_INT8
-    OF_FLOAT32
-
 cdef struct TileWork:
     # One call of `multiply`, and the slice of a block at hand.
     const Linear* y
@@ -82,6 +88,20 @@ cdef struct TileWork:
     const float* sums_ahead # sums that the next block begins with, to be prefetched; or NULL
     const char* ahead       # the part of the next columns' weights that is prefetched in this slice
     Py_ssize_t ahead_step   # bytes of it in each step
+
+
+cdef inline bint begins_anew(const int numbers) noexcept nogil:
+    # Return whether sums begin anew with each part of the depth, and are added as floats.
+    return numbers == OF_FLOAT32 or numbers == OF_INT16
+
+
+cdef inline int rows_of_block(const int numbers) noexcept nogil:
+    return TILE_ROWS if numbers == OF_INT16 else SIDE
+
+
+cdef inline Py_ssize_t line_of_tiles(const int numbers) noexcept nogil:
+    # Return the bytes of 16 rows of a line of operands.
+    return 2 * TILE_BYTES if numbers == OF_INT16 else TILE_BYTES
 
 
 cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
@@ -113,25 +133,31 @@ cdef inline void write_operands(const int numbers, const int activation, const T
 
 cdef inline void write_floats(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                               Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    # Apply the epilogue to rows [first, last) of a block, and write floats.
+    # Apply the epilogue to rows [first, last) of a block, and write floats. Those of float32 and of 16-bit integers wait in
+    # the result for the rest of the depth.
     cdef Py_ssize_t column, i, at
     cdef int j
     cdef vf bias, scale, sums, x
     for j in range(block.columns):
         column = block.column + j * VL
         bias = scale = sums = v_load(w.y.bias + column)
-        if numbers == OF_INT8:
+        if numbers == OF_INT8 or numbers == OF_INT16:
             scale, sums = v_load(w.y.scale + column), v_load(w.y.sums + column)
         for i in range(first, last):
             at = block.place[j] + i * w.out.stride
             x = v_load(block.sums + i * SIDE + j * VL)
             if numbers == OF_INT8:
                 x = result_of(t_integers(block.sums + i * SIDE + j * VL), &w.ranges[block.row + i], sums, scale, bias)
+            elif numbers == OF_INT16:
+                x = t_joined(block.sums + i * SIDE + j * VL, block.sums + (TILE_ROWS + i) * SIDE + j * VL)
+                x = v_fma(x, scale, v_set1(0.0) if block.first else v_load(w.out.data + at))
+                if block.final:
+                    x = v_fma(v_set1(w.ranges[block.row + i].step), x, bias)
             elif numbers == OF_FLOAT32 and not block.first:
                 x = v_add(x, v_load(w.out.data + at))
             else:
                 x = v_add(x, bias)
-            if w.residual != NULL and (numbers != OF_FLOAT32 or block.final):
+            if w.residual != NULL and (block.final or not begins_anew(numbers)):
                 x = v_add(x, v_load(w.residual + at))
             x = v_activate(activation, x)
             if w.out.bfloat16:
@@ -142,7 +168,7 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
 
 cdef inline void finish_as(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                            Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    if numbers != OF_INT8 and w.out.operands != NULL:
+    if numbers != OF_INT8 and numbers != OF_INT16 and w.out.operands != NULL:
         write_operands(numbers, activation if numbers == OF_FLOAT32 else approximation_of(activation), w, block, first, last)
     elif numbers == OF_INT8 and activation == GELU and w.out.approximate:
         write_floats(numbers, GELU_APPROXIMATE, w, block, first, last)
@@ -156,7 +182,7 @@ cdef inline void finish_rows(const int numbers, const TileWork* w, tile_sums* bl
     if first >= last:
         return
     block.next = last
-    if w.y.activation == IDENTITY or numbers == OF_FLOAT32 and not block.final:
+    if w.y.activation == IDENTITY or begins_anew(numbers) and not block.final:
         finish_as(numbers, IDENTITY, w, block, first, last)
     elif w.y.activation == GELU:
         finish_as(numbers, GELU, w, block, first, last)
@@ -177,7 +203,7 @@ cdef inline void work_between(const int numbers, const TileWork* w, const tile_s
         for j in range(SIDE // VL):
             fetch_far(<const char*>(w.sums_ahead + row * SIDE + j * VL))
     for row in range(first, min(last, block.rows) if w.waiting == NULL else 0):
-        if numbers != OF_INT8 and w.out.operands != NULL:
+        if numbers != OF_INT8 and numbers != OF_INT16 and w.out.operands != NULL:
             fetch_near(line_of_operands(numbers, w, block, row))
             continue
         for j in range(block.columns):
@@ -197,7 +223,12 @@ cdef void work_between_int8(const TileWork* w, const tile_sums* block, tile_sums
     work_between(OF_INT8, w, block, before, first, last)
 
 
-cdef inline void multiply_block(const bint codes, const int rows, const int columns, const TileWork* w,
+cdef void work_between_int16(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
+                             Py_ssize_t last) noexcept nogil:
+    work_between(OF_INT16, w, block, before, first, last)
+
+
+cdef inline void multiply_block(const int numbers, const int rows, const int columns, const TileWork* w,
                                 tile_sums* block, tile_sums* before) noexcept nogil:
     # Add a slice of the depth to the sums of a block of 1 or 2 tiles of rows and of columns, and finish the block before,
     # its rows spread over the steps. The tiles keep their contents in the calls, because no function that is called uses
@@ -215,30 +246,32 @@ cdef inline void multiply_block(const bint codes, const int rows, const int colu
     for k in range(steps):
         fetch_lines(ahead, ahead_step)
         ahead += ahead_step
-        t_step(codes, KEEP_WEIGHTS, rows, columns, a, lower, LINE_BYTES, b, TILE_BYTES, LINE_BYTES)
-        a += TILE_BYTES
-        lower += TILE_BYTES
+        t_step(numbers, KEEP_WEIGHTS, rows, columns, a, lower, LINE_BYTES, b, TILE_BYTES, LINE_BYTES)
+        a += line_of_tiles(numbers)
+        lower += line_of_tiles(numbers)
         b += columns * TILE_BYTES
         last = row
-        due += SIDE if busy else 0
+        due += rows_of_block(numbers) if busy else 0
         while due >= steps:
             due -= steps
             last += 1
         if row < last:
-            if codes:
+            if numbers == OF_INT8:
                 work_between_int8(w, block, before, row, last)
+            elif numbers == OF_INT16:
+                work_between_int16(w, block, before, row, last)
             else:
                 work_between_bfloat16(w, block, before, row, last)
             row = last
     t_store_sums(rows, columns, block.sums if w.waiting == NULL else w.waiting, SIDE * sizeof(float))
 
 
-cdef inline void multiply_any_block(const bint codes, const int columns, const TileWork* w, tile_sums* block,
+cdef inline void multiply_any_block(const int numbers, const int columns, const TileWork* w, tile_sums* block,
                                     tile_sums* before) noexcept nogil:
-    if block.rows > TILE_ROWS:
-        multiply_block(codes, 2, columns, w, block, before)
+    if numbers == OF_INT16 or block.rows > TILE_ROWS:
+        multiply_block(numbers, 2, columns, w, block, before)
     else:
-        multiply_block(codes, 1, columns, w, block, before)
+        multiply_block(numbers, 1, columns, w, block, before)
 
 
 cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row, Py_ssize_t rows, Py_ssize_t column,
@@ -253,14 +286,15 @@ cdef inline void place_block(const TileWork* w, tile_sums* block, Py_ssize_t row
         block.place[j] = c // w.out.width * w.out.block + c % w.out.width + row * w.out.stride
 
 
-cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a, Py_ssize_t strip,
+cdef inline void multiply_tiles(const int numbers, const Linear* y, const char* a, Py_ssize_t strip,
                                 const RowRange* ranges, Py_ssize_t M, const float* residual, const Output* out,
                                 Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
     # strip: bytes from 16 rows of operands to the next 16.
-    cdef Py_ssize_t last = min(y.N, last_panel * NR), blocks = (M + SIDE - 1) // SIDE, slices = 1, number = 0
-    cdef Py_ssize_t lines = (y.K * (1 if codes else 2) + LINE_BYTES - 1) // LINE_BYTES
-    cdef Py_ssize_t steps = (out.last_line if out.last_line else lines) - out.first_line
-    cdef bint resumes = out.first_line > 0, pauses = 0 < out.last_line < lines
+    cdef Py_ssize_t height = rows_of_block(numbers), blocks = (M + height - 1) // height, slices = 1, number = 0
+    cdef Py_ssize_t lines = (y.K * (2 if numbers == OF_BFLOAT16 else 1) + LINE_BYTES - 1) // LINE_BYTES
+    cdef Py_ssize_t steps = (out.last_line if out.last_line else lines) - out.first_line, last = min(y.N, last_panel * NR)
+    cdef bint first_part = out.first_line == 0, last_part = not 0 < out.last_line < lines
+    cdef bint resumes = not first_part and not begins_anew(numbers), pauses = not last_part and not begins_anew(numbers)
     cdef Py_ssize_t column = panel * NR, width, turn, first, end, i
     cdef tile_sums buffers[2]
     cdef tile_sums between[SLICED_BLOCKS]       # of each block, between slices
@@ -282,9 +316,10 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
             w.steps, w.b = end - first, b + first * width * LINE_BYTES
             for i in range(blocks):
                 block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
-                place_block(&w, block, i * SIDE, min(M - i * SIDE, <Py_ssize_t>SIDE), column, width)
-                w.a = a + i * SIDE // TILE_ROWS * strip + first * TILE_BYTES
-                w.lower = w.a + strip
+                place_block(&w, block, i * height, min(M - i * height, height), column, width)
+                block.first, block.final = first_part, last_part
+                w.a = a + i * height // TILE_ROWS * strip + first * line_of_tiles(numbers)
+                w.lower = w.a + (TILE_BYTES if numbers == OF_INT16 else strip)
                 w.ahead = b + lines * width * LINE_BYTES + (first * blocks + w.steps * i) * w.ahead_step
                 if resumes or pauses:
                     sums = out.sums + (column // SIDE * blocks + i) * SIDE * SIDE
@@ -294,15 +329,15 @@ cdef inline void multiply_tiles(const bint codes, const Linear* y, const char* a
                 if resumes and turn == (0 if i + 1 < blocks else slices - 1):
                     w.sums_ahead = sums + SIDE * SIDE
                 if block.columns == 2:
-                    multiply_any_block(codes, 2, &w, block, before)
+                    multiply_any_block(numbers, 2, &w, block, before)
                 else:
-                    multiply_any_block(codes, 1, &w, block, before)
+                    multiply_any_block(numbers, 1, &w, block, before)
                 if w.waiting == NULL:
                     number += 1
         column += SIDE
     if number > 0:
         block = &buffers[1 - (number & 1)]
-        finish_rows(OF_INT8 if codes else OF_BFLOAT16, &w, block, block.rows)
+        finish_rows(numbers, &w, block, block.rows)
 
 
 include "few_rows.pxi"
@@ -310,15 +345,30 @@ include "few_rows.pxi"
 
 cdef void tiles_bfloat16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    multiply_tiles(False, y, <const char*>a, a_stride * TILE_ROWS * 2, ranges, M, residual, out, panel, last)
+    multiply_tiles(OF_BFLOAT16, y, <const char*>a, a_stride * TILE_ROWS * 2, ranges, M, residual, out, panel, last)
 
 
 cdef void tiles_int8(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
     if M <= FEW_ROWS:
-        few_rows_int8(y, <const char*>a, ranges, <int>M, residual, out, panel, last)
+        few_rows(OF_INT8, y, <const char*>a, ranges, <int>M, residual, out, panel, last)
     else:
-        multiply_tiles(True, y, <const char*>a, a_stride * TILE_ROWS, ranges, M, residual, out, panel, last)
+        multiply_tiles(OF_INT8, y, <const char*>a, a_stride * TILE_ROWS, ranges, M, residual, out, panel, last)
+
+
+cdef void tiles_int16(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                      const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    # Sums begin anew where those of integers.pxi do.
+    cdef Py_ssize_t lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
+    cdef const char* rows = <const char*>a
+    cdef Output part = out[0]
+    while part.last_line < lines:
+        part.first_line, part.last_line = part.last_line, min(lines, part.last_line + DEEPEST // LINE_BYTES)
+        if M <= FEW_INTEGERS:
+            few_rows(OF_INT16, y, rows, ranges, <int>M, residual, &part, panel, last)
+        else:
+            multiply_tiles(OF_INT16, y, rows, a_stride * TILE_ROWS * 2, ranges, M, residual, &part, panel, last)
+        rows += DEEPEST // LINE_BYTES * line_of_tiles(OF_INT16)
 
 
 cdef void to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
@@ -329,6 +379,24 @@ cdef void to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t
 cdef void quantize_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                             Py_ssize_t codes_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
     quantize_rows(TILE_ROWS, x, x_stride, M, K, <unsigned char*>operands, codes_stride, first, ranges)
+
+
+cdef void integers_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                            Py_ssize_t stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    # Round M rows of x to the integers of integers.pxi, their upper bytes apart from the lower ones.
+    cdef Py_ssize_t row, i
+    cdef vf inverse, value
+    cdef char* to
+    for row in range(M):
+        to = <char*>operands + start_of_row(first + row, TILE_ROWS, 2 * stride, LINE_BYTES)
+        inverse, i = inverse_step(x, K, &ranges[row]), 0
+        while i < K:
+            value = v_load(x + i) if i + VL <= K else v_loadn(x + i, <int>(K - i))
+            t_store_int16(to + i % LINE_BYTES, v_mul(value, inverse))
+            i += VL
+            if i % LINE_BYTES == 0:
+                to += line_of_tiles(OF_INT16)
+        x += x_stride
 
 
 cdef inline void pack_row(const Linear* y, char* panels, Py_ssize_t column, const char* w,
@@ -357,23 +425,27 @@ cdef void pack_tiles_int8(const Linear* y, void* panels, float* sums, Py_ssize_t
         sums[column + i] = sum_of_row(<const signed char*>w + i * y.K, y.K)
 
 
-cdef inline double tile_rounds(const bint codes, Py_ssize_t n, float* sink) noexcept nogil:
+cdef inline double tile_rounds(const int numbers, Py_ssize_t n, float* sink) noexcept nogil:
     # Run n rounds of independent products in registers, and return their operations.
     cdef tile_sums block
     cdef Py_ssize_t k
     t_begin()
     t_clear_all()
     for k in range(n):
-        t_round(codes)
+        t_round(numbers)
     t_store_sums(2, 2, block.sums, SIDE * sizeof(float))
     t_end()
     sink[0] = block.sums[0]
-    return 2.0 * SIDE * SIDE * (LINE_BYTES if codes else LINE_BYTES // 2) * n
+    return 2.0 * rows_of_block(numbers) * SIDE * (LINE_BYTES // 2 if numbers == OF_BFLOAT16 else LINE_BYTES) * n
 
 
 cdef double tile_rounds_bfloat16(Py_ssize_t n, float* sink) noexcept nogil:
-    return tile_rounds(False, n, sink)
+    return tile_rounds(OF_BFLOAT16, n, sink)
 
 
 cdef double tile_rounds_int8(Py_ssize_t n, float* sink) noexcept nogil:
-    return tile_rounds(True, n, sink)
+    return tile_rounds(OF_INT8, n, sink)
+
+
+cdef double tile_rounds_int16(Py_ssize_t n, float* sink) noexcept nogil:
+    return tile_rounds(OF_INT16, n, sink)

@@ -6,6 +6,7 @@
  *
  *   tdpbf16ps   pairs of bfloat16 numbers, sums in float32; see t_add_pairs
  *   tdpbusd     four codes from 0 to 255 and four signed weights, sums in int32
+ *   tdpbssd     the same with signed codes
  *
  * With ENGINE_EMULATE_TILES the same functions compute the same bits in plain C, so that any machine can test their
  * callers. Where the CPU would raise a fault, because a thread has not configured its tiles, the emulation aborts.
@@ -19,6 +20,10 @@
 #include "simd.h"
 
 enum { TILE_ROWS = 16, TILE_BYTES = 1024, SIDE = 2 * TILE_ROWS };
+
+/* What a product multiplies. Of 16-bit integers the upper tile of operands has the upper bytes, which are signed, and the
+ * lower tile has the lower bytes of the same rows, from 0 to 255. */
+enum { OF_BFLOAT16, OF_INT8, OF_FLOAT32, OF_INT16 };
 
 /* What a loop over t_step reads again soon, so that it has to stay in the L1 cache. */
 enum { KEEP_OPERANDS = 1, KEEP_WEIGHTS = 2 };
@@ -34,6 +39,7 @@ typedef struct {
 } tile_sums;
 
 typedef int32_t t_lanes __attribute__((vector_size(4 * VL)));
+typedef uint32_t t_bits __attribute__((vector_size(4 * VL)));
 
 #if !defined(ENGINE_EMULATE_TILES)
 
@@ -58,6 +64,7 @@ static void t_end(void) { _tile_release(); }
 #define t_store(tile, p, stride) _tile_stored(tile, p, stride)
 #define t_add_pairs(sum, a, b) _tile_dpbf16ps(sum, a, b)
 #define t_add_codes(sum, a, b) _tile_dpbusd(sum, a, b)
+#define t_add_signed(sum, a, b) _tile_dpbssd(sum, a, b)
 /* Keep the compiler from moving writes to operands, or reads of sums, across this place: gcc's functions for tile loads
  * do not say that they read memory. */
 #define T_BARRIER() __asm__ volatile("" ::: "memory")
@@ -133,17 +140,21 @@ static __attribute__((noinline)) void t_add_pairs(int sum, int a, int b) {
     }
 }
 
-static __attribute__((noinline)) void t_add_codes(int sum, int a, int b) {
+static __attribute__((noinline)) void t_add_bytes(int is_signed, int sum, int a, int b) {
     t_demand();
     for (int i = 0; i < TILE_ROWS; i++)
         for (int j = 0; j < TILE_ROWS; j++) {
             int32_t total;
             memcpy(&total, t_state.tile[sum][i] + 4 * j, sizeof total);
-            for (int k = 0; k < 64; k++)
-                total += t_state.tile[a][i][k] * (int8_t)t_state.tile[b][k / 4][4 * j + k % 4];
+            for (int k = 0; k < 64; k++) {
+                uint8_t code = t_state.tile[a][i][k];
+                total += (is_signed ? (int8_t)code : code) * (int8_t)t_state.tile[b][k / 4][4 * j + k % 4];
+            }
             memcpy(t_state.tile[sum][i] + 4 * j, &total, sizeof total);
         }
 }
+static void t_add_codes(int sum, int a, int b) { t_add_bytes(0, sum, a, b); }
+static void t_add_signed(int sum, int a, int b) { t_add_bytes(1, sum, a, b); }
 #define T_BARRIER() ((void)0)
 
 INLINE vf t_cut(vf x, float largest) { return v_min(v_set1(largest), v_max(v_set1(-largest), x)); }
@@ -151,9 +162,12 @@ INLINE vf t_cut(vf x, float largest) { return v_min(v_set1(largest), v_max(v_set
 #endif
 
 #define T_LOAD(keep, tile, p, stride) if (keep) { t_load(tile, p, stride); } else { t_stream(tile, p, stride); }
-#define T_ADD(sum, a, b) if (codes) { t_add_codes(sum, a, b); } else { t_add_pairs(sum, a, b); }
+#define T_ADD(sum, a, b) \
+    if (numbers == OF_BFLOAT16) { t_add_pairs(sum, a, b); } \
+    else if (numbers == OF_INT16 && a == 4) { t_add_signed(sum, a, b); } \
+    else { t_add_codes(sum, a, b); }
 
-/* Set the sums of a block to zero. rows and columns, 1 or 2, count tiles; they and `codes` have to be constants. */
+/* Set the sums of a block to zero. rows and columns, 1 or 2, count tiles; they and `numbers` have to be constants. */
 INLINE void t_clear(const int rows, const int columns) {
     T_BARRIER();
     t_zero(0);
@@ -174,9 +188,8 @@ INLINE void t_load_sums(const int rows, const int columns, const float *sums, pt
 
 /* Add the products of 64 bytes of depth: of a whole tile of operands at a, and of one at `lower` if rows is 2, with the
  * tile of weights at b, and with the one `next` bytes later if columns is 2. stride: bytes from one row of weights to
- * the next; a_stride: from one row of operands to the next. codes: whether they are codes and int8 weights. keep: a sum of
- * KEEP_OPERANDS and KEEP_WEIGHTS. */
-INLINE void t_step(const int codes, const int keep, const int rows, const int columns, const char *a, const char *lower,
+ * the next; a_stride: from one row of operands to the next. keep: a sum of KEEP_OPERANDS and KEEP_WEIGHTS. */
+INLINE void t_step(const int numbers, const int keep, const int rows, const int columns, const char *a, const char *lower,
                    ptrdiff_t a_stride, const char *b, ptrdiff_t next, ptrdiff_t stride) {
     T_LOAD(keep & KEEP_OPERANDS, 4, a, a_stride)
     T_LOAD(keep & KEEP_WEIGHTS, 6, b, stride)
@@ -213,7 +226,7 @@ INLINE void t_store_tiles(const int rows, float *upper, float *lower) {
 }
 
 /* Multiply tiles in registers: the work of t_step on a full block without its loads. */
-INLINE void t_round(const int codes) {
+INLINE void t_round(const int numbers) {
     T_ADD(0, 4, 6)
     T_ADD(1, 4, 7)
     T_ADD(2, 5, 6)
@@ -230,8 +243,27 @@ INLINE vf t_integers(const float *sums) {
     return (vf)__builtin_convertvector(x, vf);
 }
 
+/* Return a - b of integers. */
+INLINE vx t_minus(vx a, vx b) { return (vx)((t_bits)a - (t_bits)b); }
+
+/* Load 16 sums of upper bytes and 16 of lower ones as integers, join them, and convert them to float. */
+INLINE vf t_joined(const float *upper, const float *lower) {
+    t_bits high, low;
+    memcpy(&high, upper, sizeof high), memcpy(&low, lower, sizeof low);
+    return __builtin_convertvector((t_lanes)((high << 8) + low), vf);
+}
+
+/* Round VL floats to 16-bit integers, and store their upper bytes at p and their lower bytes in the next tile. */
+INLINE void t_store_int16(char *p, vf x) {
+    typedef int16_t t_shorts __attribute__((vector_size(2 * VL)));
+    typedef int8_t t_bytes __attribute__((vector_size(VL)));
+    t_shorts codes;
+    x_store_int16((int16_t *)&codes, x);
+    t_bytes high = __builtin_convertvector(codes >> 8, t_bytes), low = __builtin_convertvector(codes, t_bytes);
+    memcpy(p, &high, sizeof high), memcpy(p + TILE_BYTES, &low, sizeof low);
+}
+
 /* Return pairs of bfloat16 numbers: the upper halves of the lanes of `first`, and of `second`. */
-typedef uint32_t t_bits __attribute__((vector_size(4 * VL)));
 INLINE t_bits t_zip(vf first, vf second) { return (t_bits)first >> 16 | ((t_bits)second & 0xffff0000); }
 
 /* Return bfloat16 numbers as floats: cut, or the nearest ones, and of two that are as near the larger magnitude. */

@@ -14,7 +14,7 @@ from numba import types
 from numba.core.cgutils import global_constant
 from numba.extending import intrinsic
 
-from ..target import LINE_BYTES, TILE_ROWS
+from ..target import LINE_BYTES, TILE_ROWS, VL
 from .emit import VF, VI, call, load
 from .pointers import BYTE, SIZE, Pointer
 from .vector import vector
@@ -24,6 +24,13 @@ TILE_BYTES, SIDE = TILE_ROWS * LINE_BYTES, 2 * TILE_ROWS
 
 _SHAPES = struct.pack("<BB14x16H16B", 1, 0, *[LINE_BYTES] * 8, *[0] * 8, *[TILE_ROWS] * 8, *[0] * 8)
 """The configuration of a thread: palette 1, and all eight tiles of the full size."""
+
+Numbers = tuple[str, str]
+"""What is multiplied: the instructions for the upper tile of operands, and for the lower one."""
+
+OF_BFLOAT16, OF_INT8 = ("tdpbf16ps", "tdpbf16ps"), ("tdpbusd", "tdpbusd")
+OF_INT16 = ("tdpbssd", "tdpbusd")
+"""The upper bytes, which are signed, and the lower bytes, which are not."""
 
 _LOAD, _STREAM = "tileloadd64", "tileloaddt164"
 """Loads of a tile. The second leaves no copy in the L1 cache: operands and weights of a whole depth would drive sums
@@ -35,9 +42,9 @@ def _run(b: ir.IRBuilder, instruction: str, *args: ir.Value | int) -> None:
     call(b, f"llvm.x86.{instruction}", ir.VoidType(), *(BYTE(arg) if isinstance(arg, int) else arg for arg in args))
 
 
-def _add_products(b: ir.IRBuilder, codes: bool, row: int, column: int) -> None:
+def _add_products(b: ir.IRBuilder, numbers: Numbers, row: int, column: int) -> None:
     """Multiply a tile of operands by a tile of weights, and add the products to the sums of this row and column."""
-    _run(b, "tdpbusd" if codes else "tdpbf16ps", 2 * row + column, 4 + row, 6 + column)
+    _run(b, numbers[row], 2 * row + column, 4 + row, 6 + column)
 
 
 def _sums_at(b: ir.IRBuilder, pointer: ir.Value, row: int, column: int) -> ir.Value:
@@ -84,11 +91,10 @@ def clear_sums(rows: int, columns: int) -> Any:
     return clear
 
 
-def add_step(codes: bool, rows: int, columns: int) -> Any:
+def add_step(numbers: Numbers, rows: int, columns: int) -> Any:
     """Return an intrinsic that adds the products of 64 bytes of depth to the sums of a block.
 
-    Its arguments are the upper tile of operands, the lower one, and the first tile of weights. codes: whether these are
-    codes and int8 weights.
+    Its arguments are the upper tile of operands, the lower one, and the first tile of weights.
     """
 
     @intrinsic
@@ -98,14 +104,14 @@ def add_step(codes: bool, rows: int, columns: int) -> Any:
             line = SIZE(LINE_BYTES)
             _run(b, _STREAM, 4, upper, line)
             _run(b, _STREAM, 6, weights, line)
-            _add_products(b, codes, 0, 0)
+            _add_products(b, numbers, 0, 0)
             if columns == 2:
                 _run(b, _STREAM, 7, b.gep(weights, [SIZE(TILE_BYTES)], source_etype=BYTE), line)
-                _add_products(b, codes, 0, 1)
+                _add_products(b, numbers, 0, 1)
             if rows == 2:
                 _run(b, _STREAM, 5, lower, line)
                 for column in range(columns):
-                    _add_products(b, codes, 1, column)
+                    _add_products(b, numbers, 1, column)
             return context.get_dummy_value()
 
         return types.void(upper, lower, weights), build
@@ -134,7 +140,7 @@ def add_part(rows: int, columns: int, a: int, w: int, loads_a: bool, loads_w: bo
                 load_tile(6 + column, first_weights, w * columns + column)
             for row in range(rows):
                 for column in range(columns):
-                    _add_products(b, False, row, column)
+                    _add_products(b, OF_BFLOAT16, row, column)
             return context.get_dummy_value()
 
         return types.void(upper, lower, weights), build
@@ -158,7 +164,7 @@ def store_sums(rows: int, columns: int) -> Any:
     return store
 
 
-def add_round(codes: bool) -> Any:
+def add_round(numbers: Numbers) -> Any:
     """Return an intrinsic that multiplies tiles in registers: the work of `add_step` on a full block, without loads."""
 
     @intrinsic
@@ -166,7 +172,7 @@ def add_round(codes: bool) -> Any:
         def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
             for row in range(2):
                 for column in range(2):
-                    _add_products(b, codes, row, column)
+                    _add_products(b, numbers, row, column)
             return context.get_dummy_value()
 
         return types.void(), build
@@ -190,3 +196,14 @@ def clear_tiles(typing: Any) -> Any:
 def v_load_integers(typing: Any, p: Pointer) -> Any:
     """Load VL sums as integers, and convert them to float."""
     return vector(p), lambda context, b, sig, args: b.sitofp(b.bitcast(load(b, args[0]), VI), VF)
+
+
+@intrinsic
+def v_load_joined(typing: Any, p: Pointer) -> Any:
+    """Load VL sums of upper bytes, and those of lower bytes in the lower tile, join them, and convert them to float."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
+        upper, lower = (b.bitcast(load(b, _sums_at(b, args[0], row, 0)), VI) for row in range(2))
+        return b.sitofp(b.add(b.shl(upper, ir.Constant(VI, [8] * VL)), lower), VF)
+
+    return vector(p), build

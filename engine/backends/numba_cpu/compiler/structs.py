@@ -110,6 +110,8 @@ class TileBlock:
     columns: Size       # tiles of columns, 1 or 2
     place: Size         # the offset in the result of the first 16 columns of the first row
     second: Size        # the offset of the next 16 columns
+    initial: Size       # whether the sums are those of the first part of the depth, and of the last
+    final: Size
 
 
 @struct

@@ -12,8 +12,8 @@ from numba.extending import intrinsic
 from ..compiler.compiling import inline
 from ..compiler.emit import I32, VF, VI, fetch
 from ..compiler.flow import repeat
-from ..compiler.pointers import SIZE, Pointer, as_integers8, on_stack, store
-from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size
+from ..compiler.pointers import BYTE, SIZE, Pointer, as_integers8, on_stack, store
+from ..compiler.structs import Double, Floats, Integers8, Ints, Linear, Output, Shorts, Size, Vector
 from ..compiler.vector import (
     v_abs,
     v_add,
@@ -101,21 +101,39 @@ def store_shorts(typing: Any, p: Pointer, x: Any) -> Any:
     return types.void(p, x), build
 
 
+@intrinsic
+def store_halves(typing: Any, upper: Pointer, lower: Pointer, x: Any) -> Any:
+    """Round VL floats within the range of int16 to the nearest integers, and store their upper and their lower bytes."""
+
+    def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
+        whole = b.bitcast(b.fadd(args[2], MAGIC), VI)
+        for pointer, bits in zip(args, (b.lshr(whole, every(8)), whole)):
+            store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), 1)
+        return context.get_dummy_value()
+
+    return types.void(upper, lower, x), build
+
+
+@inline
+def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
+    """Store (0, step) of the integers of a row of x, and return the inverse; a row that is not finite gets the step NaN."""
+    largest, probe = v_set1(0.0), v_set1(0.0)
+    for i in range(0, K, VL):
+        value = v_load(x + i) if i + VL <= K else v_loadn(x + i, K - i)
+        largest = v_max(v_abs(value), largest)
+        probe = v_fma(value, v_set1(0.0), probe)
+    step = v_largest(largest) / LARGEST_CODE
+    row[0], row[1] = np.float32(0), step + v_sum(probe)
+    return v_set1(np.float32(1) / step if step > np.float32(1e-30) else np.float32(0))
+
+
 @inline
 def round_integers(x: Floats, x_stride: Size, M: Size, K: Size, operands: Shorts, stride: Size, first: Size,
                    ranges: Floats) -> None:
     """Round M rows of x, each by its own step, to integers, which end in zeros."""
     whole, padded = K // VL * VL, (K + GROUPED - 1) // GROUPED * GROUPED
     for row in range(M):
-        codes = operands + (first + row) * stride
-        largest, probe = v_set1(0.0), v_set1(0.0)
-        for i in range(0, K, VL):
-            value = v_load(x + i) if i < whole else v_loadn(x + i, K - whole)
-            largest = v_max(v_abs(value), largest)
-            probe = v_fma(value, v_set1(0.0), probe)
-        step = v_largest(largest) / LARGEST_CODE
-        ranges[2 * row], ranges[2 * row + 1] = np.float32(0), step + v_sum(probe)
-        inverse = v_set1(np.float32(1) / step if step > np.float32(1e-30) else np.float32(0))
+        codes, inverse = operands + (first + row) * stride, inverse_step(x, K, ranges + 2 * row)
         for i in range(0, padded, VL):
             value = v_load(x + i) if i < whole else v_loadn(x + i, max(0, K - i))
             store_shorts(codes + i, v_mul(value, inverse))

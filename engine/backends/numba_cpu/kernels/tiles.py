@@ -1,4 +1,4 @@
-"""Compute the GEMM on AMX's tiles, in bfloat16 and in int8, and prepare its operands and weights; see tiles.pxi."""
+"""Compute the GEMM on AMX's tiles, in bfloat16, int8 and 16-bit integers, and prepare its inputs; see tiles.pxi."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from numba import types
 from numba.extending import intrinsic
 
 from ..compiler.amx import (
+    OF_BFLOAT16,
+    OF_INT8,
+    OF_INT16,
     SIDE,
     TILE_BYTES,
+    Numbers,
     add_round,
     add_step,
     clear_sums,
@@ -21,6 +25,7 @@ from ..compiler.amx import (
     release_tiles,
     store_sums,
     v_load_integers,
+    v_load_joined,
 )
 from ..compiler.compiling import apart, inline, stays_apart
 from ..compiler.pointers import Pointer, as_bytes, as_integers8, on_stack
@@ -37,12 +42,14 @@ from ..compiler.structs import (
     TileBlock,
     Vector,
 )
-from ..compiler.vector import fetch_near, v_add, v_fma, v_load, v_mul, v_set1, v_store
+from ..compiler.vector import fetch_near, v_add, v_fma, v_load, v_loadn, v_mul, v_set1, v_store
 from ..target import LINE_BYTES, NR, TILE_ROWS, VL
 from . import depth
 from .bfloat16 import round_rows
 from .elementwise import IDENTITY, activate_rows
 from .int8 import quantize_rows
+from .integers import DEEPEST, inverse_step, store_halves
+from .operands import start_of_row
 
 two_blocks = on_stack(NUMBA_TYPES["TileBlock"].to, 2)
 sums_of_two = on_stack(types.float32, 2 * SIDE * SIDE, align=LINE_BYTES)
@@ -70,17 +77,26 @@ def end_tiles() -> None:
 
 
 @inline
-def bfloat16_result(y: Linear, column: Size, sums: Floats, row: Floats) -> Vector:
+def bfloat16_result(block: TileBlock, column: Size, sums: Floats, row: Floats, out: Floats) -> Vector:
     """Return the sums of one row and VL columns, from `column` on, with the bias."""
-    return v_add(v_load(sums), v_load(y.bias + column))
+    return v_add(v_load(sums), v_load(block.y.bias + column))
 
 
 @inline
-def int8_result(y: Linear, column: Size, sums: Floats, row: Floats) -> Vector:
+def int8_result(block: TileBlock, column: Size, sums: Floats, row: Floats, out: Floats) -> Vector:
     """Return the result that int8.pxi defines for the sums of VL columns and one row of codes; row: (low, step)."""
+    y = block.y
     low = v_mul(v_set1(row[0]), v_load(y.sums + column))
     total = v_fma(v_set1(row[1]), v_load_integers(sums), low)
     return v_fma(total, v_load(y.scale + column), v_load(y.bias + column))
+
+
+@inline
+def int16_result(block: TileBlock, column: Size, sums: Floats, row: Floats, out: Floats) -> Vector:
+    """Return the result that integers.pxi defines; out: where the sums of the depth before wait."""
+    before = v_set1(0.0) if block.initial else v_load(out)
+    total = v_fma(v_load_joined(sums), v_load(block.y.scale + column), before)
+    return v_fma(v_set1(row[1]), total, v_load(block.y.bias + column)) if block.final else total
 
 
 @inline
@@ -89,9 +105,13 @@ def place_of(column: Size, out: Output) -> Size:
     return column // out.width * out.block + column % out.width
 
 
-def _block(codes: bool, rows: int, columns: int, work_between: Any) -> Any:
-    """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns."""
-    clear, add, store = clear_sums(rows, columns), add_step(codes, rows, columns), store_sums(rows, columns)
+def _block(numbers: Numbers, tiles: int, rows: int, columns: int, work_between: Any) -> Any:
+    """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns.
+
+    tiles: those of a line of 16 operands, of which the second one, if any, takes the place of the lower rows.
+    """
+    height = SIDE // tiles      # rows of operands
+    clear, add, store = clear_sums(rows, columns), add_step(numbers, rows, columns), store_sums(rows, columns)
 
     @apart
     def multiply_block(block: TileBlock, before: TileBlock, steps: Size, a: Bytes, lower: Bytes, w: Bytes, ahead: Bytes,
@@ -103,10 +123,10 @@ def _block(codes: bool, rows: int, columns: int, work_between: Any) -> Any:
             fetch_lines(ahead, ahead_step)
             ahead += ahead_step
             add(a, lower, w)
-            a += TILE_BYTES
-            lower += TILE_BYTES
+            a += tiles * TILE_BYTES
+            lower += tiles * TILE_BYTES
             w += columns * TILE_BYTES
-            due += SIDE
+            due += height
             while due >= steps:
                 due -= steps
                 last += 1
@@ -118,10 +138,10 @@ def _block(codes: bool, rows: int, columns: int, work_between: Any) -> Any:
     return multiply_block
 
 
-def product(codes: bool, size: int, result: Callable[..., Vector]) -> Any:
-    """Return the loops of a GEMM of operands that have `size` bytes each, with the first part of its epilogue.
+def product(numbers: Numbers, size: int, tiles: int, result: Callable[..., Vector]) -> Any:
+    """Return the loops of a GEMM of operands with the first part of its epilogue.
 
-    The loops, from the outermost: columns, whose weights stay in cache; blocks of rows. While the tiles multiply for a
+    size: bytes of an operand in a tile. tiles: those of a line of operands. The loops, from the outermost: columns, whose weights stay in cache; blocks of rows. While the tiles multiply for a
     block, the vectors finish the block before.
     """
 
@@ -131,11 +151,12 @@ def product(codes: bool, size: int, result: Callable[..., Vector]) -> Any:
         for i in range(first, last):
             for j in range(block.columns):
                 at = (block.second if j else block.place) + i * stride
-                x = result(y, block.column + j * VL, block.sums + (i * SIDE + j * VL), block.ranges + 2 * i)
-                if residual:
+                column, sums = block.column + j * VL, block.sums + (i * SIDE + j * VL)
+                x = result(block, column, sums, block.ranges + 2 * i, out + at)
+                if residual and block.final:
                     x = v_add(x, v_load(residual + at))
                 v_store(out + at, x)
-        if y.activation != IDENTITY and first < last:
+        if y.activation != IDENTITY and first < last and block.final:
             activate_rows(y.activation, out + (block.place + first * stride), stride, last - first, block.columns * VL)
 
     @apart
@@ -148,32 +169,36 @@ def product(codes: bool, size: int, result: Callable[..., Vector]) -> Any:
                 fetch_near(out + ((block.second if j else block.place) + row * stride))
         finish_rows(before, first, min(last, before.rows))
 
-    small, wide = (_block(codes, 1, columns, work_between) for columns in (1, 2))
-    high, full = (_block(codes, 2, columns, work_between) for columns in (1, 2))
+    height, line = SIDE // tiles, tiles * TILE_BYTES
+    small, wide = (_block(numbers, tiles, tiles, columns, work_between) for columns in (1, 2))
+    high, full = (_block(numbers, tiles, 2, columns, work_between) for columns in (1, 2))
 
     @inline
     def multiply_tiles(y: Linear, a: Bytes, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
-                       panel: Size, last_panel: Size) -> None:
-        steps, strip = (y.K * size + LINE_BYTES - 1) // LINE_BYTES, a_stride * size * TILE_ROWS
-        blocks = (M + SIDE - 1) // SIDE
+                       panel: Size, last_panel: Size, first: Size, most: Size) -> None:
+        """first, most: the first line of the depth, and how many."""
+        lines, strip = (y.K * size + LINE_BYTES - 1) // LINE_BYTES, a_stride * tiles * size * TILE_ROWS
+        steps, blocks = min(lines - first, most), (M + height - 1) // height
         pair, sums, number = two_blocks(), sums_of_two(), 0
         for i in range(2):
             block = pair + i
             block.y, block.residual, block.out = y, residual, out
             block.sums, block.rows = sums + i * SIDE * SIDE, 0      # no rows: nothing to finish during the first block
+            block.initial, block.final = first == 0, first + steps == lines
         for column in range(panel * NR, min(y.N, last_panel * NR), SIDE):
             width = min(y.N - column, SIDE)
-            w, bytes_of_columns = as_bytes(y.panels) + column * steps * LINE_BYTES, width * steps * LINE_BYTES
+            w = as_bytes(y.panels) + (column * lines + first * width) * LINE_BYTES
+            bytes_of_columns = width * steps * LINE_BYTES
             ahead_step = (width * LINE_BYTES + blocks - 1) // max(blocks, 1)
             place, second = place_of(column, out), place_of(column + VL, out)
             for i in range(blocks):
-                row, block, before = i * SIDE, pair + number % 2, pair + (number + 1) % 2
-                block.column, block.columns, block.rows = column, width // VL, min(M - row, SIDE)
+                row, block, before = i * height, pair + number % 2, pair + (number + 1) % 2
+                block.column, block.columns, block.rows = column, width // VL, min(M - row, height)
                 block.place, block.second = place + row * out.stride, second + row * out.stride
                 block.ranges = ranges + 2 * row
-                upper = a + i * 2 * strip
-                lower = upper + strip
-                ahead = w + (bytes_of_columns + bytes_of_columns // blocks * i)
+                upper = a + (row // TILE_ROWS * strip + first * line)
+                lower = upper + (TILE_BYTES if tiles == 2 else strip)
+                ahead = w + (width * lines * LINE_BYTES + bytes_of_columns // blocks * i)
                 if block.rows > TILE_ROWS:
                     if block.columns == 2:
                         full(block, before, steps, upper, lower, w, ahead, ahead_step)
@@ -190,20 +215,28 @@ def product(codes: bool, size: int, result: Callable[..., Vector]) -> Any:
     return multiply_tiles
 
 
-multiply_bfloat16 = product(False, 2, bfloat16_result)
-multiply_int8 = product(True, 1, int8_result)
+multiply_bfloat16 = product(OF_BFLOAT16, 2, 1, bfloat16_result)
+multiply_int8 = product(OF_INT8, 1, 1, int8_result)
+multiply_int16 = product(OF_INT16, 1, 2, int16_result)
 
 
 def tiles_bfloat16(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
                    panel: Size, last: Size) -> None:
     """Compute panels [panel, last) of y for M rows of bfloat16 operands in strips."""
-    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last)
+    multiply_bfloat16(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)
 
 
 def tiles_int8(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
                last: Size) -> None:
     """Compute panels [panel, last) of y for M rows of codes in strips."""
-    multiply_int8(y, a, a_stride, ranges, M, residual, out, panel, last)
+    multiply_int8(y, a, a_stride, ranges, M, residual, out, panel, last, 0, y.K)
+
+
+def tiles_int16(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output, panel: Size,
+                last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of 16-bit integers in strips; sums begin anew after DEEPEST."""
+    for first in range(0, (y.K + LINE_BYTES - 1) // LINE_BYTES, DEEPEST // LINE_BYTES):
+        multiply_int16(y, a, a_stride, ranges, M, residual, out, panel, last, first, DEEPEST // LINE_BYTES)
 
 
 def to_tiles(x: Floats, x_stride: Size, M: Size, K: Size, operands: Operands, operands_stride: Size, first: Size,
@@ -216,6 +249,19 @@ def quantize_to_tiles(x: Floats, x_stride: Size, M: Size, K: Size, codes: Code, 
                       ranges: Floats) -> None:
     """Convert M rows of x to codes in strips of 16 rows."""
     quantize_rows(TILE_ROWS, x, x_stride, M, K, codes, codes_stride, first, ranges)
+
+
+def integers_to_tiles(x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, stride: Size, first: Size,
+                      ranges: Floats) -> None:
+    """Round M rows of x to 16-bit integers in strips of 16 rows, a tile of lower bytes behind each of upper bytes."""
+    for row in range(M):
+        start = operands + start_of_row(first + row, TILE_ROWS, 2 * stride, LINE_BYTES)
+        inverse = inverse_step(x, K, ranges + 2 * row)
+        for i in range(0, K, VL):
+            value = v_load(x + i) if i + VL <= K else v_loadn(x + i, K - i)
+            to = start + (i // LINE_BYTES * 2 * TILE_BYTES + i % LINE_BYTES)
+            store_halves(to, to + TILE_BYTES, v_mul(value, inverse))
+        x += x_stride
 
 
 @inline
@@ -244,9 +290,9 @@ def pack_tiles_int8(y: Linear, panels: Code, sums: Floats, column: Size, w: Code
         sums[column + i] = np.float32(total)
 
 
-def _rounds(codes: bool) -> Any:
+def _rounds(numbers: Numbers, size: int, tiles: int) -> Any:
     """Return a function that runs n rounds of independent products in registers, and returns their operations."""
-    add, store, depth_of_tile = add_round(codes), store_sums(2, 2), LINE_BYTES if codes else LINE_BYTES // 2
+    add, store, operations = add_round(numbers), store_sums(2, 2), 2.0 * SIDE // tiles * SIDE * LINE_BYTES // size
 
     @inline
     def run_rounds(n: Size, sink: Floats) -> Double:
@@ -258,12 +304,13 @@ def _rounds(codes: bool) -> Any:
         store(sums)
         release_tiles()
         sink[0] = sums[0]
-        return 2.0 * SIDE * SIDE * depth_of_tile * n
+        return operations * n
 
     return run_rounds
 
 
-run_bfloat16_rounds, run_int8_rounds = _rounds(False), _rounds(True)
+run_bfloat16_rounds, run_int8_rounds = _rounds(OF_BFLOAT16, 2, 1), _rounds(OF_INT8, 1, 1)
+run_int16_rounds = _rounds(OF_INT16, 1, 2)
 
 
 def tile_rounds_bfloat16(n: Size, sink: Floats) -> Double:
@@ -274,3 +321,8 @@ def tile_rounds_bfloat16(n: Size, sink: Floats) -> Double:
 def tile_rounds_int8(n: Size, sink: Floats) -> Double:
     """Run n rounds of products of int8 tiles, and return their integer operations."""
     return run_int8_rounds(n, sink)
+
+
+def tile_rounds_int16(n: Size, sink: Floats) -> Double:
+    """Run n rounds of products of both halves of 16-bit integers, and return the operations of the integers."""
+    return run_int16_rounds(n, sink)
