@@ -7,7 +7,8 @@
 # Sums of integers are exact in int32 over a depth of DEEPEST: 127 * 2047 * 4096 < 2^31. So the bits of a result depend on
 # its row alone.
 #
-# Tiles multiply the same integers with the same results (tiles.pxi). Weights of 8 bits in blocks that have float scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
+# AMX's tiles multiply the same integers with the same results (tiles.pxi). Weights of 8 bits in blocks that have float
+# scales are in blocks.pxi, those of 4 bits in nibbles.pxi.
 
 cdef enum:
     DEEPEST = 4096

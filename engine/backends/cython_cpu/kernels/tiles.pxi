@@ -1,4 +1,5 @@
-# The GEMM on tiles (tiles.h), in bfloat16, in int8 and in 16-bit integers: y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]).
+# The GEMM on tiles (tiles.h): y[M,N] = activation(a[M,K] w[N,K]^T + bias[N] + residual[M,N]), in bfloat16, in int8, and of
+# rows in 16-bit integers and weights in int8.
 #
 # Operands and weights lie in whole tiles of 1 KB, in the order in which the loop reads them:
 #   operands     [rows/16][K/line][16][line], a line being 64 bytes: 32 bfloat16 numbers or 64 codes
@@ -383,7 +384,7 @@ cdef void quantize_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, P
 
 cdef void integers_to_tiles(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
                             Py_ssize_t stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
-    # Round M rows of x to the integers of integers.pxi, their upper bytes apart from the lower ones.
+    # Round M rows of x to the integers of integers.pxi.
     cdef Py_ssize_t row, i
     cdef vf inverse, value
     cdef char* to
