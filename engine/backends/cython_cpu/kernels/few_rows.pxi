@@ -3,8 +3,7 @@
 # columns with four steps of depth each. Sums are exact, so their order changes no bit.
 
 cdef enum:
-    FEW_ROWS = 2            # the most rows of int8 that go through vectors
-    FEW_INTEGERS = 4        # and of 16-bit integers
+    FEW_ROWS = 2            # the most rows that go through vectors
     FETCHED_LINES = 4       # lines of depth that are prefetched ahead
     ADDED = -0x7f7f7f80     # 128 in each byte
 
@@ -34,8 +33,8 @@ cdef inline void raise_upper_bytes(const char* a, Py_ssize_t rows, Py_ssize_t li
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
     # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth.
-    cdef vx acc[2 * FEW_INTEGERS]       # [rows][columns]; of 16-bit integers, of the lower bytes
-    cdef vx upper[2 * FEW_INTEGERS]
+    cdef vx acc[2 * FEW_ROWS]       # [rows][columns]; of 16-bit integers, of the lower bytes
+    cdef vx upper[2 * FEW_ROWS]
     cdef vx added[2]
     cdef vx w[2]
     cdef vx x
@@ -43,6 +42,7 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
     cdef const char* raised = f.raised
     cdef const char* b = f.b
     cdef Py_ssize_t k
+    cdef int* sums
     cdef int g, i, j
     for i in range(rows * columns):
         acc[i] = upper[i] = x_set1(0)
@@ -68,19 +68,16 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
         b += columns * TILE_BYTES
     for i in range(rows):
         for j in range(columns):
-            x_store(<int*>block.sums + ((TILE_ROWS if numbers == OF_INT16 else 0) + i) * SIDE + j * VL, acc[i * columns + j])
+            sums = <int*>block.sums + i * SIDE + j * VL
+            x_store(sums + (TILE_ROWS * SIDE if numbers == OF_INT16 else 0), acc[i * columns + j])
             if numbers == OF_INT16:
-                x_store(<int*>block.sums + i * SIDE + j * VL, t_minus(upper[i * columns + j], added[j]))
+                x_store(sums, t_minus(upper[i * columns + j], added[j]))
 
 
 cdef inline void sum_any_few_rows(const int numbers, int rows, const int columns, const FewRows* f,
                                   tile_sums* block) noexcept nogil:
     # Map the number of rows to a function that is compiled for it.
-    if numbers == OF_INT16 and rows == 4:
-        sum_few_rows(numbers, 4, columns, f, block)
-    elif numbers == OF_INT16 and rows == 3:
-        sum_few_rows(numbers, 3, columns, f, block)
-    elif rows == 2:
+    if rows == 2:
         sum_few_rows(numbers, 2, columns, f, block)
     else:
         sum_few_rows(numbers, 1, columns, f, block)
@@ -90,7 +87,7 @@ cdef inline void few_rows(const int numbers, const Linear* y, const char* a, con
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
     cdef Py_ssize_t last = min(y.N, last_panel * NR), lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
     cdef Py_ssize_t column = panel * NR, width
-    cdef char raised[FEW_INTEGERS * DEEPEST]
+    cdef char raised[FEW_ROWS * DEEPEST]
     cdef tile_sums block
     cdef TileWork w
     cdef FewRows f
