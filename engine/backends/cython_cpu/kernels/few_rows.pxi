@@ -9,25 +9,27 @@ cdef enum:
 
 
 cdef struct FewRows:
-    const char* a           # the operands
-    const char* raised      # of 16-bit integers, the upper bytes plus 128, [lines][rows][64]
+    const char* a           # the operands; 16-bit integers as `gather_bytes` has written them
     const char* b           # the weights
     Py_ssize_t lines        # of depth
 
 
-cdef inline void raise_upper_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, char* raised) noexcept nogil:
-    # Vectors multiply bytes from 0 to 255 by weights. So 128 is added to the upper bytes, which are signed, and 128 times the
-    # sum of the weights is subtracted from their sums.
+cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, char* to) noexcept nogil:
+    # Write the bytes of 16-bit integers side by side, to [lines][rows][2][64], the upper ones first. Vectors multiply bytes
+    # from 0 to 255 by weights. So 128 is added to the upper bytes, which are signed, and 128 times the sum of the weights is
+    # subtracted from their sums.
     cdef Py_ssize_t k, i, at
+    cdef const char* line
     cdef int word
     for k in range(lines):
         for i in range(rows):
-            at = 0
+            line, at = a + k * line_of_tiles(OF_INT16) + i * LINE_BYTES, 0
             while at < LINE_BYTES:
-                word = load_32(a + k * line_of_tiles(OF_INT16) + i * LINE_BYTES + at) ^ ADDED
-                memcpy(raised + at, &word, sizeof(word))
+                word = load_32(line + at) ^ ADDED
+                memcpy(to + at, &word, sizeof(word))
                 at += sizeof(word)
-            raised += LINE_BYTES
+            memcpy(to + LINE_BYTES, line + TILE_BYTES, LINE_BYTES)
+            to += 2 * LINE_BYTES
 
 
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
@@ -38,8 +40,7 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
     cdef vx added[2]
     cdef vx w[2]
     cdef vx x
-    cdef const char* a = f.a + (TILE_BYTES if numbers == OF_INT16 else 0)
-    cdef const char* raised = f.raised
+    cdef const char* a = f.a
     cdef const char* b = f.b
     cdef Py_ssize_t k
     cdef int* sums
@@ -56,15 +57,16 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
                 if numbers == OF_INT16:
                     added[j] = n_dot(added[j], x_set1(ADDED), w[j])
             for i in range(rows):
-                x = x_set1(load_32(a + i * LINE_BYTES + 4 * g))
-                for j in range(columns):
-                    acc[i * columns + j] = n_dot(acc[i * columns + j], x, w[j])
                 if numbers == OF_INT16:
-                    x = x_set1(load_32(raised + i * LINE_BYTES + 4 * g))
+                    x = x_set1(load_32(a + 2 * i * LINE_BYTES + 4 * g))
                     for j in range(columns):
                         upper[i * columns + j] = n_dot(upper[i * columns + j], x, w[j])
-        a += line_of_tiles(numbers)
-        raised += rows * LINE_BYTES
+                    x = x_set1(load_32(a + (2 * i + 1) * LINE_BYTES + 4 * g))
+                else:
+                    x = x_set1(load_32(a + i * LINE_BYTES + 4 * g))
+                for j in range(columns):
+                    acc[i * columns + j] = n_dot(acc[i * columns + j], x, w[j])
+        a += 2 * rows * LINE_BYTES if numbers == OF_INT16 else TILE_BYTES
         b += columns * TILE_BYTES
     for i in range(rows):
         for j in range(columns):
@@ -87,14 +89,15 @@ cdef inline void few_rows(const int numbers, const Linear* y, const char* a, con
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
     cdef Py_ssize_t last = min(y.N, last_panel * NR), lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
     cdef Py_ssize_t column = panel * NR, width
-    cdef char raised[FEW_ROWS * DEEPEST]
+    cdef char gathered[2 * FEW_ROWS * DEEPEST]
     cdef tile_sums block
     cdef TileWork w
     cdef FewRows f
     w.y, w.ranges, w.residual, w.out = y, ranges, residual, out
-    f.a, f.raised, f.lines = a, raised, (out.last_line if out.last_line else lines) - out.first_line
+    f.a, f.lines = a, (out.last_line if out.last_line else lines) - out.first_line
     if numbers == OF_INT16:
-        raise_upper_bytes(a, M, f.lines, raised)
+        gather_bytes(a, M, f.lines, gathered)
+        f.a = gathered
     while column < last:
         width = min(y.N - column, <Py_ssize_t>SIDE)
         f.b = <const char*>y.panels + (column * lines + out.first_line * width) * LINE_BYTES
