@@ -4,7 +4,7 @@
 
 cdef enum:
     FEW_ROWS = 2            # the most rows that go through vectors
-    FETCHED_LINES = 4       # lines of depth that are prefetched ahead
+    FETCHED_LINES = 8       # lines of depth that are prefetched ahead
     ADDED = -0x7f7f7f80     # 128 in each byte
 
 
@@ -50,8 +50,9 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
     for j in range(columns):
         added[j] = x_set1(0)
     for k in range(f.lines):
-        fetch_lines(b + FETCHED_LINES * columns * TILE_BYTES, columns * TILE_BYTES)
         for g in range(TILE_ROWS):
+            # One by one: a burst would fill the buffers that the loads of these weights need.
+            fetch_lines(b + (FETCHED_LINES * TILE_ROWS + g) * columns * LINE_BYTES, columns * LINE_BYTES)
             for j in range(columns):
                 w[j] = x_load(b + j * TILE_BYTES + g * LINE_BYTES)
                 if numbers == OF_INT16:
