@@ -50,7 +50,7 @@ def convert(kernels, x, format_name):
 
 
 def convert_to_tiles(product, x):
-    """Do the same where a tile of the upper bytes of a line lies before one of its lower bytes. No byte beside is zero."""
+    """Do the same where a tile of the upper bytes of a line lies before one of its lower bytes."""
     (M, K), ranges = x.shape, guarded(len(x), 2, 2)
     operands = tools.convert(product, x, ranges)
     assert_guards(ranges)

@@ -87,8 +87,9 @@ def test_every_kernel_is_there():
         assert absent == {"begin", "end", "convert"} - table.PRODUCTS[precision].keys()
         assert ("begin" in table.PRODUCTS[precision]) == (
             target.TILES and precision in ("float32", "bfloat16", "int8", "int16"))
-        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0"}
-        product = kernels.fma if precision == "fma" else kernels.product(names.get(precision, precision), precision == "int16")
+        names = {"int16": "int8", "codes": "int4", "int16_vectors": "q8_0", "fma": "float32"}
+        product = kernels.product(names.get(precision, precision), decodes=precision == "int16")
+        product = kernels.fma if precision == "fma" else product
         assert product.attends_in_float32
 
 

@@ -103,11 +103,11 @@ def store_shorts(typing: Any, p: Pointer, x: Any) -> Any:
 
 @intrinsic
 def store_halves(typing: Any, upper: Pointer, lower: Pointer, x: Any) -> Any:
-    """Round VL floats within the range of int16 to the nearest integers, and store their upper and their lower bytes."""
+    """Round VL floats within the range of int16 to the nearest integers; store their upper and their lower bytes."""
 
     def build(context: Any, b: ir.IRBuilder, sig: Any, args: Any) -> Any:
         whole = b.bitcast(b.fadd(args[2], MAGIC), VI)
-        for pointer, bits in zip(args, (b.lshr(whole, every(8)), whole)):
+        for pointer, bits in zip(args[:2], (b.lshr(whole, every(8)), whole), strict=True):
             store(b, pointer, b.trunc(bits, ir.VectorType(BYTE, VL)), 1)
         return context.get_dummy_value()
 
@@ -116,7 +116,7 @@ def store_halves(typing: Any, upper: Pointer, lower: Pointer, x: Any) -> Any:
 
 @inline
 def inverse_step(x: Floats, K: Size, row: Floats) -> Vector:
-    """Store (0, step) of the integers of a row of x, and return the inverse; a row that is not finite gets the step NaN."""
+    """Store (0, step) of the integers of a row of x, and return 1 / step; a row that is not finite has the step NaN."""
     largest, probe = v_set1(0.0), v_set1(0.0)
     for i in range(0, K, VL):
         value = v_load(x + i) if i + VL <= K else v_loadn(x + i, K - i)
