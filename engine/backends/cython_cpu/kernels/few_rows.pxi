@@ -3,7 +3,8 @@
 # columns with four steps of depth each. Sums are exact, so their order changes no bit.
 
 cdef enum:
-    FEW_ROWS = 2            # the most rows that go through vectors
+    FEW_ROWS = 2            # the most rows of int8 that go through vectors
+    FEW_INTEGERS = 4        # and of 16-bit integers
     FETCHED_LINES = 8       # lines of depth that are prefetched ahead
     ADDED = -0x7f7f7f80     # 128 in each byte
 
@@ -35,8 +36,8 @@ cdef inline void gather_bytes(const char* a, Py_ssize_t rows, Py_ssize_t lines, 
 cdef inline void sum_few_rows(const int numbers, const int rows, const int columns, const FewRows* f,
                               tile_sums* block) noexcept nogil:
     # block.sums = the sums of rows and 16 columns or 32, over lines of 64 steps of depth.
-    cdef vx acc[2 * FEW_ROWS]       # [rows][columns]; of 16-bit integers, of the lower bytes
-    cdef vx upper[2 * FEW_ROWS]
+    cdef vx acc[2 * FEW_INTEGERS]       # [rows][columns]; of 16-bit integers, of the lower bytes
+    cdef vx upper[2 * FEW_INTEGERS]
     cdef vx added[2]
     cdef vx w[2]
     cdef vx x
@@ -80,7 +81,11 @@ cdef inline void sum_few_rows(const int numbers, const int rows, const int colum
 cdef inline void sum_any_few_rows(const int numbers, int rows, const int columns, const FewRows* f,
                                   tile_sums* block) noexcept nogil:
     # Map the number of rows to a function that is compiled for it.
-    if rows == 2:
+    if numbers == OF_INT16 and rows == 4:
+        sum_few_rows(numbers, 4, columns, f, block)
+    elif numbers == OF_INT16 and rows == 3:
+        sum_few_rows(numbers, 3, columns, f, block)
+    elif rows == 2:
         sum_few_rows(numbers, 2, columns, f, block)
     else:
         sum_few_rows(numbers, 1, columns, f, block)
@@ -90,7 +95,7 @@ cdef inline void few_rows(const int numbers, const Linear* y, const char* a, con
                           const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last_panel) noexcept nogil:
     cdef Py_ssize_t last = min(y.N, last_panel * NR), lines = (y.K + LINE_BYTES - 1) // LINE_BYTES
     cdef Py_ssize_t column = panel * NR, width
-    cdef char gathered[2 * FEW_ROWS * DEEPEST]
+    cdef char gathered[2 * FEW_INTEGERS * DEEPEST]
     cdef tile_sums block
     cdef TileWork w
     cdef FewRows f

@@ -365,7 +365,7 @@ cdef void tiles_int16(const Linear* y, const void* a, Py_ssize_t a_stride, const
     cdef Output part = out[0]
     while part.last_line < lines:
         part.first_line, part.last_line = part.last_line, min(lines, part.last_line + DEEPEST // LINE_BYTES)
-        if M <= FEW_ROWS:
+        if M <= FEW_INTEGERS:
             few_rows(OF_INT16, y, rows, ranges, <int>M, residual, &part, panel, last)
         else:
             multiply_tiles(OF_INT16, y, rows, a_stride * TILE_ROWS * 2, ranges, M, residual, &part, panel, last)
