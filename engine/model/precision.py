@@ -4,6 +4,9 @@ NumPy has no bfloat16, so uint16 holds the upper 16 bits of a float32 (`engine.w
 each row beside it (`engine.weights.quantize`). int4 has blocks of bytes, and two scales for each row
 (`engine.weights.int4`); only the weights of linear maps can be stored in it. q8_0, q4_0 and q4_1 are blocks of 32
 numbers with a scale in each, as llama.cpp has them in GGUF files (`engine.weights.blocks`).
+
+bfloat16x3 is a way to multiply float32 weights: as three products of two bfloat16 numbers each, which is faster than
+float32 where a CPU has tiles (`kernels/parts.pxi`). No weight is stored in it.
 """
 
 from __future__ import annotations
@@ -42,11 +45,18 @@ class WeightFormat:
     """Whether numbers can be rounded to it; a model is in any other format only if its file is."""
     beside: tuple[str, ...] = ()
     """The other formats of linear maps in a model of this precision, the finest first."""
+    multiplies: str = ""
+    """The format of the weights that it multiplies, if it is only a way to multiply; some kernels lack it."""
+
+    @property
+    def stored(self) -> str:
+        """Return the format of the weights of linear maps in a model of this precision."""
+        return self.multiplies or self.name
 
     @property
     def finer(self) -> str:
         """Return the format of tables, and of the weight of the logits, in a model of this precision."""
-        return self.beside[0] if self.beside else self.name
+        return self.beside[0] if self.beside else self.stored
 
     def row_entries(self, K: int, heads: int = 1) -> int:
         """Return the entries of a stored row of K weights, whose inputs come from this number of heads."""
@@ -81,12 +91,16 @@ FORMATS = {
                      rounds_blocks=True, cache="bfloat16", rounded=False, beside=("q8_0", "q4_1")),
         WeightFormat("q4_1", np.dtype([_SCALED, ("minimum", "<f2"), _NIBBLES]), computed=True, block=32,
                      only_linear=True, rounds_blocks=True, cache="bfloat16", rounded=False, beside=("q8_0", "q4_0")),
+        WeightFormat("bfloat16x3", np.dtype(np.float32), computed=True, aliases=("bf16x3",), multiplies="float32"),
         WeightFormat("float16", np.dtype(np.float16), computed=False, aliases=("fp16", "f16", "half")),
     )
 }
 
-COMPUTED = tuple(row.name for row in FORMATS.values() if row.computed)
-"""The precisions that `Engine.load(precision=...)` takes, in the order of enum Storage; a backend may refuse some."""
+COMPUTED = tuple(row.name for row in FORMATS.values() if row.computed and not row.multiplies)
+"""The formats of weights that plans compute in, in the order of enum Storage; a backend may refuse some."""
+
+WAYS = tuple(row.name for row in FORMATS.values() if row.multiplies)
+"""The precisions that are a way to multiply weights of a format; some kernels lack them."""
 
 INTEGERS = tuple(name for name in reversed(COMPUTED) if name not in ("float32", "bfloat16"))
 """The precisions whose linear maps are integers and scales, the coarsest first."""
@@ -95,12 +109,15 @@ BLOCKS = tuple(name for name in INTEGERS if not FORMATS[name].scales)
 """Those among them whose scales lie inside the rows."""
 
 ROUNDED = tuple(name for name in COMPUTED if FORMATS[name].rounded)
-"""The precisions that any weights can be rounded to at load."""
+"""The formats that any weights can be rounded to at load."""
 
-STORABLE = tuple(name for name, row in FORMATS.items() if row.rounded)
+LOADABLE = (*ROUNDED, *WAYS)
+"""The precisions that any model can be asked to compute in."""
+
+STORABLE = tuple(name for name, row in FORMATS.items() if row.rounded and not row.multiplies)
 """The precisions that any weights can be converted to, for a file."""
 
-STORED = {row.dtype: row.name for row in FORMATS.values()}
+STORED = {row.dtype: row.name for row in FORMATS.values() if not row.multiplies}
 """The name of the precision that each dtype stores."""
 
 _NAMES = {name: row.name for row in FORMATS.values() for name in (row.name, *row.aliases)}
@@ -122,6 +139,11 @@ def cache_name(asked: str | None) -> str | None:
     if name is not None and name not in CACHED:
         raise InputError(f"cache must be None or one of {', '.join(CACHED)}, not {shown(asked)}")
     return name
+
+
+def stored_format(precision: str) -> str:
+    """Return the format of the weights of linear maps in a precision; any name that is not in the table unchanged."""
+    return FORMATS[precision].stored if precision in FORMATS else precision
 
 
 def canonical_name(name: str) -> str:

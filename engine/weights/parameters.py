@@ -19,7 +19,7 @@ import numpy as np
 
 from ..base.errors import WeightsError, listed
 from ..model.config import ModelConfig
-from ..model.precision import BLOCKS, FORMATS, INTEGERS, STORED
+from ..model.precision import BLOCKS, FORMATS, INTEGERS, STORABLE, STORED
 from ..programs import programs_of
 from ..programs.operations import Linear, Parameter
 from .blocks import impossible_blocks
@@ -96,7 +96,7 @@ def stored_formats(config: ModelConfig, stored: Mapping[str, np.ndarray]) -> dic
 
     In a model with linear weights of integers, all are in its precision or in a format that it allows beside it.
     """
-    any_format, precision = [row for row in FORMATS if not FORMATS[row].only_linear], precision_of(config, stored)
+    any_format, precision = [row for row in STORABLE if not FORMATS[row].only_linear], precision_of(config, stored)
     of_linear = any_format if precision == "float32" else [precision, *FORMATS[precision].beside]
     found = {}
     for name in matrices(config):

@@ -7,8 +7,8 @@ from libc.math cimport INFINITY, M_LN2, M_LOG2E, logf, rintf, sqrtf
 from libc.string cimport memcpy, memset
 
 from engine.backends.cython_cpu.table cimport (
-    BFLOAT16, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, INT16_VECTORS, PRODUCTS, Q4_0, Q4_1,
-    Q8_0, RANGE, RELU, SILU,
+    BFLOAT16, BFLOAT16X3, CELL, CODES, FLOAT32, FMA, GELU, GELU_TANH, IDENTITY, INT4, INT8, INT16, INT16_VECTORS, PRODUCTS,
+    Q4_0, Q4_1, Q8_0, RANGE, RELU, SILU,
     Attention, Best, CachedAttention, Embedding, EmbeddingTable, KernelTable, Linear, Norm, Output, Product, Relative, Rotary, RowRange,
 )
 
@@ -84,6 +84,11 @@ product.attention = attention
 product.rounds = fma_rounds
 
 TABLE.products[<int>FMA] = TABLE.products[<int>FLOAT32]
+
+product = &TABLE.products[<int>BFLOAT16X3]
+product[0] = TABLE.products[<int>FLOAT32]
+product.name = b"bfloat16x3"
+product.multiply = NULL         # vectors have no such product
 
 product = &TABLE.products[<int>BFLOAT16]
 product.name = b"bfloat16" if PAIR_STEPS == 1 else b"bfloat16_weights"

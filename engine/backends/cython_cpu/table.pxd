@@ -200,8 +200,8 @@ cdef struct Product:
     const char* name            # the precision, or the kind of product where a precision has several kinds
     const char* instruction     # the instruction that multiplies, for people
     int depth_step              # K of a panel is padded to a multiple of it
-    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads; 6 for the three parts of a
-                                # float, see parts.pxi
+    int operand_bytes           # bytes of one number in a row of operands, which `multiply` reads; 4 or 6 for the parts of
+                                # a float, see parts.pxi
     int beside                  # bytes behind a row of operands for each depth_step of its numbers
     int strip                   # rows of operands that lie together, line by line: [rows/strip][K/line][strip][line],
                                 # a line being 64 bytes; 1 for rows one after another
@@ -247,6 +247,7 @@ cdef enum:
     CODES               # as INT16_VECTORS, and rows in 8-bit integers with a step for each 32, weights of 4 bits
     FMA                 # float32 by FMAs, where FLOAT32 may be on tiles
     INT16_VECTORS       # rows in 16-bit integers by vectors, where INT16 may be on tiles; weights in INT8 or Q8_0
+    BFLOAT16X3          # float32 by three products of two parts, on tiles alone; its panels are those of FLOAT32
     PRODUCTS
 
 cdef struct KernelTable:

@@ -1,7 +1,7 @@
 # The kernels on AMX's tiles, and their rows of the kernel table, which kernels.pxi has filled with those on vectors.
 #
 # With more rows in a block, a weight is used more often while it is in cache. In bfloat16 the results between products
-# are operands, and 512 rows of them stay in the L2 cache; in int8 they are floats; in float32 an operand has three parts.
+# are operands, and 512 rows of them stay in the L2 cache; in int8 they are floats; in float32 an operand has two or three parts.
 
 include "kernels/tiles.pxi"
 include "kernels/parts.pxi"
@@ -18,6 +18,15 @@ product.multiply = tiles_float32
 product.block = product.bundle = 256
 product.hidden_columns = product.fresh_depth = product.operands_depth = FRESH * SIDE
 product.rounds = tile_rounds_float32
+
+product = &TABLE.products[<int>BFLOAT16X3]
+product[0] = TABLE.products[<int>FLOAT32]
+product.name = b"bfloat16x3"
+product.instruction = b"three tdpbf16ps"
+product.operand_bytes = 2 * sizeof(operand)
+product.convert = to_two_parts
+product.multiply = tiles_two_parts
+product.rounds = tile_rounds_two_parts
 
 product = &TABLE.products[<int>BFLOAT16]
 product.instruction = b"tdpbf16ps"
@@ -49,7 +58,7 @@ product.multiply = tiles_int16
 product.rounds = tile_rounds_int16
 product.block = product.bundle = 256
 
-for storage in (<int>FLOAT32, <int>BFLOAT16, <int>INT8, <int>INT16):
+for storage in (<int>FLOAT32, <int>BFLOAT16X3, <int>BFLOAT16, <int>INT8, <int>INT16):
     product = &TABLE.products[storage]
     product.strip = TILE_ROWS
     product.shared = 256

@@ -18,7 +18,7 @@ import numpy as np
 from ...base.errors import UnsupportedError
 from ...base.install import explain_missing_kernels, install_command
 from ...model.config import ModelConfig
-from ...model.precision import COMPUTED
+from ...model.precision import COMPUTED, WAYS
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
 from ..interfaces import DecoderPlan, Plan
@@ -52,7 +52,8 @@ class NumbaBackend:
         from . import rows, target
 
         lines = [f"kernels for {target.CPU}, vectors of {target.VL} floats, by Numba {numba.__version__}",
-                 ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items())]
+                 ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()
+                           if row["instruction"])]
         if target.WHY_NO_TILES and ARCHITECTURE == "x86_64":
             lines.append(target.WHY_NO_TILES)
         return "\n".join(lines)
@@ -89,8 +90,8 @@ class NumbaBackend:
 
 
 def _check_precision(run: RunConfig) -> None:
-    if run.precision not in COMPUTED:
-        raise UnsupportedError(f"the numba backend computes in {', '.join(COMPUTED)}; precision "
+    if run.precision not in (names := (*COMPUTED, *WAYS)):
+        raise UnsupportedError(f"the numba backend computes in {', '.join(names)}; precision "
                                f"{run.precision!r} is not there")
 
 

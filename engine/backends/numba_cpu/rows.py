@@ -26,15 +26,18 @@ ROWS: dict[str, dict[str, Any]] = {
               **_VECTORS},
     "fma": _FLOAT32,
     "int16_vectors": _INT16,
+    "bfloat16x3": {**_FLOAT32, "name": b"bfloat16x3", "instruction": b""},
 }
 """The fields of each product's row that are no functions, in the order of the kernel table. The table points to the
-texts, which must not be released."""
+texts, which must not be released. A product without an instruction is not there."""
 
 if TILES:
     # Fewer rows than those of the compiled kernels: results between products are float32 here.
     _STRIPS = {"strip": TILE_ROWS, "block": 128, "shared": 128, "bundle": 512}
     ROWS["float32"] = {"name": b"float32", "instruction": b"six tdpbf16ps", "depth_step": 32,
                        "operand_bytes": 6, "fresh_depth": 768, **_STRIPS}
+    ROWS["bfloat16x3"] = {**ROWS["float32"], "name": b"bfloat16x3", "instruction": b"three tdpbf16ps",
+                          "operand_bytes": 4}
     ROWS["bfloat16"] |= {"instruction": b"tdpbf16ps", "depth_step": LINE_BYTES // OPERAND_BYTES, **_STRIPS}
     ROWS["int8"] |= {"instruction": b"tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}
     ROWS["int16"] = {**_INT16, "instruction": b"tdpbssd and tdpbusd", "depth_step": LINE_BYTES, **_STRIPS}

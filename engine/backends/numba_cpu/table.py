@@ -107,7 +107,8 @@ PRODUCTS: dict[str, dict[str, Callable[..., Any]]] = {
     "int16_vectors": _INT16,
 }
 """The functions of each product, in the order of the kernel table. A row is filled when a plan first asks for the
-product, because compiling takes seconds; those of float32 are always filled."""
+product, because compiling takes seconds; those of float32 are always filled. The last row of the table, bfloat16x3, has
+functions only on tiles."""
 
 if TILES:
     PRODUCTS["float32"] = {
@@ -136,7 +137,12 @@ if TILES:
         "rounds": tiles.tile_rounds_int16,
         **_ATTENTION,
     }
-    for _precision in ("float32", "bfloat16", "int8", "int16"):
+    PRODUCTS["bfloat16x3"] = PRODUCTS["float32"] | {
+        "convert": parts.to_two_parts,
+        "multiply": parts.tiles_two_parts,
+        "rounds": parts.tile_rounds_two_parts,
+    }
+    for _precision in ("float32", "bfloat16", "int8", "int16", "bfloat16x3"):
         PRODUCTS[_precision] |= {"begin": tiles.begin_tiles, "end": tiles.end_tiles}
 
 _ISA = b"numba"

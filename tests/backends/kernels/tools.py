@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends import numba_cpu
 from engine.backends.cpu.native.native import Kernels, PackedLinear, Product
 from engine.backends.cython_cpu import isa
-from engine.model.precision import COMPUTED
+from engine.model.precision import COMPUTED, WAYS
 from engine.weights.bfloat16 import from_bfloat16, to_bfloat16
 
 PROVIDERS = (*isa.INSTRUCTION_SETS, "numba")
@@ -27,7 +27,7 @@ def load(name: str) -> Kernels:
     if name == "numba":
         from engine.backends.numba_cpu import table
 
-        for precision in COMPUTED:
+        for precision in (*COMPUTED, *WAYS):
             table.load(precision)
         return table.load("int8", decoding=True)
     return isa.load(name)

@@ -65,11 +65,12 @@ def test_loops_have_the_tile_instructions_and_nothing_else(kernel, product, uppe
 
 
 @pytest.mark.skipif(not X86, reason="for x86 alone")
-def test_the_loop_over_parts_has_six_products_in_their_order():
+@pytest.mark.parametrize(("kernel", "loads"), [("tiles_float32", "awaww"), ("tiles_two_parts", "aw")])
+def test_the_loop_over_parts_has_its_products_in_their_order(kernel, loads):
     """A product loads what the one before has not; after it, parts of weights of the next step are stored."""
     wanted = r"\s(tileload\w*|tdp\w+|vmov\w+\t%zmm\d+, [^%]*\()(.*)"
     found = set()
-    for code in (code for name, code in functions("tiles_float32").items() if "multiply_block" in name):
+    for code in (code for name, code in functions(kernel).items() if "multiply_block" in name):
         sums = len(re.findall("tilezero", code))
         assert len(re.findall("tilestored", code)) == sums
         names = [int(re.search(r"%tmm(\d)", rest)[1]) if name.startswith("tileload") else name[:3]
@@ -80,8 +81,8 @@ def test_the_loop_over_parts_has_six_products_in_their_order():
         first = names.index(4)
         order = [name for name, _ in itertools.groupby(names[first:])]
         step = [*a, *w, "tdp", "vmo"]
-        for loaded in (a, w, a, w, w):
-            step += [*loaded, "tdp", "vmo"]
+        for side in loads:
+            step += [*(a if side == "a" else w), "tdp", "vmo"]
         assert order == step * (len(order) // len(step))
         assert names.count("tdp") == order.count("tdp") * sums
         found.add((rows, columns))

@@ -3,7 +3,7 @@
 
 from engine.model.precision import COMPUTED, FORMATS
 
-PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma", "int16_vectors")
+PRODUCTS = ("float32", "bfloat16", "int8", "int16", "codes", "fma", "int16_vectors", "bfloat16x3")
 """The names of the products of a kernel table, in their order."""
 
 

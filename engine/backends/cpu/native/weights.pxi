@@ -7,7 +7,7 @@ cdef class Product
 cdef class PackedLinear:
     """A linear map y = activation(a w^T + bias) with its weights in the packed panels of a product.
 
-    format: that of the weights, which is the product's precision or one beside it. panels: zeros, as many as
+    format: that of the weights, which is what the product's precision stores, or one beside it. panels: zeros, as many as
     `Product.packed_bytes` says; `fill` fills them. Panels that are filled already may be read-only.
     bias: float32 [N], N a multiple of VL. scale: float32 [N] for int8 and int4 weights, otherwise None; the scale of a column
     that is never filled may be any finite number. offset_scale: the same for the offsets of int4. sums: float32 [N], with
@@ -28,7 +28,7 @@ cdef class PackedLinear:
                  int activation=IDENTITY, const float[::1] sums=None, const float[::1] offset_scale=None, str format=None):
         cdef Py_ssize_t N = bias.shape[0]
         cdef const unsigned char[::1] memory = panels.view("u1")
-        form = format or product.precision
+        form = format or FORMATS[product.precision].stored
         scales = (scale is not None) + (offset_scale is not None)
         if (N % product.kernels.VL or memory.shape[0] != product.packed_bytes(N, K, form) or scales != FORMATS[form].scales
                 or scale is not None and scale.shape[0] != N or offset_scale is not None and offset_scale.shape[0] != N

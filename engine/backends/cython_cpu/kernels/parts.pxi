@@ -3,7 +3,9 @@
 #
 # A float is the sum of three bfloat16 numbers, its parts (t_split_operands, t_split_weights), so that
 #   a w = a2 w0 + a1 w0 + a1 w1 + a0 w1 + a0 w2 + a0 w0 + what is left out, less than 2^-22 |a w|.
-# The six products of a step of 32 columns of depth are added in this order. Sums begin anew every FRESH steps, and are then
+# The precision bfloat16x3 has two parts alone, and products half as expensive, farther from the exact result than FMAs:
+#   a w = a1 w0 + a0 w0 + a0 w1 + what is left out, less than 2^-15 |a w|.
+# The products of a step of 32 columns of depth are added in this order. Sums begin anew every FRESH steps, and are then
 # added in float32, in the order of the depth. Nothing else decides the bits: neither the number of rows, nor how threads
 # divide the work, nor the parts of the depth, which end where sums begin anew.
 #
@@ -17,9 +19,10 @@
 # next and finish the block before. With more than one block of rows, a panel is 32 columns and FRESH steps, and one is split
 # while another one is multiplied by all blocks. A single block uses a panel only once; then the next step alone is split
 # ahead, and both stay in the L1 cache.
+#
+# parts, 2 or 3, is a constant in every function that is inlined.
 
 cdef enum:
-    PLACES = 6                      # places in a step between products, where something is split
     AHEAD_OF_SPLIT = 2048           # bytes of weights that are prefetched ahead, into the L1 cache
     FAR_AHEAD_OF_SPLIT = 16384      # and into the L2 cache
 
@@ -65,7 +68,12 @@ cdef inline Job job_of(const Jobs* jobs, Py_ssize_t i) noexcept nogil:
     return job
 
 
-cdef inline void split_lines(Split* s, Py_ssize_t n) noexcept nogil:
+cdef inline int places_of(const int parts) noexcept nogil:
+    # Return the places in a step behind products, where something is split.
+    return 6 if parts == 3 else 3
+
+
+cdef inline void split_lines(const int parts, Split* s, Py_ssize_t n) noexcept nogil:
     # Split the next n lines, or those that are left. A line has pairs of numbers of 16 columns.
     cdef Py_ssize_t next = s.columns * TILE_BYTES, left_in_step = s.left_in_step, i
     cdef const char* source = s.source
@@ -77,12 +85,12 @@ cdef inline void split_lines(Split* s, Py_ssize_t n) noexcept nogil:
         fetch_near(source + AHEAD_OF_SPLIT + LINE_BYTES)
         fetch_far(source + FAR_AHEAD_OF_SPLIT)
         fetch_far(source + FAR_AHEAD_OF_SPLIT + LINE_BYTES)
-        t_split_weights(to, next, v_load(<const float*>source), v_load(<const float*>source + VL))
+        t_split_weights(parts, to, next, v_load(<const float*>source), v_load(<const float*>source + VL))
         source += 2 * LINE_BYTES
         to += LINE_BYTES
         left_in_step -= 1
         if left_in_step == 0:
-            to += (PARTS - 1) * next
+            to += (parts - 1) * next
             left_in_step = s.columns * TILE_ROWS
     s.source, s.to, s.left_in_step = source, to, left_in_step
 
@@ -106,7 +114,7 @@ cdef inline void split_job(Split* s, const Jobs* jobs, Py_ssize_t times) noexcep
     s.each = (s.left + times - 1) // times
 
 
-cdef inline void split_step(Split* s, const Jobs* jobs, Py_ssize_t slot) noexcept nogil:
+cdef inline void split_step(const int parts, Split* s, const Jobs* jobs, Py_ssize_t slot) noexcept nogil:
     # Say that the next step, if there is one, is split into one of two slots.
     if s.steps == 0:
         begin_job(s, jobs)
@@ -114,61 +122,86 @@ cdef inline void split_step(Split* s, const Jobs* jobs, Py_ssize_t slot) noexcep
         s.steps -= 1
         s.left = s.left_in_step
         s.to = t_weight_parts(0) + slot * STEP_BYTES
-        s.each = (s.left + PLACES - 1) // PLACES
+        s.each = (s.left + places_of(parts) - 1) // places_of(parts)
 
 
-cdef void work_between_float32(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
-                               Py_ssize_t last) noexcept nogil:
-    work_between(OF_FLOAT32, w, block, before, first, last)
+cdef inline int numbers_of(const int parts) noexcept nogil:
+    return OF_THREE_PARTS if parts == 3 else OF_TWO_PARTS
 
 
-cdef inline void multiply_step(const bint few, const int rows, const int columns, const char* a, const char* lower,
-                               const char* b, Split* s) noexcept nogil:
-    # Add the products of a step to the sums of a block; split weights between them.
+cdef void work_between_three(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
+                             Py_ssize_t last) noexcept nogil:
+    work_between(OF_THREE_PARTS, w, block, before, first, last)
+
+
+cdef void work_between_two(const TileWork* w, const tile_sums* block, tile_sums* before, Py_ssize_t first,
+                           Py_ssize_t last) noexcept nogil:
+    work_between(OF_TWO_PARTS, w, block, before, first, last)
+
+
+cdef inline void multiply_step_of_two(const bint few, const int rows, const int columns, const char* a, const char* lower,
+                                      const char* b, Split* s) noexcept nogil:
+    # Add the products of a step in two parts to the sums of a block; split weights behind them.
+    t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
+    t_load_weights(not few, columns, b)
+    t_multiply(rows, columns)
+    split_lines(2, s, s.each)
+    t_load_operands(not few, rows, a, lower)
+    t_multiply(rows, columns)
+    split_lines(2, s, s.each)
+    t_load_weights(not few, columns, b + columns * TILE_BYTES)
+    t_multiply(rows, columns)
+    split_lines(2, s, s.each)
+
+
+cdef inline void multiply_step_of_three(const bint few, const int rows, const int columns, const char* a, const char* lower,
+                                        const char* b, Split* s) noexcept nogil:
+    # The same in three parts.
     t_load_operands(not few, rows, a + 2 * TILE_BYTES, lower + 2 * TILE_BYTES)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)
-    split_lines(s, s.each)
+    split_lines(3, s, s.each)
     t_load_operands(not few, rows, a + TILE_BYTES, lower + TILE_BYTES)
     t_multiply(rows, columns)
-    split_lines(s, s.each)
+    split_lines(3, s, s.each)
     t_load_weights(not few, columns, b + columns * TILE_BYTES)
     t_multiply(rows, columns)
-    split_lines(s, s.each)
+    split_lines(3, s, s.each)
     t_load_operands(not few, rows, a, lower)
     t_multiply(rows, columns)
-    split_lines(s, s.each)
+    split_lines(3, s, s.each)
     t_load_weights(not few, columns, b + 2 * columns * TILE_BYTES)
     t_multiply(rows, columns)
-    split_lines(s, s.each)
+    split_lines(3, s, s.each)
     t_load_weights(not few, columns, b)
     t_multiply(rows, columns)
-    split_lines(s, s.each)
+    split_lines(3, s, s.each)
 
 
-cdef inline void multiply_step_of_few(const int columns, const char* a, const char* b, Split* s) noexcept nogil:
+cdef inline void multiply_step_of_few(const int parts, const int columns, const char* a, const char* b, Split* s) noexcept nogil:
     # The same for one tile of rows. Its sums leave room for all parts of the operands and of 16 columns of weights, so that no
     # tile is loaded twice, and products with the same weights follow each other, which is faster.
-    cdef Py_ssize_t each = s.each * 2 // columns
-    cdef Py_ssize_t next = columns * TILE_BYTES
-    t_load_parts(a)
-    t_multiply_part(0, 0, b)
-    split_lines(s, each)
-    t_multiply_part(0, 1, b + next)
-    split_lines(s, each)
-    t_multiply_part(0, 2, b + 2 * next)
-    split_lines(s, each)
+    cdef Py_ssize_t each = (s.left + parts * columns - 1) // (parts * columns), next = columns * TILE_BYTES
+    t_load_parts(parts, a)
+    t_multiply_part(parts, 0, 0, b)
+    split_lines(parts, s, each)
+    t_multiply_part(parts, 0, 1, b + next)
+    split_lines(parts, s, each)
+    if parts == 3:
+        t_multiply_part(parts, 0, 2, b + 2 * next)
+        split_lines(parts, s, each)
     if columns == 2:
-        t_multiply_part(1, 0, b + TILE_BYTES)
-        split_lines(s, each)
-        t_multiply_part(1, 1, b + TILE_BYTES + next)
-        split_lines(s, each)
-        t_multiply_part(1, 2, b + TILE_BYTES + 2 * next)
-        split_lines(s, each)
+        t_multiply_part(parts, 1, 0, b + TILE_BYTES)
+        split_lines(parts, s, each)
+        t_multiply_part(parts, 1, 1, b + TILE_BYTES + next)
+        split_lines(parts, s, each)
+        if parts == 3:
+            t_multiply_part(parts, 1, 2, b + TILE_BYTES + 2 * next)
+            split_lines(parts, s, each)
 
 
-cdef inline void multiply_parts(const bint few, const int rows, const int columns, const TileWork* w, const Jobs* jobs,
-                                Split* s, Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
+cdef inline void multiply_parts(const int parts, const bint few, const int rows, const int columns, const TileWork* w,
+                                const Jobs* jobs, Split* s, Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
     # Compute the sums of a block of 1 or 2 tiles of rows and of columns over a slice of the depth; meanwhile split weights,
     # and finish the block before, its rows spread over the steps. few: whether only one step is split ahead.
     cdef Py_ssize_t steps = w.steps, row = 0, last, due = 0, k
@@ -182,39 +215,45 @@ cdef inline void multiply_parts(const bint few, const int rows, const int column
             t_barrier()
             b = t_weight_parts(0) + slot[0] * STEP_BYTES
             slot[0] = 1 - slot[0]
-            split_step(s, jobs, slot[0])
+            split_step(parts, s, jobs, slot[0])
         if few and rows == 1:
-            multiply_step_of_few(columns, a, b, s)
+            multiply_step_of_few(parts, columns, a, b, s)
+        elif parts == 3:
+            multiply_step_of_three(few, rows, columns, a, lower, b, s)
         else:
-            multiply_step(few, rows, columns, a, lower, b, s)
-        a += PARTS * TILE_BYTES
-        lower += PARTS * TILE_BYTES
-        b += PARTS * columns * TILE_BYTES
+            multiply_step_of_two(few, rows, columns, a, lower, b, s)
+        a += parts * TILE_BYTES
+        lower += parts * TILE_BYTES
+        b += parts * columns * TILE_BYTES
         last = row
         due += rows_between
         while due >= steps:
             due -= steps
             last += 1
         if row < last:
-            work_between_float32(w, block, before, row, last)
+            if parts == 3:
+                work_between_three(w, block, before, row, last)
+            else:
+                work_between_two(w, block, before, row, last)
             row = last
     t_store_sums(rows, columns, block.sums, SIDE * sizeof(float))
 
 
-cdef inline void multiply_any_parts(const bint few, const TileWork* w, const Jobs* jobs, Split* s, Py_ssize_t* slot,
-                                    tile_sums* block, tile_sums* before) noexcept nogil:
+cdef inline void multiply_any_parts(const int parts, const bint few, const TileWork* w, const Jobs* jobs, Split* s,
+                                    Py_ssize_t* slot, tile_sums* block, tile_sums* before) noexcept nogil:
     if block.rows > TILE_ROWS:
         if block.columns == 2:
-            multiply_parts(few, 2, 2, w, jobs, s, slot, block, before)
+            multiply_parts(parts, few, 2, 2, w, jobs, s, slot, block, before)
         else:
-            multiply_parts(few, 2, 1, w, jobs, s, slot, block, before)
+            multiply_parts(parts, few, 2, 1, w, jobs, s, slot, block, before)
     elif block.columns == 2:
-        multiply_parts(few, 1, 2, w, jobs, s, slot, block, before)
+        multiply_parts(parts, few, 1, 2, w, jobs, s, slot, block, before)
     else:
-        multiply_parts(few, 1, 1, w, jobs, s, slot, block, before)
+        multiply_parts(parts, few, 1, 1, w, jobs, s, slot, block, before)
 
 
-cdef inline void multiply_jobs(const bint few, const Jobs* jobs, TileWork* w, Py_ssize_t M, Py_ssize_t strip) noexcept nogil:
+cdef inline void multiply_jobs(const int parts, const bint few, const Jobs* jobs, TileWork* w, Py_ssize_t M,
+                               Py_ssize_t strip) noexcept nogil:
     # strip: bytes from 16 rows of operands to the next 16.
     cdef Py_ssize_t blocks = (M + SIDE - 1) // SIDE, number = 0, slot = 0, i, j
     cdef const char* a = w.a
@@ -225,35 +264,35 @@ cdef inline void multiply_jobs(const bint few, const Jobs* jobs, TileWork* w, Py
     cdef Job job
     s.next_job = s.steps = 0
     if few:
-        split_step(&s, jobs, slot)
+        split_step(parts, &s, jobs, slot)
     else:
         split_job(&s, jobs, 1)
-    split_lines(&s, s.left)
+    split_lines(parts, &s, s.left)
     buffers[1].rows = buffers[1].next = 0       # nothing is there to finish during the first block
     for j in range(jobs.count):
         job = job_of(jobs, j)
         if not few:
-            split_job(&s, jobs, blocks * job.steps * PLACES)
+            split_job(&s, jobs, blocks * job.steps * places_of(parts))
             w.b = t_weight_parts(j & 1)
         w.steps = job.steps
         for i in range(blocks):
             block, before = &buffers[number & 1], &buffers[1 - (number & 1)]
             place_block(w, block, i * SIDE, min(M - i * SIDE, <Py_ssize_t>SIDE), job.column, job.columns * VL)
             block.first, block.final = job.first == 0, job.first + job.steps == jobs.lines
-            w.a = a + i * SIDE // TILE_ROWS * strip + (job.first - jobs.first) * PARTS * TILE_BYTES
+            w.a = a + i * SIDE // TILE_ROWS * strip + (job.first - jobs.first) * parts * TILE_BYTES
             w.lower = w.a + strip
-            multiply_any_parts(few, w, jobs, &s, &slot, block, before)
+            multiply_any_parts(parts, few, w, jobs, &s, &slot, block, before)
             number += 1
         if not few:
-            split_lines(&s, s.left)
+            split_lines(parts, &s, s.left)
     if number > 0:
         block = &buffers[1 - (number & 1)]
-        finish_rows(OF_FLOAT32, w, block, block.rows)
+        finish_rows(numbers_of(parts), w, block, block.rows)
 
 
-cdef void tiles_float32(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
-                        const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
-    cdef Py_ssize_t strip = a_stride * TILE_ROWS * PARTS * sizeof(operand), wide
+cdef inline void multiply_floats(const int parts, const Linear* y, const void* a, Py_ssize_t a_stride, Py_ssize_t M,
+                                 const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    cdef Py_ssize_t strip = a_stride * TILE_ROWS * parts * sizeof(operand), wide
     cdef TileWork w
     cdef Jobs jobs
     memset(&w, 0, sizeof(w))
@@ -264,28 +303,48 @@ cdef void tiles_float32(const Linear* y, const void* a, Py_ssize_t a_stride, con
     wide = (jobs.last_column - jobs.column + SIDE - 1) // SIDE
     jobs.count = wide * ((jobs.last - jobs.first + FRESH - 1) // FRESH) if M > 0 else 0
     if M <= SIDE:
-        multiply_jobs(True, &jobs, &w, M, strip)
+        multiply_jobs(parts, True, &jobs, &w, M, strip)
     else:
-        multiply_jobs(False, &jobs, &w, M, strip)
+        multiply_jobs(parts, False, &jobs, &w, M, strip)
 
 
-cdef void to_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t operands_stride,
-                   Py_ssize_t first, RowRange* ranges) noexcept nogil:
+cdef void tiles_float32(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                        const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_floats(3, y, a, a_stride, M, residual, out, panel, last)
+
+
+cdef void tiles_two_parts(const Linear* y, const void* a, Py_ssize_t a_stride, const RowRange* ranges, Py_ssize_t M,
+                          const float* residual, const Output* out, Py_ssize_t panel, Py_ssize_t last) noexcept nogil:
+    multiply_floats(2, y, a, a_stride, M, residual, out, panel, last)
+
+
+cdef inline void split_rows(const int parts, const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                            Py_ssize_t operands_stride, Py_ssize_t first) noexcept nogil:
     # Split M rows of x into the parts of operands; zeros complete a line.
     cdef Py_ssize_t row, i, left
     cdef char* to
     for row in range(first, first + M):
-        to = <char*>operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * PARTS * sizeof(operand)
+        to = <char*>operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * parts * sizeof(operand)
                                 + row % TILE_ROWS * LINE_BYTES)
         for i in range((K + SIDE - 1) // SIDE):
             left = K - i * SIDE
             if left >= SIDE:
-                t_split_operands(to, TILE_BYTES, v_load(x + i * SIDE), v_load(x + i * SIDE + VL))
+                t_split_operands(parts, to, TILE_BYTES, v_load(x + i * SIDE), v_load(x + i * SIDE + VL))
             else:
-                t_split_operands(to, TILE_BYTES, v_loadn(x + i * SIDE, <int>min(left, <Py_ssize_t>VL)),
+                t_split_operands(parts, to, TILE_BYTES, v_loadn(x + i * SIDE, <int>min(left, <Py_ssize_t>VL)),
                         v_loadn(x + i * SIDE + VL, <int>(left - VL)) if left > VL else v_set1(0.0))
-            to += PARTS * TILE_BYTES
+            to += parts * TILE_BYTES
         x += x_stride
+
+
+cdef void to_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands, Py_ssize_t operands_stride,
+                   Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    split_rows(3, x, x_stride, M, K, operands, operands_stride, first)
+
+
+cdef void to_two_parts(const float* x, Py_ssize_t x_stride, Py_ssize_t M, Py_ssize_t K, void* operands,
+                       Py_ssize_t operands_stride, Py_ssize_t first, RowRange* ranges) noexcept nogil:
+    split_rows(2, x, x_stride, M, K, operands, operands_stride, first)
 
 
 cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t column, const void* weight, Py_ssize_t n) noexcept nogil:
@@ -304,3 +363,7 @@ cdef void pack_parts(const Linear* y, void* panels, float* sums, Py_ssize_t colu
 cdef double tile_rounds_float32(Py_ssize_t n, float* sink) noexcept nogil:
     # Six products of parts are one product of floats.
     return tile_rounds(OF_BFLOAT16, n, sink) / 6
+
+
+cdef double tile_rounds_two_parts(Py_ssize_t n, float* sink) noexcept nogil:
+    return tile_rounds(OF_BFLOAT16, n, sink) / 3

@@ -29,7 +29,8 @@ cdef extern from "simd/tiles.h" nogil:
     enum TileNumbers:
         OF_BFLOAT16
         OF_INT8
-        OF_FLOAT32
+        OF_TWO_PARTS
+        OF_THREE_PARTS
         OF_INT16
     ctypedef struct tile_sums:
         float* sums
@@ -59,14 +60,14 @@ cdef extern from "simd/tiles.h" nogil:
         PARTS
         FRESH
         STEP_BYTES
-    void t_split_operands(char* p, Py_ssize_t next, vf first, vf second)
-    void t_split_weights(char* p, Py_ssize_t next, vf first, vf second)
+    void t_split_operands(const int parts, char* p, Py_ssize_t next, vf first, vf second)
+    void t_split_weights(const int parts, char* p, Py_ssize_t next, vf first, vf second)
     void t_load_operands(const int keep, const int rows, const char* a, const char* lower)
     void t_load_weights(const int keep, const int columns, const char* b)
     void t_multiply(const int rows, const int columns)
     void t_barrier()
-    void t_load_parts(const char* a)
-    void t_multiply_part(const int column, const int part, const char* b)
+    void t_load_parts(const int parts, const char* a)
+    void t_multiply_part(const int parts, const int column, const int part, const char* b)
     char* t_weight_parts(int i)
 
 cdef enum:
@@ -91,9 +92,17 @@ cdef struct TileWork:
     Py_ssize_t ahead_step   # bytes of it in each step
 
 
+cdef inline bint splits(const int numbers) noexcept nogil:
+    return numbers == OF_TWO_PARTS or numbers == OF_THREE_PARTS
+
+
+cdef inline int parts_of(const int numbers) noexcept nogil:
+    return 3 if numbers == OF_THREE_PARTS else 2 if numbers == OF_TWO_PARTS else 1
+
+
 cdef inline bint begins_anew(const int numbers) noexcept nogil:
     # Return whether sums begin anew with each part of the depth, and are added as floats.
-    return numbers == OF_FLOAT32 or numbers == OF_INT16
+    return splits(numbers) or numbers == OF_INT16
 
 
 cdef inline int rows_of_block(const int numbers) noexcept nogil:
@@ -106,8 +115,8 @@ cdef inline Py_ssize_t line_of_tiles(const int numbers) noexcept nogil:
 
 
 cdef inline char* line_of_operands(const int numbers, const TileWork* w, const tile_sums* block, Py_ssize_t i) noexcept nogil:
-    # Return the line of row i of a block of results that become operands, or the first of the three lines of its parts.
-    cdef Py_ssize_t parts = PARTS if numbers == OF_FLOAT32 else 1, row = block.row + i
+    # Return the line of row i of a block of results that become operands, or the first of the lines of its parts.
+    cdef Py_ssize_t parts = parts_of(numbers), row = block.row + i
     return <char*>w.out.operands + (row // TILE_ROWS * w.out.operands_stride * TILE_ROWS * sizeof(operand)
                                     + block.column // SIDE * TILE_BYTES) * parts + row % TILE_ROWS * LINE_BYTES
 
@@ -126,8 +135,8 @@ cdef inline void write_operands(const int numbers, const int activation, const T
         first_half, second_half = v_activate(activation, v_add(v_load(sums), low)), v_set1(0.0)
         if block.columns == 2:
             second_half = v_activate(activation, v_add(v_load(sums + VL), high))
-        if numbers == OF_FLOAT32:
-            t_split_operands(line, TILE_BYTES, first_half, second_half)
+        if splits(numbers):
+            t_split_operands(parts_of(numbers), line, TILE_BYTES, first_half, second_half)
         else:
             p_store_line(<operand*>line, first_half, second_half)
 
@@ -154,7 +163,7 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
                 x = v_fma(x, scale, v_set1(0.0) if block.first else v_load(w.out.data + at))
                 if block.final:
                     x = v_fma(v_set1(w.ranges[block.row + i].step), x, bias)
-            elif numbers == OF_FLOAT32 and not block.first:
+            elif splits(numbers) and not block.first:
                 x = v_add(x, v_load(w.out.data + at))
             else:
                 x = v_add(x, bias)
@@ -170,7 +179,7 @@ cdef inline void write_floats(const int numbers, const int activation, const Til
 cdef inline void finish_as(const int numbers, const int activation, const TileWork* w, const tile_sums* block,
                            Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     if numbers != OF_INT8 and numbers != OF_INT16 and w.out.operands != NULL:
-        write_operands(numbers, activation if numbers == OF_FLOAT32 else approximation_of(activation), w, block, first, last)
+        write_operands(numbers, activation if splits(numbers) else approximation_of(activation), w, block, first, last)
     elif numbers == OF_INT8 and activation == GELU and w.out.approximate:
         write_floats(numbers, GELU_APPROXIMATE, w, block, first, last)
     else:

@@ -15,7 +15,7 @@
  * and 3 the lower ones. Operands are in tiles 4 and 5, weights in tiles 6 and 7. The numbers of tiles are part of the
  * instructions, so these functions know them, and their callers do not.
  *
- * Floats are multiplied as sums of three bfloat16 numbers, their parts; see parts.pxi. */
+ * Floats are multiplied as sums of two or three bfloat16 numbers, their parts; see parts.pxi. */
 #pragma once
 #include "simd.h"
 
@@ -23,7 +23,7 @@ enum { TILE_ROWS = 16, TILE_BYTES = 1024, SIDE = 2 * TILE_ROWS };
 
 /* What a product multiplies. Of 16-bit integers the upper tile of operands has the upper bytes, which are signed, and the
  * lower tile has the lower bytes of the same rows, from 0 to 255. */
-enum { OF_BFLOAT16, OF_INT8, OF_FLOAT32, OF_INT16 };
+enum TileNumbers { OF_BFLOAT16, OF_INT8, OF_TWO_PARTS, OF_THREE_PARTS, OF_INT16 };
 
 /* What a loop over t_step reads again soon, so that it has to stay in the L1 cache. */
 enum { KEEP_OPERANDS = 1, KEEP_WEIGHTS = 2 };
@@ -270,28 +270,40 @@ INLINE t_bits t_zip(vf first, vf second) { return (t_bits)first >> 16 | ((t_bits
 INLINE vf t_upper(vf x) { return (vf)((t_bits)x & 0xffff0000); }
 INLINE vf t_nearest(vf x) { return t_upper((vf)((t_bits)x + 0x8000)); }
 
-/* Write VL pairs of floats, as lines of their three parts, at p and `next` and 2 `next` bytes behind it. The parts add up to
- * the float, exactly, if it is 0 or at least 2^-103; otherwise the tiles, which take denormal numbers as zeros, lack less
- * than 2^-125. Infinity and NaN have a NaN among their parts.
+/* Write VL pairs of floats, as lines of their parts, each `next` bytes behind the one before. Three parts add up to the
+ * float, exactly, if it is 0 or at least 2^-103; otherwise the tiles, which take denormal numbers as zeros, lack less
+ * than 2^-125. Two parts lack up to 2^-17 of the float more. Infinity and NaN have a NaN among their parts.
  *
- * Operands are rounded to nearest, so that the sign of what their products leave out is not that of the product. Weights are
- * cut, which takes 14 instructions and not 22. */
-enum { PARTS = 3 };
-INLINE void t_split_operands(char *p, ptrdiff_t next, vf first, vf second) {
+ * Operands are rounded to nearest, so that the sign of what their products leave out is not that of the product. Three parts
+ * of weights are cut, which takes 14 instructions and not 22; two would lack nearly three times as much then.
+ *
+ * parts, 2 or 3, has to be a constant, here and below. */
+enum { PARTS = 3 }; /* the most */
+INLINE void t_split_operands(const int parts, char *p, ptrdiff_t next, vf first, vf second) {
     const float largest = 0x1.fefffep127f; /* the largest float that rounds to a finite number */
     vf nearest_first = t_nearest(t_cut(first, largest)), nearest_second = t_nearest(t_cut(second, largest));
     t_bits line = t_zip(nearest_first, nearest_second);
     memcpy(p, &line, sizeof line);
     first = v_sub(first, nearest_first), second = v_sub(second, nearest_second);
     nearest_first = t_nearest(first), nearest_second = t_nearest(second);
+    /* What is left has at most 8 significant bits. */
+    vf left_first = v_sub(first, nearest_first), left_second = v_sub(second, nearest_second);
+    if (parts == 2) { /* the nearest number again, but NaN where the float is: adding to the bits of a NaN can make it 0 */
+        line = t_zip(v_sub(first, left_first), v_sub(second, left_second));
+        memcpy(p + next, &line, sizeof line);
+        return;
+    }
     line = t_zip(nearest_first, nearest_second);
     memcpy(p + next, &line, sizeof line);
-    /* What is left has at most 8 significant bits. */
-    line = t_zip(v_sub(first, nearest_first), v_sub(second, nearest_second));
+    line = t_zip(left_first, left_second);
     memcpy(p + 2 * next, &line, sizeof line);
 }
-INLINE void t_split_weights(char *p, ptrdiff_t next, vf first, vf second) {
-    for (int part = 0; part < PARTS; part++) {
+INLINE void t_split_weights(const int parts, char *p, ptrdiff_t next, vf first, vf second) {
+    if (parts == 2) {
+        t_split_operands(2, p, next, first, second);
+        return;
+    }
+    for (int part = 0; part < 3; part++) {
         t_bits line = t_zip(first, second);
         memcpy(p + part * next, &line, sizeof line);
         first = v_sub(first, t_upper(first)), second = v_sub(second, t_upper(second));
@@ -316,19 +328,24 @@ INLINE void t_multiply(const int rows, const int columns) {
     if (rows == 2) { t_add_pairs(2, 5, 6); }
     if (rows == 2 && columns == 2) { t_add_pairs(3, 5, 7); }
 }
-/* The same for a block of one tile of rows, whose sums leave room for the three parts of the operands in tiles 2, 3 and 4, and
- * for those of 16 columns of weights in tiles 5, 6 and 7. */
-INLINE void t_load_parts(const char *a) {
-    t_stream(2, a + 2 * TILE_BYTES, 64);
+/* The same for a block of one tile of rows, whose sums leave room for all parts of the operands, the last one in tile 2 or 3
+ * and the first one in tile 4, and for those of 16 columns of weights in tiles 5, 6 and 7. */
+INLINE void t_load_parts(const int parts, const char *a) {
+    if (parts == 3) { t_stream(2, a + 2 * TILE_BYTES, 64); }
     t_stream(3, a + TILE_BYTES, 64);
     t_stream(4, a, 64);
 }
-#define T_PART_OF(column, part, b)                                                                  \
+#define T_PART_OF_THREE(column, part, b)                                                            \
     if (part == 0) { t_stream(5, b, 64); t_add_pairs(column, 2, 5); t_add_pairs(column, 3, 5); }    \
     if (part == 1) { t_stream(6, b, 64); t_add_pairs(column, 3, 6); t_add_pairs(column, 4, 6); }    \
     if (part == 2) { t_stream(7, b, 64); t_add_pairs(column, 4, 7); t_add_pairs(column, 4, 5); }
+#define T_PART_OF_TWO(column, part, b)                                                              \
+    if (part == 0) { t_stream(5, b, 64); t_add_pairs(column, 3, 5); t_add_pairs(column, 4, 5); }    \
+    if (part == 1) { t_stream(6, b, 64); t_add_pairs(column, 4, 6); }
+#define T_PART_OF(column, part, b)                                                                  \
+    if (parts == 3) { T_PART_OF_THREE(column, part, b) } else { T_PART_OF_TWO(column, part, b) }
 /* Load a part of the weights of column 0 or 1 of a block, and add the products that it is the last to be loaded for. */
-INLINE void t_multiply_part(const int column, const int part, const char *b) {
+INLINE void t_multiply_part(const int parts, const int column, const int part, const char *b) {
     if (column == 0) {
         T_PART_OF(0, part, b)
     } else {

@@ -1,4 +1,4 @@
-"""Compute the GEMM of floats on AMX's tiles, each float the sum of three bfloat16 numbers, its parts; see parts.pxi."""
+"""Compute the GEMM of floats on AMX's tiles, each float the sum of two or three bfloat16 numbers; see parts.pxi."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ..target import LINE_BYTES, NR, TILE_ROWS, VL
 from .elementwise import IDENTITY, activate_rows
 from .tiles import place_of, run_bfloat16_rounds
 
-PARTS, FRESH = 3, 24
-"""FRESH: steps of 32 columns of depth after which sums begin anew."""
+FRESH = 24
+"""Steps of 32 columns of depth after which sums begin anew."""
 
-STEP_BYTES = PARTS * 2 * TILE_BYTES
+STEP_BYTES = 3 * 2 * TILE_BYTES
 """The most bytes of the parts of the weights of a step."""
 
-ORDER = ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))
-"""The parts of operands and of weights that are multiplied, in this order."""
+ORDERS = {3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)), 2: ((1, 0), (0, 0), (0, 1))}
+"""For each number of parts, those of operands and of weights that are multiplied, in this order."""
 
 LARGEST = float.fromhex("0x1.fefffep127")
 """The largest float that rounds to a finite bfloat16 number."""
@@ -50,89 +50,116 @@ def v_cut(x: Vector) -> Vector:
 
 
 @inline
-def split_operands(to: Bytes, first: Vector, second: Vector) -> None:
-    """Write VL pairs of operands, as lines of their parts, each a tile behind the one before. Parts are rounded."""
+def split_in_three(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
+    """Write VL pairs of operands, as lines of their three parts, `next_part` bytes apart. Parts are rounded."""
     nearest, nearest_second = v_nearest(v_cut(first)), v_nearest(v_cut(second))
     v_store(as_floats(to), v_zip_upper(nearest, nearest_second))
     first, second = v_sub(first, nearest), v_sub(second, nearest_second)
     nearest, nearest_second = v_nearest(first), v_nearest(second)
-    v_store(as_floats(to + TILE_BYTES), v_zip_upper(nearest, nearest_second))
-    v_store(as_floats(to + 2 * TILE_BYTES), v_zip_upper(v_sub(first, nearest), v_sub(second, nearest_second)))
+    v_store(as_floats(to + next_part), v_zip_upper(nearest, nearest_second))
+    v_store(as_floats(to + 2 * next_part), v_zip_upper(v_sub(first, nearest), v_sub(second, nearest_second)))
 
 
 @inline
-def split_weights(columns: int, source: Floats, to: Bytes, begin: Size, end: Size) -> None:
-    """Write the parts of some lines of a step, VL pairs of weights each: [part][line]. Parts are cut."""
-    for line in range(begin, end):
-        at = source + line * 2 * VL
-        first, second = v_load(at), v_load(at + VL)
-        for part in range(PARTS):
-            v_store(as_floats(to + (part * columns * TILE_BYTES + line * LINE_BYTES)), v_zip_upper(first, second))
-            first, second = v_sub(first, v_upper(first)), v_sub(second, v_upper(second))
+def split_in_two(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
+    """Write VL pairs of operands or weights, as lines of their two parts. The second is NaN where the float is."""
+    nearest, nearest_second = v_nearest(v_cut(first)), v_nearest(v_cut(second))
+    v_store(as_floats(to), v_zip_upper(nearest, nearest_second))
+    first, second = v_sub(first, nearest), v_sub(second, nearest_second)
+    left, left_second = v_sub(first, v_nearest(first)), v_sub(second, v_nearest(second))
+    v_store(as_floats(to + next_part), v_zip_upper(v_sub(first, left), v_sub(second, left_second)))
 
 
-def _place(rows: int, columns: int, i: int) -> Any:
-    """Return the i-th product of a step, which also splits some of the weights of the next step.
+@inline
+def cut_in_three(to: Bytes, next_part: Size, first: Vector, second: Vector) -> None:
+    """Write VL pairs of weights, as lines of their three parts. Parts are cut."""
+    for part in range(3):
+        v_store(as_floats(to + part * next_part), v_zip_upper(first, second))
+        first, second = v_sub(first, v_upper(first)), v_sub(second, v_upper(second))
+
+
+def _split_weights(parts: int, columns: int) -> Any:
+    """Return the function that writes the parts of some lines of a step, VL pairs of weights each: [part][line]."""
+    split = split_in_two if parts == 2 else cut_in_three
+
+    @inline
+    def split_weights(source: Floats, to: Bytes, begin: Size, end: Size) -> None:
+        for line in range(begin, end):
+            at = source + line * 2 * VL
+            split(to + line * LINE_BYTES, columns * TILE_BYTES, v_load(at), v_load(at + VL))
+
+    return split_weights
+
+
+def _places(parts: int, rows: int, columns: int, i: int = 0) -> Any:
+    """Return the products of a step from the i-th one on, each of which also splits some weights of the next step.
 
     The vectors are free while the tiles multiply, so it takes little time to split weights again for every block.
     """
-    (a_before, w_before), (part_of_a, part_of_w) = ORDER[i - 1] if i else (None, None), ORDER[i]
+    order = ORDERS[parts]
+    (a_before, w_before), (part_of_a, part_of_w) = order[i - 1] if i else (None, None), order[i]
     add = add_part(rows, columns, part_of_a, part_of_w, part_of_a != a_before, part_of_w != w_before)
-    lines = columns * TILE_ROWS
-    begin, end = lines * i // len(ORDER), lines * (i + 1) // len(ORDER)
+    lines, split_weights = columns * TILE_ROWS, _split_weights(parts, columns)
+    begin, end = lines * i // len(order), lines * (i + 1) // len(order)
 
     @inline
     def place(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
         add(a, lower, w)
-        split_weights(columns, source, to, begin, end)
+        split_weights(source, to, begin, end)
 
-    return place
+    if i + 1 == len(order):
+        return place
+    others = _places(parts, rows, columns, i + 1)
+
+    @inline
+    def places(a: Bytes, lower: Bytes, w: Bytes, source: Floats, to: Bytes) -> None:
+        place(a, lower, w, source, to)
+        others(a, lower, w, source, to)
+
+    return places
 
 
-def _block(rows: int, columns: int) -> Any:
+def _block(parts: int, rows: int, columns: int) -> Any:
     """Return the function that computes the sums of a block of 1 or 2 tiles of rows and of columns."""
     clear, store, lines = clear_sums(rows, columns), store_sums(rows, columns), columns * TILE_ROWS
-    first, second, third, fourth, fifth, sixth = (_place(rows, columns, i) for i in range(len(ORDER)))
+    split_weights, multiply_step = _split_weights(parts, columns), _places(parts, rows, columns)
 
     @apart
-    def multiply_block(sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats, parts: Bytes) -> None:
+    def multiply_block(sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats, of_steps: Bytes) -> None:
         stays_apart()
-        w, to = parts, parts + STEP_BYTES
-        split_weights(columns, source, w, 0, lines)
+        w, to = of_steps, of_steps + STEP_BYTES
+        split_weights(source, w, 0, lines)
         clear()
         for step in range(1, steps + 1):
             if step < steps:        # behind the last step, split that one again
                 source += lines * 2 * VL
-            first(a, lower, w, source, to)
-            second(a, lower, w, source, to)
-            third(a, lower, w, source, to)
-            fourth(a, lower, w, source, to)
-            fifth(a, lower, w, source, to)
-            sixth(a, lower, w, source, to)
-            a += PARTS * TILE_BYTES
-            lower += PARTS * TILE_BYTES
+            multiply_step(a, lower, w, source, to)
+            a += parts * TILE_BYTES
+            lower += parts * TILE_BYTES
             w, to = to, w
         store(sums)
 
     return multiply_block
 
 
-small, wide, high, full = (_block(rows, columns) for rows in (1, 2) for columns in (1, 2))
+def _any_block(parts: int) -> Any:
+    """Return the function that computes the sums of a block of up to 32 rows over a slice of the depth."""
+    small, wide, high, full = (_block(parts, rows, columns) for rows in (1, 2) for columns in (1, 2))
 
-
-@inline
-def multiply_any_block(rows: Size, columns: Size, sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats,
-                       parts: Bytes) -> None:
-    """Compute the sums of a block of up to 32 rows over a slice of the depth."""
-    if rows > TILE_ROWS:
-        if columns == 2:
-            full(sums, steps, a, lower, source, parts)
+    @inline
+    def multiply_any_block(rows: Size, columns: Size, sums: Floats, steps: Size, a: Bytes, lower: Bytes, source: Floats,
+                           of_steps: Bytes) -> None:
+        if rows > TILE_ROWS:
+            if columns == 2:
+                full(sums, steps, a, lower, source, of_steps)
+            else:
+                high(sums, steps, a, lower, source, of_steps)
+        elif columns == 2:
+            wide(sums, steps, a, lower, source, of_steps)
         else:
-            high(sums, steps, a, lower, source, parts)
-    elif columns == 2:
-        wide(sums, steps, a, lower, source, parts)
-    else:
-        small(sums, steps, a, lower, source, parts)
+            small(sums, steps, a, lower, source, of_steps)
+
+    return multiply_any_block
 
 
 @inline
@@ -152,37 +179,80 @@ def finish_rows(y: Linear, residual: Floats, out: Output, sums: Floats, column: 
             activate_rows(y.activation, out.data + place, out.stride, rows, VL)
 
 
-def tiles_float32(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
-                  panel: Size, last: Size) -> None:
-    """Compute panels [panel, last) of y for M rows of the parts of floats in strips.
+def _multiply(parts: int) -> Any:
+    """Return the function that computes panels [panel, last) of y for M rows of the parts of floats in strips.
 
     The loops, from the outermost: slices of the depth; columns, whose weights stay in cache; blocks of rows.
     """
-    lines, strip = (y.K + SIDE - 1) // SIDE, a_stride * TILE_ROWS * PARTS * 2
-    parts, sums = parts_of_two_steps(), sums_of_block()
-    for first in range(0, lines, FRESH):
-        steps = min(lines - first, FRESH)
-        for column in range(panel * NR, min(y.N, last * NR), SIDE):
-            width = min(y.N - column, SIDE)
-            w = y.panels + (column * lines + first * width) * SIDE
-            for row in range(0, M, SIDE):
-                rows, upper = min(M - row, SIDE), a + (row // TILE_ROWS * strip + first * PARTS * TILE_BYTES)
-                multiply_any_block(rows, width // VL, sums, steps, upper, upper + strip, w, parts)
-                finish_rows(y, residual, out, sums, column, width // VL, row, rows, first == 0, first + steps == lines)
+    multiply_any_block = _any_block(parts)
+
+    @inline
+    def multiply(y: Linear, a: Code, a_stride: Size, M: Size, residual: Floats, out: Output, panel: Size,
+                 last: Size) -> None:
+        lines, strip = (y.K + SIDE - 1) // SIDE, a_stride * TILE_ROWS * parts * 2
+        of_steps, sums = parts_of_two_steps(), sums_of_block()
+        for first in range(0, lines, FRESH):
+            steps = min(lines - first, FRESH)
+            for column in range(panel * NR, min(y.N, last * NR), SIDE):
+                width = min(y.N - column, SIDE)
+                w = y.panels + (column * lines + first * width) * SIDE
+                for row in range(0, M, SIDE):
+                    rows, upper = min(M - row, SIDE), a + (row // TILE_ROWS * strip + first * parts * TILE_BYTES)
+                    multiply_any_block(rows, width // VL, sums, steps, upper, upper + strip, w, of_steps)
+                    finish_rows(y, residual, out, sums, column, width // VL, row, rows, first == 0,
+                                first + steps == lines)
+
+    return multiply
+
+
+multiply_in_two, multiply_in_three = _multiply(2), _multiply(3)
+
+
+def tiles_float32(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                  panel: Size, last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of the three parts of floats."""
+    multiply_in_three(y, a, a_stride, M, residual, out, panel, last)
+
+
+def tiles_two_parts(y: Linear, a: Code, a_stride: Size, ranges: Floats, M: Size, residual: Floats, out: Output,
+                    panel: Size, last: Size) -> None:
+    """Compute panels [panel, last) of y for M rows of two parts of floats."""
+    multiply_in_two(y, a, a_stride, M, residual, out, panel, last)
+
+
+def _split_rows(parts: int) -> Any:
+    """Return the function that splits M rows of x into the parts of operands in strips of 16 rows."""
+    split = split_in_two if parts == 2 else split_in_three
+
+    @inline
+    def split_rows(x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, operands_stride: Size,
+                   first: Size) -> None:
+        for row in range(first, first + M):
+            to = operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * parts * 2 + row % TILE_ROWS * LINE_BYTES)
+            for i in range(0, K, SIDE):     # zeros complete a line
+                if i + SIDE <= K:
+                    split(to, TILE_BYTES, v_load(x + i), v_load(x + (i + VL)))
+                else:
+                    split(to, TILE_BYTES, v_loadn(x + i, K - i), v_loadn(x + (i + VL), K - i - VL))
+                to += parts * TILE_BYTES
+            x += x_stride
+
+    return split_rows
+
+
+rows_in_two, rows_in_three = _split_rows(2), _split_rows(3)
 
 
 def to_parts(x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, operands_stride: Size, first: Size,
              ranges: Floats) -> None:
-    """Split M rows of x into the parts of operands in strips of 16 rows; zeros complete a line."""
-    for row in range(first, first + M):
-        to = operands + (row // TILE_ROWS * TILE_ROWS * operands_stride * PARTS * 2 + row % TILE_ROWS * LINE_BYTES)
-        for i in range(0, K, SIDE):
-            if i + SIDE <= K:
-                split_operands(to, v_load(x + i), v_load(x + (i + VL)))
-            else:
-                split_operands(to, v_loadn(x + i, K - i), v_loadn(x + (i + VL), K - i - VL))
-            to += PARTS * TILE_BYTES
-        x += x_stride
+    """Split M rows of x into the three parts of operands."""
+    rows_in_three(x, x_stride, M, K, operands, operands_stride, first)
+
+
+def to_two_parts(x: Floats, x_stride: Size, M: Size, K: Size, operands: Code, operands_stride: Size, first: Size,
+                 ranges: Floats) -> None:
+    """Split M rows of x into two parts of operands."""
+    rows_in_two(x, x_stride, M, K, operands, operands_stride, first)
 
 
 def pack_parts(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats, n: Size) -> None:
@@ -200,3 +270,8 @@ def pack_parts(y: Linear, panels: Floats, sums: Floats, column: Size, w: Floats,
 def tile_rounds_float32(n: Size, sink: Floats) -> Double:
     """Run n rounds of products of tiles, and return their operations: six products of parts are one of floats."""
     return run_bfloat16_rounds(n, sink) / 6
+
+
+def tile_rounds_two_parts(n: Size, sink: Floats) -> Double:
+    """The same in two parts: three products are one of floats."""
+    return run_bfloat16_rounds(n, sink) / 3
