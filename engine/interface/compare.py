@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..loading.load import load_model
+from ..model.precision import WAYS, canonical_name, stored_format
 from ..weights.modules import normalize
 from ..weights.quantize import convert_model
 from .engine import Engine
@@ -81,8 +82,9 @@ def compare_precision(
     model = load_model(path, kind="encode")
     computes = any(part.config.num_layers for part in model.parts.values())     # a static model only stores its table
     engines = [
-        Engine(convert_model(model, name), backend=backend, threads=threads, precision=name if computes else None)
-        for name in ("float32", precision)
+        Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads,
+               precision=name if computes or name in WAYS else None)
+        for name in ("float32", canonical_name(precision))
     ]
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)

@@ -15,7 +15,7 @@ class RunConfig:
     threads: int = 1
     """Number of threads of one forward pass, including the calling thread."""
     precision: str = "float32"
-    """Precision of linear weights and of the operands that they multiply: "float32", "bfloat16" or "int8". Everything
+    """Precision of linear weights and of the operands that they multiply, one of `engine.model.precision`. Everything
     else is float32. A backend refuses a precision that it lacks."""
     max_tokens: int = 8192
     """Largest number of tokens that are computed together. It bounds the workspace but not the size of a batch, because

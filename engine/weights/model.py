@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
-from ..model.precision import FORMATS, ROUNDED, canonical_name
+from ..model.precision import FORMATS, LOADABLE, canonical_name, stored_format
 from ..model.text_config import TextConfig
 from .bfloat16 import widened
 from .calibration import Calibration, check_calibrations, outputs_of
@@ -113,9 +113,9 @@ class Transformer:
         if asked is None:
             return self.precision
         if not isinstance(asked, str):
-            raise InputError(f"precision must be None or one of {', '.join(ROUNDED)}, not {shown(asked)}")
+            raise InputError(f"precision must be None or one of {', '.join(LOADABLE)}, not {shown(asked)}")
         asked = canonical_name(asked)
-        if self.layout is not None and asked != self.precision:
+        if self.layout is not None and stored_format(asked) != self.precision:
             raise UnsupportedError(f"the file is packed for precision {self.precision!r}, not {shown(asked)}; load the "
                                    "original model")
         if FORMATS[self.precision].scales and asked != self.precision:

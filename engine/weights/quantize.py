@@ -198,6 +198,9 @@ def _convert(part: Transformer, precision: str, bounded: bool, importance: Mappi
     precision = part.precision_for(precision)
     if precision not in FORMATS:
         raise UnsupportedError(f"there is no precision {precision!r}; choose {', '.join(STORABLE)}")
+    if stored := FORMATS[precision].multiplies:
+        raise UnsupportedError(f"no weight is stored in {precision}, which is a way to multiply {stored} weights; "
+                               f"convert to {stored}, and load with precision={precision!r}")
     weights = dict(part.weights)
     for name in matrices(part.config):
         parameter = parameters_of(part.config)[name]

@@ -71,6 +71,19 @@ def test_a_ragged_batch_and_each_alone(name, backend):
         assert_same_bits(engine.forward(golden.ids[::-1], None, reversed_types)[::-1], alone)
 
 
+def test_three_products_of_two_parts(golden, monkeypatch):
+    """bfloat16x3 may be ten times as far away as float32."""
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    name = next((name for name in isa.available() if isa.load(name).product("bfloat16x3").exists), None)
+    if name is None:
+        pytest.skip("no kernels here have it")
+    monkeypatch.setenv("ENGINE_ISA", name)
+    for i, hidden in enumerate(golden.forward(load(GOLDEN / golden.name, "cython", precision="bfloat16x3"))):
+        rows, expected = golden.expected(i)
+        assert np.abs(hidden[rows] - expected).max() <= 3e-4
+        assert cosine(hidden[rows], expected).min() >= 1 - 1e-8
+
+
 def test_padded_batches(engine, golden):
     """Padding is taken away and put back before and after the backend."""
     for right in (True, False):

@@ -112,6 +112,7 @@ def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
     ("avx512vnni", "bfloat16 by vfmadd231ps of widened weights, int8 by vpdpbusd"),
     ("avx2", "int8 by vpmaddubsw"),
     ("amxemulated", "bfloat16 by tdpbf16ps, int8 by tdpbusd"),
+    ("amxemulated", "bfloat16x3 by three tdpbf16ps"),
     ("neonbf16", "float32 by fmla, bfloat16 by bfmmla, int8 by smmla"),
     ("neon", "bfloat16 by fmla of widened weights, int8 by smlal"),
 ])
@@ -146,7 +147,8 @@ def test_info_tells_what_multiplies_in_numba(monkeypatch, capsys):
         monkeypatch.setattr(target, "WHY_NO_TILES", reason)
         assert main(["info"]) == 0
         told = capsys.readouterr().out
-        assert ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()) in told
+        assert ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()
+                         if row["instruction"]) in told
         assert (reason or "bfloat16 by tdpbf16ps, int8 by tdpbusd") in told
 
 
@@ -258,9 +260,11 @@ def test_an_output_folder_that_is_missing_is_named_at_once(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("command", "typed", "message"), [
     ("encode", "fp16", "'fp16' is only stored, and nothing computes in it; choose float32, bfloat16, int8, q8_0, int4, "
-     "auto"),
-    ("generate", "auto", "'auto' is no precision here; choose float32, bfloat16, int8, q8_0, int4"),
+     "bfloat16x3, auto"),
+    ("generate", "auto", "'auto' is no precision here; choose float32, bfloat16, int8, q8_0, int4, bfloat16x3"),
     ("convert", "int5", "'int5' is no precision here; choose float32, bfloat16, int8, q8_0, int4, float16"),
+    ("convert", "bf16x3", "'bf16x3' is a way to multiply float32 weights, and nothing is stored in it; choose float32, "
+     "bfloat16, int8, q8_0, int4, float16"),
 ])
 def test_a_precision_is_refused_as_it_was_typed(capsys, command, typed, message):
     with pytest.raises(SystemExit):

@@ -13,6 +13,7 @@ from ..tools.tiny_models import random_model
 @pytest.mark.parametrize(("name", "canonical"), [
     ("float32", "float32"), ("fp32", "float32"), ("Float32", "float32"), ("bf16", "bfloat16"), ("BF16", "bfloat16"),
     ("INT8", "int8"), ("i8", "int8"), ("fp16", "float16"), ("half", "float16"), ("int3", "int3"), ("Int3", "Int3"),
+    ("BF16x3", "bfloat16x3"),
 ])  # fmt: skip
 def test_canonical_names(name, canonical):
     assert canonical_name(name) == canonical
@@ -35,9 +36,12 @@ def test_names_that_are_refused():
     choices = "float32, bfloat16, int8, q8_0, int4, float16"
     with pytest.raises(UnsupportedError, match=f"there is no precision 'int3'; choose {choices}"):
         convert_encoder(random_model(), "int3")
+    with pytest.raises(UnsupportedError, match="no weight is stored in bfloat16x3, which is a way to"):
+        convert_encoder(random_model(), "bf16x3")
     with pytest.raises(UnsupportedError, match="precision 'float16' is not there"):
         engine_of(random_model(), backend="reference", precision="fp16")
-    with pytest.raises(InputError, match="precision must be None or one of float32, bfloat16, int8, q8_0, int4, not 8"):
+    computed = "float32, bfloat16, int8, q8_0, int4, bfloat16x3"
+    with pytest.raises(InputError, match=f"precision must be None or one of {computed}, not 8"):
         engine_of(random_model(), backend="reference", precision=8)
 
 

@@ -13,14 +13,23 @@ from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import TimedOut, UnsupportedError
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
-from engine.model.precision import FORMATS, ROUNDED
+from engine.model.precision import FORMATS
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.programs.observe import Observed, with_observed
 from engine.programs.operations import Attend, ObservedHead, Store
 
+from ..tools.plans import (
+    EVERY_PRODUCT,
+    WEIGHTS,
+    isa,
+    make_batch,
+    make_plan,
+    make_weights,
+    one_sequence,
+    rounds_queries,
+)
 from ..tools.plans import SMALL as POST
-from ..tools.plans import WEIGHTS, isa, make_batch, make_plan, make_weights, one_sequence, rounds_queries
 
 PRE = replace(POST, position_table=False, norm="rms", norm_place="pre", gated=True, biases=(), num_kv_heads=2,
               head_width=12, first_attention_norm=False, head_norm=True, layer_kinds=(0, 1, 2),
@@ -171,8 +180,7 @@ def rounded(model, precision, rows, attention, bounded, queries):
     return plan.observe_unrounded(make_batch(config, LENGTHS), everything(config))
 
 
-@pytest.mark.parametrize("precision", ROUNDED[1:])
-@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize(("name", "precision"), [pair for pair in EVERY_PRODUCT if pair[1] != "float32"])
 def test_other_precisions(name, precision):
     """The weights are those of the pass that runs, within the rounding of its queries and keys."""
     for model in MODELS:

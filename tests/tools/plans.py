@@ -5,6 +5,7 @@ import pytest
 
 from engine.backends.batch import Batch
 from engine.model.config import ModelConfig
+from engine.model.precision import LOADABLE
 from engine.model.run_config import RunConfig
 from engine.programs import program_of
 from engine.weights.parameters import expected_shapes
@@ -26,6 +27,16 @@ SHAPES = {
     "relu": ModelConfig("test", 64, 2, 2, 32, 128, vocab_size=50, max_positions=140, activation="relu"),
     "deep": ModelConfig("test", 16, 2, 1, 16, 1100, vocab_size=50, max_positions=140),
 }
+
+
+def precisions_of(name=None):
+    """Return the precisions that the compiled kernels of this name have, by default those that the engine chooses."""
+    kernels = isa.load(name) if name else isa.chosen()
+    return [precision for precision in LOADABLE if kernels.product(precision).exists]
+
+
+EVERY_PRODUCT = [(name, precision) for name in isa.available() for precision in precisions_of(name)]
+"""(name of compiled kernels that run here, a precision that they have)"""
 
 
 def make_weights(config, seed=0):

@@ -12,7 +12,7 @@ from engine.backends.cython_cpu import isa
 from engine.base.errors import UnsupportedError, WeightsError
 from engine.files.npz import read_npz, write_npz
 from engine.interface.cli.main import main
-from engine.model.precision import ROUNDED
+from engine.model.precision import ROUNDED, WAYS, stored_format
 from engine.weights.packed import PREFIX, PackedFormat
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
@@ -60,6 +60,21 @@ def test_panels_stay_in_the_file(precision, tmp_path):
     assert not any(model.weights[name].flags.owndata or model.weights[name].flags.writeable for name in panels)
     save_encoder(model, tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "packed.npz").read_bytes()
+
+
+@pytest.mark.parametrize("precision", WAYS)
+def test_panels_serve_other_ways_to_multiply_them(precision, monkeypatch):
+    name = next((name for name in isa.available() if isa.load(name).product(precision).exists), None)
+    if name is None:
+        pytest.skip("no kernels here have it")
+    monkeypatch.setenv("ENGINE_ISA", name)
+    model = random_model(tiny_text(), **MODELS["heads"])
+    expected = engine_of(model, precision=precision).forward(SEQUENCES)
+    engine = engine_of(packed(model, stored_format(precision)), precision=precision)
+    assert engine.precision == precision
+    assert all(np.array_equal(row, right) for row, right in zip(engine.forward(SEQUENCES), expected, strict=True))
+    with pytest.raises(UnsupportedError, match=f"packed for precision 'bfloat16', not '{precision}'"):
+        engine_of(packed(model, "bfloat16"), precision=precision)
 
 
 def test_other_layouts_are_refused(tmp_path):

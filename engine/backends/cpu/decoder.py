@@ -26,7 +26,7 @@ from .cache import CELL, Cache, CellTable
 from .lowering import lower
 from .native.native import Executor, Kernels, cell_bytes, read_keys, write_cells
 from .native_ops import NativeOps
-from .packer import Packer
+from .packer import Packer, product_of
 from .schedule import Schedule, make_schedule
 
 TOGETHER = 64
@@ -84,7 +84,7 @@ class CpuDecoder(Requests[CellTable]):
         self.longest = config.longest_sequence
         if config.attention_bias is not None:   # the biases of longer distances are not there
             self.longest = min(self.longest or run.max_tokens, run.max_tokens)
-        product = kernels.product(run.precision, decodes=True)
+        product = product_of(kernels, run, decodes=True)
         packer = self._packer = Packer(product, weights, run.max_tokens, kept_finer(config))
         self._product, self._ops = product, NativeOps(kernels, run.threads)
         self._storage = CACHED.index(run.cache_precision)

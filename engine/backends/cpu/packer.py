@@ -15,6 +15,7 @@ import numpy as np
 from ...base.errors import InputError, UnsupportedError, WeightsError, listed
 from ...model.positions import distance_bias, relative_rows, rotary_angles
 from ...model.precision import BLOCKS, COMPUTED, FORMATS, INTEGERS, STORED
+from ...model.run_config import RunConfig
 from ...programs import programs_of
 from ...programs.operations import Attend, Buffer, DistanceBias, Linear, Parameter, Part, Relative, Rotary, Table
 from ...weights.bfloat16 import from_bfloat16, to_bfloat16
@@ -24,7 +25,7 @@ from ...weights.packed import PREFIX, PackedFormat
 from ...weights.parameters import kept_finer, parameters_of
 from ...weights.quantize import is_bounded, quantize_linear, widen
 from ..relative import relative_vectors
-from .native.native import NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
+from .native.native import Kernels, NormWeights, PackedLinear, Product, RelativeWeights, TableWeights
 
 if TYPE_CHECKING:
     from ...weights.model import Transformer
@@ -51,10 +52,19 @@ def allocate(n: int) -> np.ndarray:
     return np.frombuffer(memory, np.float32, n)
 
 
+def product_of(kernels: Kernels, run: RunConfig, decodes: bool = False) -> Product:
+    """Return the product of linear maps in the precision of a run; raises `UnsupportedError` if the kernels lack it."""
+    product = kernels.product(run.precision, decodes)
+    if not product.exists:
+        raise UnsupportedError(f"precision {run.precision!r} needs kernels on AMX's tiles, and the {kernels.isa} "
+                               f"kernels, which run here, lack it; use precision={FORMATS[run.precision].stored!r}")
+    return product
+
+
 def layout_of(product: Product) -> PackedFormat:
     """Return the layout of the panels that a product reads."""
-    kernels = product.kernels
-    return PackedFormat(product.precision, FORMATS[product.precision].dtype.itemsize, kernels.NR, product.depth_step,
+    kernels, row = product.kernels, FORMATS[product.precision]
+    return PackedFormat(row.stored, row.dtype.itemsize, kernels.NR, product.depth_step,
                         kernels.VL, product.needs_bound)
 
 
@@ -239,7 +249,7 @@ class Packer:
         """Return a map of N columns whose panels are in the weights."""
         panels, product = self._weights[name], self._product
         others = {suffix: self._weights[f"{name}{suffix}"] for suffix in layout_of(product).suffixes}
-        formats = [product.precision, *FORMATS[product.precision].beside]
+        formats = [FORMATS[product.precision].stored, *FORMATS[product.precision].beside]
         sizes = {product.packed_bytes(N, K, row): row for row in formats}
         if len(panels) not in sizes or any(len(array) != N for array in others.values()):
             raise WeightsError(f"{name} or the numbers beside it have {len(panels):,} and "
@@ -265,7 +275,7 @@ class Packer:
 
     def _rounded(self, name: str, parameter: Parameter, precision: str | None) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return a weight in this format, by default the plan's precision, and the scales of its rows."""
-        stored, own = self._weights[name], FORMATS[self._product.precision]
+        stored, own = self._weights[name], FORMATS[FORMATS[self._product.precision].stored]
         if own.name in BLOCKS:
             return self._blocks(name, parameter, (precision,) if precision else (own.name, *own.beside)), []
         precision = precision or (own.finer if name in self._finer else own.name)

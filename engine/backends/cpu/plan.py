@@ -17,7 +17,7 @@ from ..interfaces import refuse_decoder
 from ..lock import new_turn
 from .lowering import lower
 from .native.native import Executor, Kernels
-from .packer import Packer
+from .packer import Packer, product_of
 from .schedule import make_schedule
 
 
@@ -31,7 +31,7 @@ class CpuPlan:
         refuse_decoder(config)
         self._run = run
         self._width = config.hidden_size
-        self._product = kernels.product(run.precision)
+        self._product = product_of(kernels, run)
         self._program = program_of(config)
         self._packer = Packer(self._product, weights, run.max_tokens)
         self._executor = lower(self._program, self._product, self._packer, run.threads)

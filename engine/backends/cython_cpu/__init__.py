@@ -14,7 +14,7 @@ import numpy as np
 from ...base.errors import BackendUnavailable, UnsupportedError
 from ...base.install import explain_missing_kernels
 from ...model.config import ModelConfig
-from ...model.precision import COMPUTED
+from ...model.precision import COMPUTED, WAYS
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
 from ..interfaces import DecoderPlan, Plan
@@ -86,8 +86,8 @@ class CythonBackend:
 
 
 def _check_precision(run: RunConfig) -> None:
-    if run.precision not in COMPUTED:
-        raise UnsupportedError(f"the cython backend computes in {', '.join(COMPUTED)}; "
+    if run.precision not in (names := (*COMPUTED, *WAYS)):
+        raise UnsupportedError(f"the cython backend computes in {', '.join(names)}; "
                                f"precision {run.precision!r} is not there")
 
 

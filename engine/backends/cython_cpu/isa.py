@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from ...base.errors import BackendUnavailable
 from ...base.install import install_command
-from ...model.precision import COMPUTED
+from ...model.precision import COMPUTED, WAYS
 from ..cpu.native.native import ARCHITECTURE, OF_ARCHITECTURE, Kernels, made_by_amd, refusal
 
 FOR_TESTS = ("wide", "amxemulated")
@@ -59,7 +59,8 @@ def available() -> list[str]:
 
 def explain(kernels: Kernels) -> list[str]:
     """Say by which instruction these kernels multiply in each precision, and why not by a faster one."""
-    lines = [", ".join(f"{name} by {kernels.product(name).instruction}" for name in COMPUTED)]
+    products = [kernels.product(name) for name in (*COMPUTED, *WAYS)]
+    lines = [", ".join(f"{product.precision} by {product.instruction}" for product in products if product.exists)]
     if "avx512bf16" in available() and kernels.isa in ("avx512bf16", "avx512vnni"):
         lines.append(COMPARED[bool(made_by_amd())])
     faster = INSTRUCTION_SETS[: INSTRUCTION_SETS.index(kernels.isa)]

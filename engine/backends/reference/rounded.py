@@ -1,4 +1,4 @@
-"""The forward pass with the roundings of bfloat16, int8, q8_0 or int4: it defines what kernels compute in these.
+"""The forward pass with the roundings of bfloat16, bfloat16x3, int8, q8_0 or int4: it defines what kernels compute.
 
 Weights are rounded once. Which other operands are rounded depends on the instructions of a CPU, so the caller states
 it. Everything else is float64.
@@ -27,6 +27,12 @@ from .plan import ReferencePlan
 def bfloat16(x: np.ndarray) -> np.ndarray:
     """Return the nearest bfloat16 to each number, as float64."""
     return from_bfloat16(to_bfloat16(x.astype(np.float32))).astype(np.float64)
+
+
+def two_parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two bfloat16 numbers, as float64, that stand for each number in bfloat16x3."""
+    first = bfloat16(x)
+    return first, bfloat16(x - first)
 
 
 def codes(x: np.ndarray) -> np.ndarray:
@@ -86,7 +92,7 @@ def cached(x: np.ndarray, precision: str) -> np.ndarray:
 
 def rounded_plan(config: ModelConfig, weights: Mapping[str, np.ndarray], precision: str, *, rows: bool,
                  attention: bool, bounded: bool = False, queries: bool = False) -> ReferencePlan:
-    """Return a plan in float64 that rounds as "bfloat16", "int8", "q8_0" or "int4" does.
+    """Return a plan in float64 that rounds as "bfloat16", "bfloat16x3", "int8", "q8_0" or "int4" does.
 
     rows: whether the input rows of a bfloat16 GEMM are rounded too; those of the others always are, in int4 in blocks,
     in the others as `ROWS` says.
@@ -107,6 +113,8 @@ def _rounded(weight: np.ndarray, heads: int, precision: str, bounded: bool) -> t
     """Return the weight as it is rounded, and in int4 the offsets of its groups."""
     if precision == "bfloat16":
         return bfloat16(weight), None
+    if precision == "bfloat16x3":   # products split it
+        return weight, None
     if precision == "int4":
         blocks, scales = quantize_int4(weight, heads)
         exact = scales.astype(np.float64)
@@ -132,6 +140,9 @@ class _RoundedOps(ReferenceOps):
             if offsets is not None:     # offsets are multiplied by sums of inputs, which are rounded once more
                 change = rounding_of_sums(x, steps, heads) @ offsets.T
                 bias = change if bias is None else bias + change
+        elif self._precision == "bfloat16x3":
+            (x, x_rest), (weight, rest) = two_parts(x), two_parts(weight)
+            x, weight = np.concatenate([x_rest, x, x], axis=1), np.concatenate([weight, weight, rest], axis=1)
         elif self._precision in ROWS:
             x = ROWS[self._precision](x)
         elif self._rows:

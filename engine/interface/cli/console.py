@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...base.errors import InputError, shown
-from ...model.precision import FORMATS, canonical_name
+from ...model.precision import FORMATS, WAYS, canonical_name
 
 
 def warn_generates(args: argparse.Namespace) -> None:
@@ -69,8 +69,12 @@ def precision_among(names: Sequence[str]) -> Callable[[str], str]:
     def precision(typed: str) -> str:
         name = canonical_name(typed)
         if name not in names:
-            stored = " is only stored, and nothing computes in it" if name in FORMATS else " is no precision here"
-            raise argparse.ArgumentTypeError(f"{shown(typed)}{stored}; choose {', '.join(names)}")
+            why = " is no precision here"
+            if name in WAYS:
+                why = f" is a way to multiply {FORMATS[name].stored} weights, and nothing is stored in it"
+            elif name in FORMATS:
+                why = " is only stored, and nothing computes in it"
+            raise argparse.ArgumentTypeError(f"{shown(typed)}{why}; choose {', '.join(names)}")
         return name
 
     return precision

@@ -13,7 +13,7 @@ from ...backends import BACKENDS
 from ...base.errors import EngineError
 from ...base.version import __version__
 from ...loading.source import CLASSES
-from ...model.precision import CACHED, ROUNDED, STORABLE
+from ...model.precision import CACHED, LOADABLE, STORABLE
 from .bench import bench
 from .calibrate import add_options as add_calibrate
 from .calibrate import run as calibrate
@@ -173,8 +173,8 @@ def _add_measurements(commands: Any) -> None:
     command.add_argument("model", help="model folder or .npz file with float32 weights")
     command.add_argument(
         "--precision",
-        type=precision_among(ROUNDED),
-        metavar=_choices(ROUNDED),
+        type=precision_among(LOADABLE),
+        metavar=_choices(LOADABLE),
         help="precision to compare with float32; with --calibration, by default bfloat16 and int8",
     )
     command.add_argument(
@@ -203,7 +203,7 @@ def _add_kind(command: argparse.ArgumentParser) -> None:
 
 def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
     """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
-    names = (*ROUNDED, "auto") if auto else ROUNDED
+    names = (*LOADABLE, "auto") if auto else LOADABLE
     command.add_argument(
         "--precision",
         type=precision_among(names),

@@ -8,12 +8,13 @@ import pytest
 
 from engine import EngineError, InputError, Transformer
 from engine.backends.reference import ReferenceBackend
-from engine.model.precision import CACHED, ROUNDED
+from engine.model.precision import CACHED, LOADABLE
 from engine.model.run_config import RunConfig
 from engine.weights.quantize import widen
 
 from ...tools.decoders import DECODERS, make_weights, open_requests, row
 from ...tools.encoders import convert_encoder
+from ...tools.plans import EVERY_PRODUCT, precisions_of
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
@@ -52,14 +53,13 @@ def test_float32_against_float64(config):
         assert np.abs(out - right).max() <= 10 * np.abs(plain - right).max() + 1e-6 * np.abs(right).max(), name
 
 
-@pytest.mark.parametrize("precision", ROUNDED)
-@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize(("name", "precision"), EVERY_PRODUCT)
 def test_the_cache_changes_no_bit(name, precision):
     """Each model token by token, and in parts on 2 or on 3 threads, by turns."""
     for i, (model, config) in enumerate(DECODERS.items()):
         # The deep model takes the emulation of tiles 0.1 s a step.
         alone = (1, range(1, 75) if (model, name) != ("deep", "amxemulated") else (1, 2, 3, 15, 16, 17, 40))
-        more = ((2, (40, 41, 73)), (3, (1, 74)))[(i + isa.available().index(name) + ROUNDED.index(precision)) % 2]
+        more = ((2, (40, 41, 73)), (3, (1, 74)))[(i + isa.available().index(name) + LOADABLE.index(precision)) % 2]
         check_cuts(config, name, precision, alone, more)
 
 
@@ -78,7 +78,7 @@ def check_cuts(config, name, precision, *ways):
         assert np.array_equal(np.concatenate(parts), expected), f"{config}: {threads} threads, cuts at {cuts}"
 
 
-@pytest.mark.parametrize("precision", ROUNDED)
+@pytest.mark.parametrize("precision", precisions_of())
 def test_bits_depend_on_the_path_alone(config, precision):
     """Requests of many lengths, branches, prompts and single tokens in one step: as each path alone."""
     weights, rng = make_weights(config), np.random.default_rng(3)
@@ -111,7 +111,7 @@ def test_bits_depend_on_the_path_alone(config, precision):
             paths = {h: paths[h] for h in kept} | made
 
 
-@pytest.mark.parametrize("precision", ROUNDED)
+@pytest.mark.parametrize("precision", precisions_of())
 def test_long_continuations_of_several_hypotheses(config, precision):
     """Chunks of many tokens after pasts of many lengths, two of them of one request, in one step and twice over."""
     weights, rng = make_weights(config), np.random.default_rng(5)
@@ -150,8 +150,16 @@ def test_fewer_bits_change_little(config, precision):
     assert 0.98 < cosine < 1
 
 
-@pytest.mark.parametrize("precision", ROUNDED)
-@pytest.mark.parametrize("name", isa.available())
+@pytest.mark.parametrize("name", [name for name, precision in EVERY_PRODUCT if precision == "bfloat16x3"])
+def test_three_products_of_two_parts_are_far_nearer_than_bfloat16(config, name):
+    """Two parts have 16 bits, where bfloat16 has 8."""
+    weights, tokens = make_weights(config), np.random.default_rng(1).integers(0, config.vocab_size, 40)
+    exact, near, far = (whole(compiled(config, weights, 2, precision, name), config, tokens)
+                        for precision in ("float32", "bfloat16x3", "bfloat16"))
+    assert 50 * np.linalg.norm(near - exact) <= np.linalg.norm(far - exact)
+
+
+@pytest.mark.parametrize(("name", "precision"), EVERY_PRODUCT)
 def test_the_best_logits_are_those_of_a_step(name, precision):
     config = DECODERS["T5"]
     decoder = compiled(config, make_weights(config), 3, precision, name)

@@ -11,13 +11,14 @@ from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import UnsupportedError
 from engine.model.config import ModelConfig
-from engine.model.precision import ROUNDED
+from engine.model.precision import LOADABLE, WAYS
 from engine.model.run_config import RunConfig
 from engine.weights.bfloat16 import to_bfloat16
 from engine.weights.parameters import input_heads, linear_maps
 from engine.weights.quantize import is_bounded, quantize_balanced, quantize_bounded, widen
 
 from ...tools.plans import (
+    EVERY_PRODUCT,
     SHAPES,
     SMALL,
     WEIGHTS,
@@ -31,7 +32,7 @@ from ...tools.plans import (
 
 tools = pytest.importorskip("tests.backends.kernels.tools", reason="the compiled kernels are not built")
 
-PRECISIONS = ROUNDED[1:]
+ROUNDING = [(name, precision) for name, precision in EVERY_PRODUCT if precision != "float32"]
 WIDE = ModelConfig("test", 64, 1, 2, 32, 1600, vocab_size=50, max_positions=140)
 """On tiles its hidden columns go from one product to the other in parts, and its heads are rows of bfloat16."""
 
@@ -54,14 +55,17 @@ DEFINED = ("awkward", "a head of 256", "no tables but the words", "tanh", "relu"
 
 
 @pytest.mark.parametrize("name", tools.available())
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", LOADABLE[1:])
 def test_as_defined(name, precision):
+    if not tools.load(name).product(precision).exists:
+        pytest.skip("these kernels lack it")
     for shape in DEFINED:
         # The model has one layer, because differences grow from layer to layer. About one number in some hundred lies
         # so close to the middle of two neighbours that the kernels round it to the other one, which costs 12 times the
         # mean square of a rounding. On tiles, 2^x and GELU are approximate where their results are rounded, which moves
         # more numbers over the middle. A kernel that leaves out a rounding differs by at least a quarter of the mean
-        # square.
+        # square. In bfloat16x3 the steps of a second part are so fine that the roundings of float32 itself move one
+        # number in fifty; tests of the kernels compare every bit.
         config = replace(SHAPES.get(shape, WIDE), num_layers=1)
         weights, batch = make_weights(config), make_batch(config, [2, 70, 130])
         kernels = tools.load(name)
@@ -71,11 +75,11 @@ def test_as_defined(name, precision):
         out = plan_module.CpuPlan(kernels, config, weights, RunConfig(2, precision, 2048)).forward(batch)
         rounding = mean_square(defined - exact)
         assert rounding > 0
-        assert mean_square(out - defined) < (0.1 if product.strip > 1 else 0.05) * rounding, shape
+        most = 0.25 if precision == "bfloat16x3" else 0.1 if product.strip > 1 else 0.05
+        assert mean_square(out - defined) < most * rounding, shape
 
 
-@pytest.mark.parametrize("name", tools.isa.available())
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("name", "precision"), ROUNDING)
 def test_bits_depend_on_the_sequence_alone(name, precision):
     lengths = [40, 130, 1, 17, 64, 65]
     batch = make_batch(SMALL, lengths)
@@ -88,8 +92,7 @@ def test_bits_depend_on_the_sequence_alone(name, precision):
         assert np.array_equal(plan.forward(one_sequence(batch, 1)), expected[40:170])
 
 
-@pytest.mark.parametrize("name", tools.isa.available())
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("name", "precision"), ROUNDING)
 def test_bits_are_the_same_by_columns_and_by_rows(name, precision):
     """A team splits columns for up to a block of tokens, and rows for more; a thread alone always works by rows."""
     block = tools.isa.load(name).product(precision).block
@@ -112,8 +115,7 @@ def test_a_wide_hidden_buffer_changes_no_bit(name, gated):
     assert np.array_equal(by_rows.forward(batch), by_columns.forward(batch))
 
 
-@pytest.mark.parametrize("name", tools.isa.available())
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("name", "precision"), ROUNDING)
 def test_heads_of_32_have_the_same_bits_in_any_batch(name, precision):
     """Kernels with tiles attend to such heads with queries in rows."""
     config = replace(SMALL, num_heads=2, head_width=32, num_kv_heads=1, max_positions=600)
@@ -159,7 +161,16 @@ def test_integers_rounded_ahead_give_the_same_bits(name):
     assert bits(bounded) != bits(full)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", WAYS)
+@pytest.mark.parametrize("name", tools.available())
+def test_kernels_that_lack_a_product_say_so(name, precision):
+    if tools.load(name).product(precision).exists:
+        pytest.skip("these kernels have it")
+    with pytest.raises(UnsupportedError, match=f"'{precision}' needs .* the {name} kernels.* use precision='float32'"):
+        plan_module.CpuPlan(tools.load(name), SMALL, WEIGHTS, RunConfig(1, precision, 2048))
+
+
+@pytest.mark.parametrize("precision", LOADABLE[1:])
 def test_the_reference_has_none_and_says_so(precision):
     with pytest.raises(UnsupportedError, match=precision):
         get_backend("reference").prepare(SMALL, WEIGHTS, RunConfig(precision=precision))

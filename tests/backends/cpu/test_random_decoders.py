@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from engine.backends.reference import ReferenceBackend
 from engine.model.attention import AttentionKind
 from engine.model.config import ACTIVATIONS, LINEAR_MAPS, ModelConfig
-from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 
 from ...tools.decoders import make_weights, open_requests, row
+from ...tools.plans import EVERY_PRODUCT
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
@@ -91,9 +91,10 @@ def test_float32_against_float64(config, lengths, seed, name):
 
 
 @settings(max_examples=DECODERS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(ROUNDED))
-def test_bits_depend_neither_on_the_split_nor_on_the_batch(config, lengths, seed, name, precision):
+@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99),
+       which=st.sampled_from(EVERY_PRODUCT))
+def test_bits_depend_neither_on_the_split_nor_on_the_batch(config, lengths, seed, which):
+    name, precision = which
     weights, texts = make_weights(config, seed), prompts(lengths, seed)
     expected = whole(compiled(config, weights, 1, precision, name), config, texts, seed).logits
     ends = np.cumsum(lengths)

@@ -13,12 +13,11 @@ from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ACTIVATIONS, LINEAR_MAPS, ModelConfig
-from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 from engine.programs.observe import Observed
 from engine.weights.parameters import expected_shapes
 
-from ...tools.plans import rounds_queries
+from ...tools.plans import EVERY_PRODUCT, rounds_queries
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 plan_module = pytest.importorskip("engine.backends.cpu.plan")
@@ -131,9 +130,10 @@ def test_hidden_states_and_attention_weights_against_float64(config, lengths, se
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(ROUNDED))
-def test_bits_depend_on_the_sequence_alone(config, lengths, seed, name, precision):
+@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99),
+       which=st.sampled_from(EVERY_PRODUCT))
+def test_bits_depend_on_the_sequence_alone(config, lengths, seed, which):
+    name, precision = which
     weights, batch = make_weights(config, seed), make_batch(config, lengths, seed)
     alone = plan_of(config, weights, 1, precision, name)
     expected = np.concatenate([alone.forward(sequence(batch, i)) for i in range(len(lengths))])
@@ -145,10 +145,11 @@ def test_bits_depend_on_the_sequence_alone(config, lengths, seed, name, precisio
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(ROUNDED), data=st.data())
-def test_tokens_that_read_and_are_not_read(config, lengths, seed, name, precision, data):
+@given(config=configs(), lengths=LENGTHS, seed=st.integers(0, 99),
+       which=st.sampled_from(EVERY_PRODUCT), data=st.data())
+def test_tokens_that_read_and_are_not_read(config, lengths, seed, which, data):
     """The tokens that are read have the bits that they have without the others, which are those of float64."""
+    name, precision = which
     keys = [data.draw(st.sampled_from(sorted({1, max(1, T // 3), max(1, T - 1), T}))) for T in lengths]
     weights, batch = make_weights(config, seed), make_batch(config, lengths, seed)
     batch = replace(batch, keys=np.array(keys, np.int32))
@@ -168,9 +169,10 @@ def test_tokens_that_read_and_are_not_read(config, lengths, seed, name, precisio
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(config=configs(most_layers=1), lengths=LENGTHS, seed=st.integers(0, 99), name=st.sampled_from(isa.available()),
-       precision=st.sampled_from(ROUNDED[1:]))
-def test_precisions_are_as_defined(config, lengths, seed, name, precision):
+@given(config=configs(most_layers=1), lengths=LENGTHS, seed=st.integers(0, 99),
+       which=st.sampled_from([pair for pair in EVERY_PRODUCT if pair[1] != "float32"]))
+def test_precisions_are_as_defined(config, lengths, seed, which):
+    name, precision = which
     # Some hundreds of tokens with three sets of weights, so that a number which float32 rounds to its other neighbour
     # counts little. One set is not enough: where all tokens have nearly the same context, one number is that of all. In
     # narrow models three sets may be too few, so up to twelve count.

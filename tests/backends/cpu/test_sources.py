@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from engine import InputError
-from engine.model.precision import ROUNDED
 from engine.model.run_config import RunConfig
 from engine.programs import cross_program
 from engine.programs.operations import Buffer, Linear, Part, Store
 from engine.programs.program import Program
 
 from ...tools.decoders import DECODERS, make_weights, sources
+from ...tools.plans import EVERY_PRODUCT
 
 isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
 decoder_module = pytest.importorskip("engine.backends.cpu.decoder")
@@ -73,8 +73,7 @@ def test_float32_against_float64(model, name):
         assert (out[..., d:] == 0).all()
 
 
-@pytest.mark.parametrize("name", isa.available())
-@pytest.mark.parametrize("precision", ROUNDED)
+@pytest.mark.parametrize(("name", "precision"), EVERY_PRODUCT)
 def test_bits_depend_neither_on_threads_nor_on_other_sources(precision, name):
     config = DECODERS["2017"]
     expected = [Sources(config, precision, name, 1).run([n])[0] for n in LENGTHS]
