@@ -68,6 +68,6 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    names = "float32, bfloat16, int8, q8_0, int4, q4_0, q4_1"
+    names = "float32, bfloat16, int8, q8_0, int4, q4_0, q4_1, bfloat16x3"
     with pytest.raises(UnsupportedError, match=f"{names}; precision 'float16' is not there"):
         prepare(SMALL, WEIGHTS, precision="float16")
