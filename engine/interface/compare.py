@@ -12,6 +12,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..loading.load import load_model
 from ..model.precision import WAYS, canonical_name, stored_format
+from ..weights.model import Model
 from ..weights.modules import normalize
 from ..weights.quantize import convert_model
 from .engine import Engine
@@ -78,14 +79,7 @@ def compare_precision(
     and `Engine.encode`.
     """
     sentences = [sentence for row in data.rows for sentence in row]
-    # Both engines are created before either runs, so that an unsupported precision fails at once.
-    model = load_model(path, kind="encode")
-    computes = any(part.config.num_layers for part in model.parts.values())     # a static model only stores its table
-    engines = [
-        Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads,
-               precision=name if computes or name in WAYS else None)
-        for name in ("float32", canonical_name(precision))
-    ]
+    engines = engines_in(("float32", precision), load_model(path, kind="encode"), backend=backend, threads=threads)
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
     ranking = None
@@ -93,6 +87,18 @@ def compare_precision(
         before, after = (100 * spearman(_pair_cosines(each), data.scores) for each in vectors)
         ranking = before, after
     return Comparison(float(cosines.mean()), float(cosines.min()), ranking)
+
+
+def engines_in(precisions: Sequence[str], model: Model, *, backend: str, threads: int | None) -> list[Engine]:
+    """Return an engine of a model in each precision, whose weights are converted as `engine convert` does it.
+
+    All engines are created before any of them runs, so that an unsupported precision fails at once. Raises the errors
+    of `convert_model` and `Engine`.
+    """
+    computes = any(part.config.num_layers for part in model.parts.values())     # a static model only stores its table
+    return [Engine(convert_model(model, stored_format(name)), backend=backend, threads=threads,
+                   precision=name if computes or name in WAYS else None)
+            for name in map(canonical_name, precisions)]
 
 
 def _unit_vectors(engine: Engine, sentences: list[str], show_progress_bar: bool | None) -> np.ndarray:

@@ -14,10 +14,12 @@ from ..base.progress import progress
 from ..heads import text_logits
 from ..loading.load import load_model
 from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
-from ..weights.quantize import convert_model
 from .calibrate import label_numbers
+from .compare import engines_in
 from .coverage import calibration_of, shift_of
-from .engine import Engine
+
+COVERAGE = 0.9
+"""How often a set shall hold the right label, unless the caller says otherwise."""
 
 Labelled = tuple[Sequence[Any], Sequence[Any]]
 """Texts and their labels."""
@@ -42,7 +44,7 @@ class Calibrated:
 
 
 def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelled], *,
-                        precisions: Sequence[str] = ("float32", "bfloat16", "int8"), coverage: float = 0.9,
+                        precisions: Sequence[str] = ("float32", "bfloat16", "int8"), coverage: float = COVERAGE,
                         backend: str = "auto", threads: int | None = None,
                         show_progress_bar: bool | None = None) -> list[Calibrated]:
     """Classify labelled texts in each precision with the calibration of the model's file, and say how well it holds.
@@ -51,12 +53,9 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
     on. Raises the errors of `Engine.load` and of `Engine.classify` with a coverage.
     """
     share = check_coverage(coverage)
-    model = load_model(path, kind="encode")
-    # All engines are created before any runs, so that an unsupported precision fails at once.
-    engines = {name: Engine(convert_model(model, name), backend=backend, threads=threads, precision=name)
-               for name in precisions}
+    engines = engines_in(precisions, load_model(path, kind="encode"), backend=backend, threads=threads)
     found = []
-    for precision, engine in engines.items():
+    for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")
         if "classify" not in engine.calibrated_tasks:
             raise UnsupportedError("compare reads the sets of labels of texts, and this model has one label")

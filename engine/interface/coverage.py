@@ -13,6 +13,9 @@ from ..heads import doubts, order, shortest_head
 from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
 from ..weights.calibration import Calibration
 
+FALSE_ALARM_RATE = 0.001
+"""The share of calls that may warn of texts unlike those of the calibration although they are like them, by default."""
+
 
 def calibration_of(calibrations: Mapping[str, Calibration], task: str) -> Calibration:
     """Return the calibration of a task; raises `UnsupportedError` if the model has none."""

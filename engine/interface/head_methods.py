@@ -47,7 +47,7 @@ from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
 from ..uncertainty import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
-from .coverage import calibration_of, limit_of_rank, ranked, warn_of_shift
+from .coverage import FALSE_ALARM_RATE, calibration_of, limit_of_rank, ranked, warn_of_shift
 
 if TYPE_CHECKING:
     from ..backends.ops_interface import Ops
@@ -90,7 +90,7 @@ class HeadMethods:
     @renamed_arguments
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
                  coverage: float | None = None, conformal_score: str = "lac", by_class: bool = False,
-                 false_alarm_rate: float | None = 0.001, batch_size: int | None = None,
+                 false_alarm_rate: float | None = FALSE_ALARM_RATE, batch_size: int | None = None,
                  show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return the labels of texts, as the text classification pipeline of transformers gives them.
 

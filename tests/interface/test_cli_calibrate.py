@@ -69,6 +69,20 @@ def test_two_files(data, tmp_path, capsys):
     assert alarms == [False, True, False, True]
 
 
+def test_compare_in_three_products_of_two_parts(data, tmp_path, monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    name = next((name for name in isa.available() if isa.load(name).product("bfloat16x3").exists), None)
+    if name is None:
+        pytest.skip("no kernels here have it")
+    monkeypatch.setenv("ENGINE_ISA", name)
+    out = tmp_path / "m.npz"
+    assert run("calibrate", folder_of("bert_classify"), "--data", data, "-o", out, "--precision", "bfloat16x3") == 0
+    capsys.readouterr()
+    assert run("compare", out, "--calibration", "--data", data, "--precision", "bfloat16x3") == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line[0] != " "]
+    assert heads == [f"{precision}, {data}: 200 texts" for precision in ("float32", "bfloat16x3")]
+
+
 def written(path, text):
     path.write_text(text, encoding="utf-8")
     return path
@@ -113,6 +127,14 @@ def test_bad_options(data, tmp_path, capsys):
     assert run("compare", folder, "--data", data) == 1
     assert "with --precision" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_of_answers_is_refused_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("engine.interface.cli.calibrate.calibrate", lambda *_, **__: pytest.fail("it was computed"))
+    path = written(tmp_path / "d.tsv", "the\tWho?\tthe cat\n" * 30)
+    assert run("calibrate", folder_of("bert_answer"), "--data", path, "--picture", tmp_path / "r.svg") == 1
+    assert "leave --picture out" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["d.tsv"]
 
 
 @pytest.mark.parametrize(("name", "line"), [

@@ -57,13 +57,15 @@ def run(args: argparse.Namespace) -> None:
     loaded = _holder(model, kind, source.answers() if kind == "rank" else None,
                      {"backend": args.backend, "threads": args.threads, "precision": args.precision})
     task = args.task or loaded.calibrated_tasks[0]
+    if task == "answer" and args.picture is not None:
+        raise InputError("answers have no reliability to draw; leave --picture out")
     texts, labels = parse_labelled(task, lines, args.data)
     report = calibrate(loaded, texts, labels, task=task, bias=args.bias, seed=args.seed,
                        show_progress_bar=sys.stderr.isatty())
     _print(report)
     if args.picture is not None:
-        if report.before is None:
-            raise InputError("answers have no reliability to draw; leave --picture out")
+        assert report.before is not None
+        assert report.after is not None
         with replacing(Path(args.picture)) as file:
             file.write(plot.reliability(report.before, report.after, title=f"{task}, before and after").encode())
     if args.output is not None:

@@ -7,12 +7,10 @@ import sys
 
 from ...base.errors import InputError
 from ..compare import compare_precision, parse_data
-from ..compare_calibration import compare_calibration
+from ..compare_calibration import COVERAGE, compare_calibration
+from ..coverage import FALSE_ALARM_RATE
 from ..labelled import parse_labelled
 from .console import print_row, read_lines
-
-ALARM = 0.001
-"""The false alarm rate of the warning that texts look unlike those of the calibration."""
 
 
 def add_calibration(command: argparse.ArgumentParser) -> None:
@@ -22,7 +20,7 @@ def add_calibration(command: argparse.ArgumentParser) -> None:
     command.add_argument("--other", metavar="FILE", help="with --calibration: a second file of labelled texts, such as "
                          "texts of another kind")
     command.add_argument("--coverage", type=float, metavar="C", help="with --calibration: how often sets of labels "
-                         "shall hold the right one; by default 0.9")
+                         f"shall hold the right one; by default {COVERAGE}")
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -58,7 +56,7 @@ def _compare_calibration(args: argparse.Namespace) -> None:
         assert labels is not None
         data[name] = texts, labels
     precisions = ["float32", *(("bfloat16", "int8") if args.precision is None else {args.precision} - {"float32"})]
-    coverage = 0.9 if args.coverage is None else args.coverage
+    coverage = COVERAGE if args.coverage is None else args.coverage
     for row in compare_calibration(args.model, data, precisions=precisions, coverage=coverage, backend=args.backend,
                                    threads=args.threads, show_progress_bar=sys.stderr.isatty()):
         print(f"{row.precision}, {row.data}: {row.measures.count:,} texts")
@@ -68,4 +66,4 @@ def _compare_calibration(args: argparse.Namespace) -> None:
             print_row(f"{score.upper()} for {coverage:g}",
                       f"covers {found:.4f}, {row.set_size[score]:.2f} labels a text")
         print_row("shift", f"D {row.distance:.3f}, p {row.p_value:.2g}"
-                  + (": unlike the texts of the calibration" if row.p_value <= ALARM else ""))
+                  + (": unlike the texts of the calibration" if row.p_value <= FALSE_ALARM_RATE else ""))
