@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import deadline_of, is_one_of, positive_int_or_none
-from ..base.errors import InputError, UnsupportedError, listed, shown
+from ..base.arguments import deadline_of, flag, is_one_of, positive_int_or_none
+from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..heads import (
@@ -44,6 +43,7 @@ from ..uncertainty import (
 from ..weights.calibration import Calibration
 from .engine import Engine
 from .generator import Generator
+from .labelled import RELEVANCES, check_several, label_numbers
 from .reranker import Reranker
 
 LEAST = 20
@@ -87,8 +87,8 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
 
     texts, labels: by task
         classify    texts or pairs of texts; the label of each, by name or number
-        rank        pairs (query, document); 1 if the document is relevant, and 0 if not. If some queries have several
-                    documents, `rank(..., coverage=)` works afterwards
+        rank        pairs (query, document); 1 or True if the document is relevant, otherwise 0 or False. If some
+                    queries have several documents, `rank(..., coverage=)` works afterwards
         tag         lists of words; for each a list of labels
         answer      pairs (question, text); the right answer, "" where the text has none. It fits no temperature
         score       texts, whose own next tokens are the labels, for a `Generator` without an encoder; no labels
@@ -107,9 +107,12 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
     if not isinstance(model, (Engine, Reranker, Generator)):
         raise InputError(f"calibrate takes an Engine, a Reranker or a Generator, not {shown(model)}; engine.load "
                          "returns one")
-    task = _task_of(model, task)
-    if bias not in (None, True, False) or (bias and task in ("score", "answer")):
-        raise InputError(f"bias must be None, True or False, and not True for score and answer, not {shown(bias)}")
+    task = task_of(model, task)
+    bias = None if bias is None else flag("bias", bias)
+    if bias and task in ("score", "answer"):
+        raise InputError(f"{task} has no biases of classes; leave bias=True out")
+    if show_progress_bar is not None:
+        show_progress_bar = flag("show_progress_bar", show_progress_bar)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise InputError(f"seed must be an int of at least 0, not {shown(seed)}")
     batch_size = positive_int_or_none("batch_size", batch_size)
@@ -129,12 +132,13 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
     return {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}[task](rows, wanted)
 
 
-def _task_of(model: Engine | Reranker | Generator, task: Any) -> str:
-    """Return the task to calibrate; raises `InputError` and `UnsupportedError`."""
+def task_of(model: Engine | Reranker | Generator, task: Any) -> str:
+    """Return the task to calibrate, by default the first; raises `InputError` and `UnsupportedError`."""
     known = model.calibrated_tasks
     if not known:
-        raise UnsupportedError("this model has nothing to calibrate: no classes, tags or answers of an encoder, and no "
-                               "next tokens of a language model without an encoder")
+        raise UnsupportedError("this model has nothing to calibrate: an encoder needs classes of which a text has one, "
+                               "not several labels at once or numbers, or tags or answers, and a language model "
+                               "without an encoder has next tokens")
     if task is not None and not is_one_of(task, known):
         raise InputError(f"task must be None or one of {', '.join(map(repr, known))} for this model, not {shown(task)}")
     return known[0] if task is None else str(task)
@@ -161,10 +165,8 @@ class _Run:
         """Calibrate the classes of texts."""
         runner: HeadRunner = self.model.runner_of("classify")
         names = runner.config.labels
-        if runner.config.function != "softmax":
-            kind = "several labels at once" if runner.config.function == "sigmoid" else "numbers, not labels"
-            raise UnsupportedError(f"classes are calibrated where a text has one label, and this model gives {kind}")
         own, numbers = check_sentences(texts), label_numbers(labels, names)
+        check_several(numbers, names)
         with self._advancing(len(own)) as advance:
             logits = _finite(text_logits(runner, own, advance=advance, **self.options))
         first, rest = halves(len(own), self.seed)
@@ -179,7 +181,8 @@ class _Run:
 
     def pairs(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
         """Calibrate the probability that a document is relevant, and the lists of queries with several documents."""
-        own, numbers = check_pairs(texts), label_numbers(labels, ("0", "1"))
+        own, numbers = check_pairs(texts), label_numbers(labels, RELEVANCES)
+        check_several(numbers, RELEVANCES)
         queries = [*dict.fromkeys(query for query, _ in own)]
         numbered = {query: i for i, query in enumerate(queries)}
         of_query = np.array([numbered[query] for query, _ in own])
@@ -192,7 +195,7 @@ class _Run:
                 logits = pair_logits(runner, own, advance=advance, **self.options)
         logits = _finite(logits)
         first, rest = (np.isin(of_query, half) for half in halves(len(queries), self.seed))
-        fitted = self._fit(logits[first], numbers[first], ("0", "1"))
+        fitted = self._fit(logits[first], numbers[first], RELEVANCES)
         before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
         arrays = _fitted_arrays(fitted)
         gaps = _gaps(logits[rest, 0], of_query[rest], numbers[rest])
@@ -213,8 +216,8 @@ class _Run:
             if isinstance(own, str) or not isinstance(own, Sequence) or len(own) != len(words):
                 raise InputError(f"text {i} has {len(words)} words, and its labels must be a list of as many, not "
                                  f"{shown(own)}")
-            numbers.append(label_numbers(own, names, f"text {i}, word", several=False))
-        _several_classes(np.concatenate(numbers), names)
+            numbers.append(label_numbers(own, names, f"text {i}, word"))
+        check_several(np.concatenate(numbers), names)
         rows, right = [], []
         with self._advancing(len(texts)) as advance:
             for own, (places, logits) in zip(numbers, word_logits(runner, texts, advance=advance, **self.options),
@@ -253,41 +256,12 @@ class _Run:
     def _fit(self, logits: np.ndarray, labels: NDArray[np.int64], names: Sequence[str]
              ) -> tuple[float, NDArray[np.float32] | None]:
         """Return the temperature, and the bias of each class, or None; both are numbers of float32, as in a file."""
-        _several_classes(labels, names)
+        check_several(labels, names)
         counts = np.bincount(labels, minlength=len(names))
         if self.bias if self.bias is not None else int(counts.min()) >= ENOUGH_FOR_BIAS:
             temperature, bias = fit_scale_and_bias(logits, labels)
             return float(np.float32(temperature)), bias.astype(np.float32)
         return float(np.float32(fit_temperature(logits, labels))), None
-
-
-def label_numbers(labels: Sequence[Any], names: Sequence[str], what: str = "text", several: bool = True
-                  ) -> NDArray[np.int64]:
-    """Return the number of each label, which is a name or a number of a class; raises `InputError`.
-
-    several: whether one class alone is an error.
-    """
-    known = {name: i for i, name in enumerate(names)}
-    numbers = np.empty(len(labels), np.int64)
-    for i, label in enumerate(labels):
-        number = known.get(label) if isinstance(label, str) else label
-        if isinstance(number, (float, np.floating)) and number in (0, 1) and len(names) == 2:
-            number = int(number)        # a table of relevances has floats
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not 0 <= number < len(names):
-            raise InputError(f"the label of {what} {i} must be one of {listed(names)}, or the number of one, not "
-                             f"{shown(label)}")
-        numbers[i] = number
-    if several:
-        _several_classes(numbers, names)
-    return numbers
-
-
-def _several_classes(numbers: NDArray[np.int64], names: Sequence[str]) -> None:
-    counts = Counter(numbers.tolist())
-    if len(counts) < 2:
-        only = "".join(f", {shown(names[i])}" for i in counts)
-        raise InputError(f"all labels are one class{only}; a calibration needs texts of several, in both halves of the "
-                         "data")
 
 
 def _list(name: str, values: Any) -> list[Any]:

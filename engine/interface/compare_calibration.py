@@ -14,9 +14,9 @@ from ..base.progress import progress
 from ..heads import text_logits
 from ..loading.load import load_model
 from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
-from .calibrate import label_numbers
 from .compare import engines_in
 from .coverage import calibration_of, shift_of
+from .labelled import label_numbers
 
 COVERAGE = 0.9
 """How often a set shall hold the right label, unless the caller says otherwise."""
@@ -58,13 +58,14 @@ def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelle
     for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")
         if "classify" not in engine.calibrated_tasks:
-            raise UnsupportedError("compare reads the sets of labels of texts, and this model has one label")
+            raise UnsupportedError("compare reads the sets of labels of texts, and this model has no classes of "
+                                   "which a text has one")
         calibration = calibration_of(engine.calibrations, "classify")
         limits = {name: threshold(calibration.arrays[name], share) for name in SCORES}
         for name, (texts, labels) in data.items():
             if not texts:
                 raise InputError(f"{name}: there are no labelled texts to compare on")
-            right = label_numbers(labels, runner.config.labels, several=False)
+            right = label_numbers(labels, runner.config.labels, f"{name}, text")
             with progress(len(texts), show_progress_bar, precision) as advance:
                 own = runner.probabilities(text_logits(runner, texts, advance=advance))
             inside = {score: SCORES[score](own) <= limit for score, limit in limits.items()}

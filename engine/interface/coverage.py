@@ -60,7 +60,10 @@ def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, 
 
 
 def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float | None) -> None:
-    """Warn if the confidences of a call look unlike those of the calibration, at most so often if they are alike."""
+    """Warn if the confidences of a call look unlike those of the calibration.
+
+    rate: the share of calls that may warn although both are alike; None for no warning.
+    """
     if rate is None or not len(confidences):
         return
     distance, p = shift_of(confidences, calibration)

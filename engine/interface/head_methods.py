@@ -127,8 +127,9 @@ class HeadMethods:
                                                 batch_size=positive_int_or_none("batch_size", batch_size))
             warn_of_shift(confidences, calibration, rate)
             return found[0] if single else found
-        if by_class is not False or conformal_score != "lac":
-            raise InputError("conformal_score and by_class are about sets of labels; give a coverage, such as 0.9")
+        if by_class is not False or conformal_score != "lac" or false_alarm_rate != FALSE_ALARM_RATE:
+            raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
+                             "coverage, such as 0.9")
         with self._advancing(own, show_progress_bar) as advance:
             found = classify(runner, own, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply,
                              batch_size=positive_int_or_none("batch_size", batch_size),
@@ -176,7 +177,7 @@ class HeadMethods:
 
         coverage: for a model that is calibrated on labelled queries, return the shortest head of the list that holds a
         relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
-        "entropy" of the probabilities that a document is relevant, and that it is not.
+        "entropy" of the probabilities that a document is relevant, and that it is not, unless activation_fn is given.
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
         """
@@ -189,7 +190,7 @@ class HeadMethods:
                                   batch_size, show_progress_bar, timeout)
         scores = pair_scores(runner, found, activation_fn)
         return ranked(found[:, 0], scores, texts if return_documents else None, top_k, limit,
-                      runner.probabilities(found) if runner.calibration is not None else None)
+                      runner.probabilities(found) if runner.calibration and activation_fn is None else None)
 
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
@@ -410,7 +411,7 @@ class HeadMethods:
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:
-        return outputs_of({head.config.task: head.config.outputs for head in self._heads})
+        return outputs_of([head.config for head in self._heads])
 
     def _calibration_of(self, task: str) -> Calibration:
         """Return the calibration that a coverage of a task needs; raises `UnsupportedError` without one."""
@@ -446,9 +447,10 @@ def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:
 
 
 def _rate(value: Any) -> float | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating))
+                              or not 0 < value < 1):
         raise InputError(f"false_alarm_rate must be None or a number between 0 and 1, not {shown(value)}")
-    return value
+    return None if value is None else float(value)
 
 
 def _count(name: str, value: Any) -> int:

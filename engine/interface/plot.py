@@ -59,10 +59,8 @@ def attention(
     """
     rows, columns = _labels("tokens", tokens), _labels("keys", tokens if keys is None else keys)
     table = _table(weights, len(rows), len(columns))
-    top = _maximum(maximum, table)
-    if as_figure:
-        return _figure(table, rows, columns, title, top, _WEIGHTS)
-    return _svg(table, rows, columns, title, top, _WEIGHTS)
+    draw = _figure if as_figure else _svg
+    return draw(table, rows, columns, _checked_title(title), _maximum(maximum, table), _WEIGHTS)
 
 
 def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
@@ -81,7 +79,7 @@ def heads(shares: Any, *, title: str = "", as_figure: bool = False) -> Any:
     rows = _labels("shares", [f"layer {i}" for i in range(L)])
     columns = _labels("shares", [f"{i}" for i in range(H)])
     draw = _figure if as_figure else _svg
-    return draw(_table(table, L, H), rows, columns, title, 1.0, _SHARES)
+    return draw(_table(table, L, H), rows, columns, _checked_title(title), 1.0, _SHARES)
 
 
 def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin] | None = None, *, title: str = "",
@@ -97,7 +95,7 @@ def reliability(before: Measures | Sequence[Bin], after: Measures | Sequence[Bin
     `UnsupportedError` for a figure without matplotlib.
     """
     lines = {"before": _bins("before", before)} | ({} if after is None else {"after": _bins("after", after)})
-    return _reliability_figure(lines, title) if as_figure else _reliability_svg(lines, title)
+    return (_reliability_figure if as_figure else _reliability_svg)(lines, _checked_title(title))
 
 
 _WEIGHTS = ("token", "reads", "attention weight")
@@ -162,6 +160,12 @@ def _labels(name: str, tokens: Any) -> list[str]:
     if not 1 <= len(tokens) <= MOST:
         raise InputError(f"{name} must be 1 to {MOST} tokens, not {len(tokens)}; draw a part of the weights")
     return [_printable(token) for token in tokens]
+
+
+def _checked_title(title: Any) -> str:
+    if not isinstance(title, str):
+        raise InputError(f"title must be a string, not {shown(title)}")
+    return title
 
 
 def _printable(token: str) -> str:

@@ -25,11 +25,11 @@ from ..base.errors import InputError, shown
 
 
 def check_coverage(coverage: Any) -> float:
-    """Return a coverage as a float; raises `InputError` unless it lies between 0 and 1."""
+    """Return a coverage as the float that it is printed as; raises `InputError` unless it lies between 0 and 1."""
     if isinstance(coverage, bool) or not isinstance(coverage, (int, float, np.floating)) or not 0 < coverage < 1:
         raise InputError(f"coverage must be a number between 0 and 1, such as 0.9, not {shown(coverage)}; 1 would ask "
                          "for sets of all labels, and 0 for empty ones")
-    return float(coverage)
+    return float(str(coverage))
 
 
 def threshold(scores: np.ndarray, coverage: float, what: str = "texts") -> np.float32:

@@ -5,13 +5,14 @@ A `.npz` holds the arrays as calibration.TASK.NAME. `engine.uncertainty` has the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import WeightsError, listed, shown
+from ..model.head import HeadConfig
 
 TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "classify": (("temperature", "lac", "aps", "classes", "confidences"), ("bias",)),
@@ -104,15 +105,17 @@ class Calibration:
             raise WeightsError(f"{where}: the temperature must be above 0, not {array[0]:g}")
 
 
-def outputs_of(heads: Mapping[str, int], decodes: int = 0) -> dict[str, int]:
+def outputs_of(heads: Sequence[HeadConfig], decodes: int = 0) -> dict[str, int]:
     """Return the number of outputs of each task that can be calibrated.
 
-    heads: the outputs of each head of an encoder by its task. decodes: the tokens that a decoder knows. A head with one
-    class ranks pairs, and so can a decoder.
+    heads: those of an encoder. decodes: the tokens that a decoder knows. A head with one class ranks pairs, and so can
+    a decoder. Classes of which a text may have several at once, and several numbers, cannot be calibrated.
     """
     if decodes:
         return {"score": decodes, "rank": 1}
-    found = {task: heads[task] for task in TASKS if task in heads}
+    outputs = {head.task: head.outputs for head in heads
+               if head.task != "classify" or head.outputs == 1 or head.function == "softmax"}
+    found = {task: outputs[task] for task in TASKS if task in outputs}
     if found.get("classify") == 1:
         found["rank"] = found.pop("classify")
     return found

@@ -92,8 +92,7 @@ class Transformer:
         """Return the calibrations, checked; raises `WeightsError` unless they fit the heads, or the decoder."""
         if not self.calibrations:
             return self.calibrations
-        outputs = outputs_of({head.config.task: head.config.outputs for head in self.heads},
-                             self.config.vocab_size if self.config.decodes else 0)
+        outputs = outputs_of([head.config for head in self.heads], self.config.vocab_size if self.config.decodes else 0)
         return check_calibrations(self.calibrations, outputs, source)
 
     @property

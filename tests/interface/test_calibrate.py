@@ -22,6 +22,7 @@ from engine import (
 )
 from engine.files.npz import read_npz, write_npz
 from engine.heads import word_logits
+from engine.interface.labelled import RELEVANCES, label_numbers
 from engine.uncertainty import fit_temperature, probabilities, threshold
 
 from ..tools.generators import language_model
@@ -197,7 +198,9 @@ def test_damaged_files(classes, tmp_path, kind):
 
 def test_a_calibration_of_another_model(classes):
     calibration = classes[2].calibration
-    for call in (load("bert_tag").with_calibration, load_model(folder_of("bert_tag")).with_calibration):
+    several = load("bert_several")          # it has as many labels, of which a text may have several
+    for call in (load("bert_tag").with_calibration, load_model(folder_of("bert_tag")).with_calibration,
+                 several.with_calibration):
         with pytest.raises(WeightsError, match="belongs to another model"):
             call(calibration)
     with pytest.raises(InputError, match="takes the calibration of a report"):
@@ -231,6 +234,9 @@ def test_pairs(pairs):
     expected = 1 / (1 + np.exp(-(logits / report.temperature + report.bias[0])))
     np.testing.assert_allclose(calibrated.predict(PAIRS[:9]), expected, rtol=1e-5)
     np.testing.assert_array_equal(calibrated.predict(PAIRS[:9], activation_fn="identity"), logits)
+    query, documents = PAIRS[0][0], [document for _, document in PAIRS[:6]]
+    assert calibrated.rank(query, documents, activation_fn="identity") == engine.rank(
+        query, documents, activation_fn="identity")
     found, = calibrated.classify([PAIRS[0]])
     assert found["score"] == pytest.approx(expected[0], rel=1e-5)
     assert found["margin"] == pytest.approx(abs(2 * expected[0] - 1), rel=1e-4)
@@ -393,6 +399,7 @@ BAD = {
     "nothing": ({"texts": [None] * 240}, "must be a str"),
     "task": ({"task": "tag"}, "task must be None or one of 'classify'"),
     "seed": ({"seed": -1}, "seed must be"),
+    "bar": ({"show_progress_bar": "no"}, "show_progress_bar must be True or False"),
     "bias": ({"bias": 3}, "bias must be"),
 }
 
@@ -419,6 +426,8 @@ def test_bad_calls(classes):
         calibrated.classify("a", coverage=0.9, top_k=2)
     with pytest.raises(InputError, match="give a coverage"):
         calibrated.classify("a", by_class=True)
+    with pytest.raises(InputError, match=r"false_alarm_rate are about sets .* give a coverage"):
+        calibrated.classify("a", false_alarm_rate=0.5)
     with pytest.raises(InputError, match="false_alarm_rate must be"):
         calibrated.classify("a", coverage=0.9, false_alarm_rate=1)
     with pytest.raises(InputError, match='conformal_score must be one of'):
@@ -438,3 +447,16 @@ def test_logits_that_are_not_finite(classes):
     broken = replace(model, encoder=replace(model.encoder, heads=(replace(head, weights=huge),)))
     with np.errstate(all="ignore"), pytest.raises(InputError, match="NaN or infinite"):
         calibrate(Engine(broken, threads=1), TEXTS, labels)
+
+
+def test_labels_of_a_table():
+    """Labels are names, numbers, texts of digits as files have them, and for pairs floats and booleans."""
+    names = ("dull", "lively", "neither")
+    assert label_numbers(["dull", 2, np.int64(1), "2", "0"], names).tolist() == [0, 2, 1, 2, 0]
+    for labels in ([True, 0, 1.0, "1"], np.array([True, False, True, True]), np.array([1.0, 0, 1, 1])):
+        assert label_numbers(labels, RELEVANCES).tolist() == [1, 0, 1, 1]
+    assert label_numbers(["2", "1"], ("1", "2", "3")).tolist() == [1, 0]        # they are names here
+    for labels, own in ((["0"], ("1", "2", "3")), ([True], names), (["3"], names), (["9" * 50], names),
+                        ([np.zeros(2)], RELEVANCES)):
+        with pytest.raises(InputError, match="the label of line 1 must be one of"):
+            label_numbers(labels, own, "line", first=1)

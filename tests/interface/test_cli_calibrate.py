@@ -91,10 +91,11 @@ def written(path, text):
 CASES = {
     "no tabs": ("a text\n" * 30, "line 1: expected a label and a text, or a label and two texts, with a tab"),
     "empty": ("", "is empty; expected lines of a label"),
-    "unknown": ("nothing\ta\n" * 30, "the label of text 0 must be one of dull, lively, neither"),
+    "unknown": ("1\ta\n" * 29 + "nothing\ta\n", "bad.tsv, line 30 must be one of dull, lively, neither"),
+    "number": ("3\ta\n" * 30, "bad.tsv, line 1 must be one of dull, lively, neither, or the number of one, not '3'"),
     "one class": ("dull\ta\n" * 30, "all labels are one class"),
     "three": ("dull\ta\nlively\tb\ndull\tc\n", "there are 3 labelled texts; give 20"),
-    "nan": ("nan\ta\n" * 30, "the label of text 0 must be one of dull"),
+    "nan": ("nan\ta\n" * 30, "bad.tsv, line 1 must be one of dull"),
 }
 
 
@@ -124,6 +125,8 @@ def test_bad_options(data, tmp_path, capsys):
     assert "needs a calibrated model" in capsys.readouterr().err
     assert run("compare", folder, "--data", data, "--coverage", "0.8", "--precision", "int8") == 1
     assert "are for --calibration" in capsys.readouterr().err
+    assert run("calibrate", folder_of("bert_fill_mask"), "--data", data) == 1
+    assert "nothing to calibrate" in capsys.readouterr().err
     assert run("compare", folder, "--data", data) == 1
     assert "with --precision" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -83,7 +83,8 @@ def test_other_keys_and_a_maximum():
     (np.zeros((513, 513)), ["a"] * 513, {}, "draw a part"),
     (np.eye(2), ["a", "b"], {"maximum": 0}, "maximum must be"),
     (np.eye(2), ["a", "b"], {"maximum": True}, "maximum must be"),
-], ids=range(10))  # fmt: skip
+    (np.eye(2), ["a", "b"], {"title": 3}, "title must be a string, not 3"),
+], ids=range(11))  # fmt: skip
 def test_what_cannot_be_drawn(weights, tokens, options, told):
     with pytest.raises(InputError, match=told):
         engine.plot.attention(weights, tokens, **options)

@@ -97,3 +97,4 @@ def test_bad_coverages(coverage):
 
 def test_coverages_of_numpy():
     assert check_coverage(np.float32(0.5)) == check_coverage(np.float64(0.5)) == 0.5
+    assert check_coverage(np.float32(0.6)) == 0.6       # although it is above 0.6

@@ -15,10 +15,10 @@ from ...loading.npz_model import save
 from ...weights.calibration import TASKS
 from ...weights.model import Model
 from .. import plot
-from ..calibrate import CalibrationReport, calibrate
+from ..calibrate import CalibrationReport, calibrate, task_of
 from ..engine import Engine
 from ..generator import Generator
-from ..labelled import LINES, parse_labelled
+from ..labelled import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..reranker import ANSWERS, Reranker
 from .console import print_row, read_lines
 
@@ -56,10 +56,13 @@ def run(args: argparse.Namespace) -> None:
     model = load_model(source, kind=kind)
     loaded = _holder(model, kind, source.answers() if kind == "rank" else None,
                      {"backend": args.backend, "threads": args.threads, "precision": args.precision})
-    task = args.task or loaded.calibrated_tasks[0]
+    task = task_of(loaded, args.task)
     if task == "answer" and args.picture is not None:
         raise InputError("answers have no reliability to draw; leave --picture out")
     texts, labels = parse_labelled(task, lines, args.data)
+    if task in ("classify", "rank") and labels is not None:        # here, so that a message names the line
+        names = loaded.heads["classify"].labels if isinstance(loaded, Engine) and task == "classify" else RELEVANCES
+        labels = [*label_numbers(labels, names, f"{args.data}, line", first=1)]
     report = calibrate(loaded, texts, labels, task=task, bias=args.bias, seed=args.seed,
                        show_progress_bar=sys.stderr.isatty())
     _print(report)
