@@ -3,6 +3,7 @@
 from time import perf_counter
 
 from engine.backends.peak import forward_flops, measure_peak, weight_bytes
+from engine.model.precision import LOADABLE
 
 from .models import CONFIGS, RandomModels, load, mixed_lengths, random_ids
 
@@ -41,6 +42,22 @@ class Forward(RandomModels):
         return max(compute, read) / min(times)
 
     track_fraction_of_peak.unit = "fraction"
+
+
+class Precisions(RandomModels):
+    """The forward pass in each precision; bfloat16x3 is skipped where the kernels lack it."""
+
+    params = (list(LOADABLE), ["BERT-base 8x128", "BERT-base 1x16"])
+    param_names = ("precision", "work")
+
+    def setup(self, paths, precision, work):
+        name, lengths = WORK[work]
+        self.engine = load(paths[name], 1, precision)
+        self.batch = random_ids(lengths)
+        self.engine.forward(self.batch)
+
+    def time_forward(self, paths, precision, work):
+        self.engine.forward(self.batch)
 
 
 class MixedLengths(RandomModels):

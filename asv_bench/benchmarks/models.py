@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Engine, Model, Transformer, save
+from engine import Engine, Model, Transformer, UnsupportedError, save
 from engine.families import bert
 from engine.model.config import ModelConfig
 from engine.model.text_config import TextConfig
@@ -79,9 +79,12 @@ def hf_names(config):
     return [*bert.NAMES.embeddings, *layers]
 
 
-def load(path, threads):
-    """Return an engine with exactly `threads` threads; if the machine has fewer, tell asv to skip the benchmark."""
-    engine = Engine.load(path, threads=threads)
+def load(path, threads, precision=None):
+    """Return an engine with exactly `threads` threads; tell asv to skip what this machine cannot run."""
+    try:
+        engine = Engine.load(path, threads=threads, precision=precision)
+    except UnsupportedError as error:       # kernels may lack a precision
+        raise NotImplementedError(str(error)) from error
     if engine.threads != threads:
         raise NotImplementedError(f"{threads} threads were requested, {engine.threads} are available")
     return engine

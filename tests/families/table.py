@@ -9,7 +9,7 @@ from engine.backends.numba_cuda.support import check
 from engine.base.errors import UnsupportedError
 from engine.families import BY_POSITIONS, REFUSED, get_family
 from engine.model.config import ModelConfig
-from engine.model.precision import ROUNDED
+from engine.model.precision import LOADABLE
 from engine.programs import program_of
 from tests.families.cases import CASES, CONFIGS
 from tests.tools.paths import ROOT
@@ -56,7 +56,7 @@ def table() -> str:
         on_cuda = {cuda(config) for found in modules[module].values() for config in found}
         words = {frozenset({True}): "yes", frozenset({False}): "no", frozenset({True, False}): "in part"}
         case = FAMILY_CASES[module]
-        rows.append(f"| {title} | {types} | {case.published} | {len(case.golden)} | {', '.join(ROUNDED)} | "
+        rows.append(f"| {title} | {types} | {case.published} | {len(case.golden)} | {', '.join(LOADABLE)} | "
                     f"{words[frozenset(on_cuda)]} |")
     refused = [f"- `{name}`: {reason}." for name, reason in REFUSED.items()]
     return "\n".join([*rows, "", "These `model_type` are refused:", "", *refused])

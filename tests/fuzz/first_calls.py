@@ -20,7 +20,7 @@ from engine import Generator, Model, Transcriber, load_model, read_audio, save
 from engine.backends.cpu.packer import pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.model.generation_config import GenerationConfig
-from engine.model.precision import CACHED, ROUNDED
+from engine.model.precision import CACHED, LOADABLE, ROUNDED
 from tests.fuzz.binaries import write_gguf_model
 from tests.fuzz.mutate import EXTREME, PLAIN, json_of, npz_of, tokenizer_of, value_of
 from tests.fuzz.tokenizer_files import DECODERS, TOKENIZERS
@@ -48,7 +48,7 @@ _TYPES = {field.name: str(field.type) for field in fields(GenerationConfig)}
 _NAMES = tuple(_TYPES)
 _OF_CALLS = ("seed", "return_timestamps", "prefix")
 """Settings that no file has."""
-_PRECISIONS = (None, None, *ROUNDED)
+_PRECISIONS = (None, None, *LOADABLE)
 _CACHES = (None, None, *CACHED)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine import Engine, Transformer
 from engine.base.errors import EngineError
 from engine.interface.cli.describe import outline
-from engine.model.precision import ROUNDED
+from engine.model.precision import LOADABLE
 from engine.programs import program_of
 from tests.tools.model_files import same
 
@@ -65,7 +65,7 @@ def use(rng: random.Random, model: Transformer, place: Path) -> None:
     """
     backend = rng.choice(("auto", "auto", "reference"))
     engine = engine_of(model, threads=1, backend=backend,
-                       precision=rng.choice((None, None, None, *ROUNDED, "float16")))
+                       precision=rng.choice((None, None, None, *LOADABLE, "float16")))
     # Finite weights can still be so large that their products are not, of which the reference alone warns.
     with np.errstate(all="ignore") if backend == "reference" else nullcontext():
         engine.forward([[0, 1, 2], []])

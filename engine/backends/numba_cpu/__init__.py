@@ -90,8 +90,11 @@ class NumbaBackend:
 
 
 def _check_precision(run: RunConfig) -> None:
-    if run.precision not in (names := (*COMPUTED, *WAYS)):
-        raise UnsupportedError(f"the numba backend computes in {', '.join(names)}; precision "
+    if run.precision not in (*COMPUTED, *WAYS):     # a way that these kernels lack gets a message of its own
+        from .rows import ROWS
+
+        names = [*COMPUTED, *(name for name in WAYS if ROWS[name]["instruction"])]
+        raise UnsupportedError(f"the numba backend computes in {', '.join(names)} here; precision "
                                f"{run.precision!r} is not there")
 
 

@@ -48,17 +48,21 @@ def integers(x: np.ndarray) -> np.ndarray:
     return step * np.rint(x / np.where(step > 0, step, 1))
 
 
+def _padded(x: np.ndarray, heads: int) -> np.ndarray:
+    """Return x [M,K] as rows of the heads that it comes from, each filled with zeros to whole blocks: [M, heads, k]."""
+    rows = x.reshape(len(x), heads, -1)
+    return np.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[2] % 32)))
+
+
 def codes_of_blocks(x: np.ndarray, heads: int) -> np.ndarray:
     """Round x [M,K] to the numbers that codes of blocks stand for: -127 to 127 up to the magnitude of every 32 numbers.
 
     Each of the heads that x comes from ends a block.
     """
-    rows = x.reshape(len(x), heads, -1)
-    width = rows.shape[2]
-    blocks = np.pad(rows, ((0, 0), (0, 0), (0, -width % 32))).reshape(len(x), heads, -1, 32)
+    blocks = _padded(x, heads).reshape(len(x), heads, -1, 32)
     step = np.abs(blocks).max(axis=3, keepdims=True) / 127
     rounded = step * np.rint(blocks / np.where(step > 0, step, 1))
-    return rounded.reshape(len(x), heads, -1)[:, :, :width].reshape(x.shape)
+    return rounded.reshape(len(x), heads, -1)[:, :, : x.shape[1] // heads].reshape(x.shape)
 
 
 def rounding_of_sums(x: np.ndarray, steps: np.ndarray, heads: int) -> np.ndarray:
@@ -66,8 +70,7 @@ def rounding_of_sums(x: np.ndarray, steps: np.ndarray, heads: int) -> np.ndarray
 
     steps [M,1]: they are rounded to multiples of it. Each of the heads that x comes from ends a block of 32.
     """
-    rows = x.reshape(len(x), heads, -1)
-    sums = np.pad(rows, ((0, 0), (0, 0), (0, -rows.shape[2] % 32))).reshape(len(x), -1, GROUP).sum(axis=2)
+    sums = _padded(x, heads).reshape(len(x), -1, GROUP).sum(axis=2)
     return np.where(steps > 0, steps * np.rint(sums / np.where(steps > 0, steps, 1)), 0) - sums
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from engine.backends import numba_cpu
 from engine.backends.cpu.plan import CpuPlan
+from engine.backends.numba_cpu import target
 from engine.backends.reference import ReferenceBackend
 from engine.base.errors import UnsupportedError
 from engine.model.run_config import RunConfig
@@ -68,6 +69,6 @@ def test_by_its_name():
 
 
 def test_other_precisions_are_refused():
-    names = "float32, bfloat16, int8, q8_0, int4, q4_0, q4_1, bfloat16x3"
+    names = f"float32, bfloat16, int8, q8_0, int4, q4_0, q4_1{', bfloat16x3' * target.TILES} here"
     with pytest.raises(UnsupportedError, match=f"{names}; precision 'float16' is not there"):
         prepare(SMALL, WEIGHTS, precision="float16")
