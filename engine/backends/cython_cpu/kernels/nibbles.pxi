@@ -26,7 +26,7 @@ cdef enum:
     DEEPEST_OFFSETS = 4096      # the depth over which sum_g o sum[i,g] is exact in int32: 127 * 32767 * 256 < 2^31
     BESIDE_BLOCK = 44           # bytes that a row of operands has behind its int16, for each block
     UNPACKED = 8                # blocks that are unpacked at a time for many rows: 256 * NR bytes stay in the L1 cache
-    PACKED_ROWS = 12            # the most rows for which every tile unpacks the panel anew
+    PACKED_ROWS = 12            # the most rows for which every tile unpacks the panel anew, without NIBBLE_GROUPS
 
 
 cdef struct Codes:
@@ -114,9 +114,9 @@ cdef struct Nibbles:
 
 
 cdef inline vx unpacked(const bint grouped, vx word, vx factor, const int n) noexcept nogil:
-    # The lower or the upper four bits of every byte. They are multiplied by the multiplier of their group here, or after
-    # the products of the group where these have 16 bits.
-    return x_mul16(n_half(word, n), factor) if grouped and not NIBBLES_IN_PAIRS else n_half(word, n)
+    # The lower or the upper four bits of every byte. They are multiplied by the multiplier of their group here, or by
+    # n_group after the products of the group.
+    return x_mul16(n_half(word, n), factor) if grouped and not NIBBLE_GROUPS else n_half(word, n)
 
 
 cdef inline void unpack_blocks(const bint grouped, Py_ssize_t width, Py_ssize_t step, Py_ssize_t blocks, const char* b,
@@ -184,48 +184,79 @@ cdef inline void add_block(const bint grouped, const int mr, const int nv, int s
             v_store(to, v_fma(step, y, v_load(to)))
 
 
+cdef inline void begin_sums(const bint grouped, const int mr, const int nv, int storage, const int* row_sums,
+                            Py_ssize_t stride, vx* sums) noexcept nogil:
+    # Set sums[mr][NV] to what the products of a block are added to: weights of Q4_0 count from 8.
+    cdef vx x
+    cdef int i, j
+    for i in range(mr):
+        x = x_set1(0)
+        if not grouped and storage == <int>Q4_0:
+            x = x_set1(-8 * load_32(<const char*>row_sums + i * stride))
+        for j in range(nv):
+            sums[i * NV + j] = x
+
+
+cdef inline void add_block_by_steps(const bint grouped, const bint wide, const int mr, const int nv, const Nibbles* w,
+                                    const char* b, Py_ssize_t c, const char* weights, Codes a, Py_ssize_t stride,
+                                    float* results) noexcept nogil:
+    # results[mr][NR] += the products of the block at b with nv vectors of columns. A code is read once for all vectors.
+    cdef vx sums[NIBBLE_MR * NV]
+    cdef vx factor[NV]
+    cdef const char* low = <const char*>a.codes
+    cdef int j, g
+    begin_sums(grouped, mr, nv, w.storage, a.sums, stride, sums)
+    for g in range(2):
+        if grouped and not wide:
+            for j in range(nv):
+                factor[j] = n_factors(<const unsigned char*>b + 16 * w.width + c + j * VL, g)
+        add_half_block(grouped, wide, mr, nv, w.width, weights, g, low, low + 3 * stride, stride, factor, sums)
+    add_block(grouped, mr, nv, w.storage, w.width, b + 16 * w.width + 2 * c, a.steps, a.sums, stride, sums, results)
+
+
+cdef inline void add_block_by_groups(const bint grouped, const int mr, const Nibbles* w, const char* b, Py_ssize_t c,
+                                     Codes a, Py_ssize_t stride, float* results) noexcept nogil:
+    # Add the same for one vector of columns, c. The weights of a group are unpacked once for all rows.
+    cdef vx sums[NIBBLE_MR * NV]
+    cdef vx of_group[4]
+    cdef vx word, factor = x_set1(0x10001)
+    cdef const char* low = <const char*>a.codes
+    cdef int i, g, h
+    begin_sums(grouped, mr, 1, w.storage, a.sums, stride, sums)
+    for g in range(2):
+        for h in range(2):
+            word = x_load(b + ((2 * g + h) * w.width + c) * 4)
+            of_group[2 * h], of_group[2 * h + 1] = n_half(word, 0), n_half(word, 1)
+        if grouped:
+            factor = n_factors(<const unsigned char*>b + 16 * w.width + c, g)
+        stride = opaque(stride)
+        for i in range(mr):
+            sums[i * NV] = n_group(sums[i * NV], of_group, <const signed char*>row_of(i, low, low + 3 * stride, stride)
+                                   + GROUP * g, factor)
+    add_block(grouped, mr, 1, w.storage, w.width, b + 16 * w.width + 2 * c, a.steps, a.sums, stride, sums, results)
+
+
 cdef inline void nibble_tile(const bint grouped, const bint wide, const int mr, const int nv, Nibbles w, Codes a,
                              Py_ssize_t stride, Py_ssize_t c, float* results) noexcept nogil:
     # results[mr][NR] += the products of mr rows and nv vectors of columns, from column c of a panel on; without the scale
     # of INT4 and without its offsets. grouped: whether the storage is INT4. wide: whether the weights are unpacked. a: of
     # the first row; stride: bytes from one row to the next.
-    cdef vx s[NIBBLE_MR * NV]
-    cdef vx part[NIBBLE_MR * NV]
-    cdef vx factor[NV]
-    cdef vx x
     cdef const char* b = w.panel
     cdef const char* weights
-    cdef const char* low = <const char*>a.codes
-    cdef const char* high = low + 3 * stride
-    cdef vx* sums = s
     cdef Py_ssize_t k
-    cdef int i, j, g
-    if NIBBLES_IN_PAIRS:
-        sums = part
+    cdef int j
     for k in range(w.blocks):
         if not wide:
             fetch_lines(b + FETCHED, w.step)
-        for i in range(mr):
-            x = x_set1(0)
-            if not grouped and w.storage == <int>Q4_0:
-                x = x_set1(-8 * load_32(<const char*>(a.sums + k) + i * stride))
+        if NIBBLE_GROUPS:
             for j in range(nv):
-                s[i * NV + j] = x
-                part[i * NV + j] = x_set1(0)
-        weights = w.wide + k * GROUPED * w.width + 4 * c if wide else b + 4 * c
-        for g in range(2):
-            if grouped and not (wide and not NIBBLES_IN_PAIRS):
-                for j in range(nv):
-                    factor[j] = n_factors(<const unsigned char*>b + 16 * w.width + c + j * VL, g)
-            add_half_block(grouped, wide, mr, nv, w.width, weights, g, low, high, stride, factor, sums)
-            if NIBBLES_IN_PAIRS and (grouped or g == 1):
-                for i in range(mr):
-                    for j in range(nv):
-                        s[i * NV + j] = x_dot(s[i * NV + j], part[i * NV + j], factor[j] if grouped else x_set1(0x10001))
-                        part[i * NV + j] = x_set1(0)
-        add_block(grouped, mr, nv, w.storage, w.width, b + 16 * w.width + 2 * c, a.steps + k, a.sums + k, stride, s, results)
-        low += GROUPED
-        high += GROUPED
+                add_block_by_groups(grouped, mr, &w, b, c + j * VL, a, stride, results + j * VL)
+        else:
+            weights = w.wide + k * GROUPED * w.width + 4 * c if wide else b + 4 * c
+            add_block_by_steps(grouped, wide, mr, nv, &w, b, c, weights, a, stride, results)
+        a.codes += GROUPED
+        a.steps += 1
+        a.sums += 1
         b += w.step
 
 
@@ -279,7 +310,7 @@ cdef void nibble_results(const Linear* y, const short* a, Py_ssize_t stride, con
     # results[M][NR] = the products of M rows and panel p.
     cdef char wide[UNPACKED * GROUPED * NR]
     cdef Py_ssize_t blocks = blocks_of(y.K), k = 0
-    cdef bint grouped = y.storage == <int>INT4, many = M > PACKED_ROWS
+    cdef bint grouped = y.storage == <int>INT4, many = M > PACKED_ROWS and not NIBBLE_GROUPS
     cdef const char* panel = <const char*>y.panels + p * NR * blocks * (19 if grouped else nibble_bytes(y.storage))
     cdef Nibbles w
     cdef Codes rows

@@ -89,7 +89,11 @@ INLINE vx n_factors(const uint8_t *p, int i) {
     both = _mm256_or_si256(both, _mm256_slli_epi32(both, 16));
     return _mm256_and_si256(_mm256_srli_epi16(both, 4 * i), _mm256_set1_epi16(15));
 }
+#ifdef __AVXVNNI__
 enum { NIBBLE_MR = 4 };
+#else
+enum { NIBBLE_MR = 6 };
+#endif
 
 /* From the compiler's vectors of int8, gcc makes a load for each number. */
 #define ENGINE_WIDEN

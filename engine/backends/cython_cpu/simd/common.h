@@ -132,7 +132,7 @@ INLINE void x_store_int16(int16_t *p, vf x) {
 INLINE void x_store_int8(int8_t *p, vf x) {
     for (int lane = 0; lane < VL; lane++) p[lane] = (int8_t)rintf(x[lane]);
 }
-enum { NIBBLE_MR = 4, NIBBLES_IN_PAIRS = 0 };
+enum { NIBBLE_MR = 4 };
 INLINE vx n_half(vx words, int i) { return words >> 4 * i & 0x0f0f0f0f; }
 INLINE vx n_factors(const uint8_t *p, int i) {
     typedef uint8_t narrow __attribute__((vector_size(VL)));
@@ -142,6 +142,16 @@ INLINE vx n_factors(const uint8_t *p, int i) {
 }
 INLINE vx n_dot(vx sum, vx weights, vx codes) {
     for (int i = 0; i < 4; i++) sum += (weights >> 8 * i & 255) * (codes << (24 - 8 * i) >> 24);
+    return sum;
+}
+#endif
+#ifdef ENGINE_NIBBLE_GROUPS
+enum { NIBBLE_GROUPS = 1 };
+#else
+enum { NIBBLE_GROUPS = 0 };
+INLINE vx n_group(vx sum, const vx *weights, const int8_t *codes, vx factor) {
+    (void)factor;       /* the weights are multiplied by it already */
+    for (int i = 0; i < 4; i++) sum = n_dot(sum, weights[i], x_set1(load_32(codes + 4 * i)));
     return sum;
 }
 #endif

@@ -111,10 +111,11 @@ cdef extern from "simd/simd.h" nogil:
     # weights of 4 bits
     enum:
         NIBBLE_MR
-        NIBBLES_IN_PAIRS
+        NIBBLE_GROUPS
     vx n_half(vx words, int i)
     vx n_factors(const unsigned char* p, int i)
     vx n_dot(vx sum, vx weights, vx codes)
+    vx n_group(vx sum, const vx* weights, const signed char* codes, vx factor)
     void x_store_int8(signed char* p, vf x)
 
     # 8-bit integers

@@ -32,7 +32,6 @@ INLINE vx x_dot(vx sum, vx a, vx b) {
 
 #ifdef ENGINE_VPDPBUSD
 
-enum { NIBBLES_IN_PAIRS = 0 };
 INLINE vx n_dot(vx sum, vx weights, vx codes) {
     __asm__(ENGINE_VPDPBUSD " %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(codes));
     return sum;
@@ -54,10 +53,21 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
 
 #else
 
-enum { NIBBLES_IN_PAIRS = 1 };
+/* A group of 16 in one piece: two sums of a lane are of 8 products each, at most 8 * 15 * 127 < 2^15. With the rows of a
+ * tile inside the vectors of columns, the sums of 6 rows, the weights of a group and their factor are 11 registers. */
+#define ENGINE_NIBBLE_GROUPS
 INLINE vx n_dot(vx sum, vx weights, vx codes) {
-    vx product;
-    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(weights), "v"(codes));
+    return x_dot(sum, _mm256_maddubs_epi16(weights, codes), x_set1(0x10001));
+}
+INLINE vx n_group(vx sum, const vx *weights, const int8_t *codes, vx factor) {
+    vx first, second;
+    __asm__("vpbroadcastd (%3), %1\n\tvpbroadcastd 4(%3), %2\n\t"
+            "vpmaddubsw %1, %4, %1\n\tvpmaddubsw %2, %5, %2\n\tvpaddw %2, %1, %1\n\t"
+            "vpbroadcastd 8(%3), %2\n\tvpmaddubsw %2, %6, %2\n\tvpaddw %2, %1, %1\n\t"
+            "vpbroadcastd 12(%3), %2\n\tvpmaddubsw %2, %7, %2\n\tvpaddw %2, %1, %1\n\t"
+            "vpmaddwd %8, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+v"(sum), "=&v"(first), "=&v"(second)
+            : "r"(codes), "v"(weights[0]), "v"(weights[1]), "v"(weights[2]), "v"(weights[3]), "v"(factor));
     return sum;
 }
 
