@@ -1,7 +1,8 @@
 """Time a language model in turns: the engine, and llama.cpp on GGUF files of the same bits.
 
     python asv_bench/language.py SmolLM2-135M-Instruct.Q4_1.gguf [--turns 5] [--threads 2] [--prompts 16 128 512]
-        [--batches 1 8] [--context 16] [--tokens 64] [--precisions float32 q4_0] [--shape 0.5B] [--folder FOLDER]
+        [--batches 1 8] [--context 16] [--contexts 2048 8000] [--tokens 64] [--precisions float32 q4_0] [--shape 0.5B]
+        [--folder FOLDER]
 
 It needs llama-cpp-python and gguf (peers/requirements.txt). The file's matrices are converted to F32, BF16, Q8_0
 and Q4_0 with the package gguf, and to Q4_K_M by llama.cpp; --folder keeps these files. --shape takes random weights of
@@ -13,6 +14,8 @@ all once, in the opposite order in the next turn, so that other load on the mach
     first     seconds from the call to the first new token of one prompt, printed as tokens of the prompt per second
     next      new tokens per second of a batch of prompts of --context tokens, without the time to the first ones,
               and the rate of reading memory in the same minutes
+    behind    new tokens per second of one sequence behind each of --contexts tokens, which are read once; a turn is
+              16 tokens of each library
     memory    resident memory of a process that has loaded the file and generated 16 tokens, in MB: all of it, and
               without the pages of the file
 
@@ -27,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -59,9 +62,27 @@ def engine_library(path: Path, precision: str, given: argparse.Namespace) -> Lib
     return run
 
 
+STEPS = 16
+"""New tokens of a turn behind a context."""
 ENGINE = "engine"
 FASTER = "Q4_K_M"
 """The kind of llama.cpp with which 4 bits are compared too."""
+
+
+def engine_steps(path: Path, given: argparse.Namespace, precision: str, prompt: list[int], new: int) -> Iterator[object]:
+    """Yield once for each new token behind a prompt."""
+    generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads)
+    yield from generator.stream(prompt, max_new_tokens=new, eos_token_id=None)
+
+
+def llama_cpp_steps(path: Path, given: argparse.Namespace, precision: str, prompt: list[int], new: int
+                    ) -> Iterator[object]:
+    """Do the same with llama.cpp."""
+    model = LlamaLanguage(path, given.threads, 1, len(prompt) + new)
+    [best] = model.logits([(0, 0, prompt)]).argmax(axis=1).tolist()
+    for position in range(len(prompt), len(prompt) + new):
+        yield best
+        [best] = model.logits([(0, position, [best])]).argmax(axis=1).tolist()
 
 
 def kinds_of(precision: str) -> dict[str, str]:
@@ -80,8 +101,13 @@ def prompts_of(count: int, length: int) -> list[list[int]]:
     return np.random.default_rng(length).integers(100, 40000, (count, length)).tolist()
 
 
+PAUSE = 0.3
+"""Seconds before a call: the threads of llama.cpp wait busily for 0.1 s after its last call."""
+
+
 def timed(library: Library, prompts: list[list[int]], tokens: int) -> float:
     """Return the seconds of one call."""
+    time.sleep(PAUSE)
     begun = time.perf_counter()
     library(prompts, tokens)
     return time.perf_counter() - begun
@@ -136,6 +162,29 @@ def compare(files: dict[str, Path], precision: str, given: argparse.Namespace) -
         print(f"{precision:<9} memory            {name}: {child.stdout.strip()}", flush=True)
 
 
+def compare_behind(files: dict[str, Path], precision: str, given: argparse.Namespace) -> None:
+    """Print the rate of new tokens behind each long context; files: the file of each library."""
+    for length in given.contexts:
+        [prompt] = prompts_of(1, length)
+        steps = {name: (engine_steps if name == ENGINE else llama_cpp_steps)(path, given, precision, prompt,
+                                                                             1 + STEPS * given.turns)
+                 for name, path in files.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in steps}
+        for own in steps.values():
+            next(own)
+        rates = []
+        for _ in range(given.turns):
+            rates.append(measure_dram(given.threads, repeats=1))
+            for name, own in steps.items():
+                time.sleep(PAUSE)
+                begun = time.perf_counter()
+                for _ in range(STEPS):
+                    next(own)
+                seconds[name].append(time.perf_counter() - begun)
+        report(f"{precision:<9} behind {length} tokens", STEPS, seconds)
+        print(" " * 29 + f"memory read at {median(rates):.1f} GB/s", flush=True)
+
+
 def print_memory(path: Path, given: argparse.Namespace) -> None:
     """Load one library, generate, and print this process's resident memory."""
     library = make(given.memory, path, given.precisions[0], given)     # what it holds is measured, too
@@ -163,6 +212,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--prompts", type=int, nargs="*", default=[16, 128, 512])
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 8])
+    parser.add_argument("--contexts", type=int, nargs="*", default=[])
     parser.add_argument("--precisions", nargs="+", choices=[*KINDS], default=[*KINDS])
     parser.add_argument("--shape", choices=[*SHAPES], help="random weights of a larger shape")
     parser.add_argument("--cache", help="the precision of the engine's keys and values; llama.cpp's are float16")
@@ -182,8 +232,9 @@ def main() -> None:
             if not source.exists():
                 write_shape(given.file, source, SHAPES[given.shape])
         for precision in given.precisions:
-            compare({library: converted(source, folder, kind) for library, kind in kinds_of(precision).items()},
-                    precision, given)
+            files = {library: converted(source, folder, kind) for library, kind in kinds_of(precision).items()}
+            compare(files, precision, given)
+            compare_behind(files, precision, given)
 
 
 if __name__ == "__main__":
