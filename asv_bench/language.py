@@ -69,7 +69,8 @@ FASTER = "Q4_K_M"
 """The kind of llama.cpp with which 4 bits are compared too."""
 
 
-def engine_steps(path: Path, given: argparse.Namespace, precision: str, prompt: list[int], new: int) -> Iterator[object]:
+def engine_steps(path: Path, given: argparse.Namespace, precision: str, prompt: list[int], new: int
+                 ) -> Iterator[object]:
     """Yield once for each new token behind a prompt."""
     generator = Generator.load(path, precision=precision, cache=given.cache, threads=given.threads)
     yield from generator.stream(prompt, max_new_tokens=new, eos_token_id=None)
