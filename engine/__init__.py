@@ -12,7 +12,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base.errors import BackendUnavailable, EngineError, InputError, TimedOut, UnsupportedError, WeightsError
+from .base.errors import (
+    BackendUnavailable,
+    EngineError,
+    HubError,
+    InputError,
+    TimedOut,
+    UnsupportedError,
+    WeightsError,
+)
 from .base.version import __version__ as __version__
 from .encoding.outputs import ForwardOutput
 from .interface.engine import Engine
@@ -53,6 +61,7 @@ __all__ = [
     "ForwardOutput",
     "GenerationConfig",
     "Generator",
+    "HubError",
     "InputError",
     "Model",
     "ModelConfig",

@@ -27,6 +27,10 @@ class UnsupportedError(EngineError, NotImplementedError):
     """A model or a request is well formed but needs a feature that the engine or the chosen backend lacks."""
 
 
+class HubError(EngineError, OSError):
+    """A model could not be fetched from the Hugging Face hub: a wrong name, no permission, no network or no space."""
+
+
 class TimedOut(EngineError, TimeoutError):
     """A call did not finish within its `timeout`; it was stopped and returned nothing."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..base.errors import WeightsError, shown
-from .reading import MAX_JSON, FormatError, has_file, naming, parse_object, read_bytes, read_list, read_object, within
+from .reading import MAX_JSON, FormatError, has_file, naming, parse_list, parse_object, read_bytes, within
 from .safetensors import read_safetensors
 from .torch_checkpoint import read_checkpoint
 
@@ -30,6 +31,7 @@ class Reader(Protocol):
 
 FORMATS: dict[str, Reader] = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_checkpoint}
 """The reader of each file of weights, in the order of preference; `NAME.index.json` lists the parts of a split one."""
+_INDEX = ".index.json"
 
 
 class ModelFolder:
@@ -67,7 +69,8 @@ class ModelFolder:
 
     def read_list(self, name: str) -> list[Any]:
         """Return the JSON list in a file."""
-        return read_list(self.path / name)
+        with self.naming(name):
+            return parse_list(self.read_bytes(name, MAX_JSON))
 
     def read_bytes(self, name: str, limit: int) -> bytes:
         """Return the contents of a file; raises `FormatError` above this number of bytes, so it needs `naming`."""
@@ -83,12 +86,31 @@ class ModelFolder:
 
     def has_weights(self) -> bool:
         """Return whether there is a file of weights, or the index of a split one."""
-        return any(self.has(name) or self.has(f"{name}.index.json") for name in FORMATS)
+        return self._weights() is not None
+
+    def weight_files(self) -> list[str]:
+        """Return the names of the files that `tensors` reads, the index of a split one first; none without weights."""
+        found = self._weights()
+        if found is None or not found.endswith(_INDEX):
+            return [] if found is None else [found]
+        with self.naming(found):
+            return [found, *shard_names(self.read_object(found), found)]
+
+    def _weights(self) -> str | None:
+        """Return the name of the file of weights, or of the index of a split one; None if there is neither."""
+        return next((name for each in FORMATS for name in (each, each + _INDEX) if self.has(name)), None)
 
     def tensors(self, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                 memory: str = "map") -> dict[str, np.ndarray]:
-        """Return the weights, as `read_weights` does."""
-        return read_weights(self.path, rename, keep_float16=keep_float16, memory=memory)
+        """Return the weights, read as `read_safetensors` describes."""
+        name = self._weights()
+        if name is None:
+            raise WeightsError(f"{self}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under "
+                               "another name has to be renamed to pytorch_model.bin; from other formats, such as ONNX, "
+                               "save the model with transformers: model.save_pretrained(folder)")
+        read = FORMATS[name.removesuffix(_INDEX)]
+        reads = partial(read_shards, read=read) if name.endswith(_INDEX) else read
+        return reads(self.path / name, rename=rename, keep_float16=keep_float16, memory=memory)
 
     def folder(self, relative: str, stated_in: str) -> ModelFolder:
         """Return a folder inside this one, whose relative path a file states."""
@@ -96,38 +118,38 @@ class ModelFolder:
         if parts.anchor or ".." in parts.parts or not relative.isprintable() or len(relative) > _LONGEST_NAME:
             raise WeightsError(f"{self.label(stated_in)}: the module path {shown(relative)} leaves the model's folder, "
                                "or is too long")
-        return self if not parts.parts else ModelFolder(self.path.joinpath(*parts.parts))
+        return self if not parts.parts else self._inside(parts.parts)
 
-
-def read_weights(folder: Path, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
-                 memory: str = "map") -> dict[str, np.ndarray]:
-    """Return the tensors of a model folder, read as `read_safetensors` describes; raises `WeightsError`."""
-    for name, read in FORMATS.items():
-        if has_file(folder / name):
-            return read(folder / name, rename, keep_float16=keep_float16, memory=memory)
-        if has_file(folder / f"{name}.index.json"):
-            return read_shards(folder / f"{name}.index.json", read, rename, keep_float16=keep_float16, memory=memory)
-    raise WeightsError(f"{folder}: no {', no '.join(FORMATS)} and no index of their parts. A state dict under another "
-                       "name has to be renamed to pytorch_model.bin; from other formats, such as ONNX, save the model "
-                       "with transformers: model.save_pretrained(folder)")
+    def _inside(self, parts: tuple[str, ...]) -> ModelFolder:
+        """Return the folder at the end of a path of names inside this one."""
+        return ModelFolder(self.path.joinpath(*parts))
 
 
 def read_shards(index: Path, read: Reader, rename: Callable[[str], str | None] = str, *, keep_float16: bool = False,
                 memory: str = "map") -> dict[str, np.ndarray]:
     """Return the tensors of a model that is split into several files, which lie beside their index."""
-    suffix = Path(index.name.removesuffix(".index.json")).suffix
-    shards = read_object(index).get("weight_map")
     with naming(index, ADVICE):
-        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-            raise FormatError("expected a weight_map from tensor names to file names")
-        for shard in shards.values():
-            if not (shard.endswith(suffix) and shard.isprintable() and not set(shard) & set("/\\:")):
-                raise FormatError(f"{shown(shard)} is not the name of a {suffix} file in the same folder")
+        shards = shard_names(parse_object(read_bytes(index, MAX_JSON)), index.name)
     arrays: dict[str, np.ndarray] = {}
-    for shard in sorted(set(shards.values())):
+    for shard in shards:
         found = read(index.with_name(shard), rename, keep_float16=keep_float16, memory=memory)
         with naming(index, ADVICE):
             if twice := sorted(arrays.keys() & found.keys()):
                 raise FormatError(f"two shards hold {twice[0]}, the second is {shard}")
         arrays |= found
     return arrays
+
+
+def shard_names(values: dict[str, Any], index: str) -> list[str]:
+    """Return the names of the files of a model that is split, which lie beside their index; raises `FormatError`.
+
+    values: the contents of the index. index: its name.
+    """
+    suffix = Path(index.removesuffix(_INDEX)).suffix
+    shards = values.get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise FormatError("expected a weight_map from tensor names to file names")
+    for shard in shards.values():
+        if not (shard.endswith(suffix) and shard.isprintable() and not set(shard) & set("/\\:")):
+            raise FormatError(f"{shown(shard)} is not the name of a {suffix} file in the same folder")
+    return sorted(set(shards.values()))

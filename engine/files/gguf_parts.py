@@ -37,6 +37,14 @@ def part_paths(path: Path, settings: Mapping[str, Any]) -> list[Path]:
     return [path.with_name(f"{match[1]}{i + 1:05}{match[3]}") for i in range(count)]
 
 
+def named_parts(name: str) -> list[str]:
+    """Return the names of all files of a model by the name of one, in order; those of a whole model are its own."""
+    match = _NAME.fullmatch(name)
+    if match is None or not 1 <= int(match[4]) <= _MAX_PARTS:
+        return [name]
+    return [f"{match[1]}{i + 1:05}{match[3]}" for i in range(int(match[4]))]
+
+
 def check_parts(settings: Sequence[Mapping[str, Any]], names: Sequence[Sequence[str]]) -> None:
     """Raise `FormatError` unless the files belong together; settings, names: the settings and the tensors of each."""
     wrong = [str(i + 1) for i, own in enumerate(settings)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import TimedOut, UnsupportedError, WeightsError, shown
+from ..base.errors import HubError, TimedOut, UnsupportedError, WeightsError, shown
 
 MAX_JSON = 8_000_000
 """Limit on the bytes of one JSON text: Python needs up to 30 bytes of memory for each of its bytes."""
@@ -33,7 +33,7 @@ def naming(path: Path, advice: str) -> Iterator[None]:
     """Convert a `FormatError` or `OSError` of the block to a `WeightsError` with the file, the fault and the advice."""
     try:
         yield
-    except TimedOut:    # an OSError too
+    except (HubError, TimedOut):    # an OSError too
         raise
     except FormatError as error:
         raise WeightsError(f"{path}: {error}; {advice}") from None
@@ -165,19 +165,12 @@ def parse_object(data: bytes) -> dict[str, Any]:
     return value
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object that a file holds; raises `WeightsError`."""
-    with naming(path, _JSON_ADVICE):
-        return parse_object(read_bytes(path, MAX_JSON))
-
-
-def read_list(path: Path) -> list[Any]:
-    """Return the JSON list that a file holds; raises `WeightsError`."""
-    with naming(path, _JSON_ADVICE):
-        value = parse_json(read_bytes(path, MAX_JSON))
-        if not isinstance(value, list):
-            raise FormatError(f"expected a JSON list, found {type(value).__name__}")
-        return value
+def parse_list(data: bytes) -> list[Any]:
+    """Return the value of a UTF-8 JSON text that must be a list, as `parse_json` does."""
+    value = parse_json(data)
+    if not isinstance(value, list):
+        raise FormatError(f"expected a JSON list, found {type(value).__name__}")
+    return value
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

@@ -72,6 +72,7 @@ def compare_precision(
     backend: str = "auto",
     threads: int | None = None,
     show_progress_bar: bool | None = None,
+    revision: str | None = None,
 ) -> Comparison:
     """Encode the data in float32 and in `precision`, and compare the vectors.
 
@@ -79,7 +80,8 @@ def compare_precision(
     and `Engine.encode`.
     """
     sentences = [sentence for row in data.rows for sentence in row]
-    engines = engines_in(("float32", precision), load_model(path, kind="encode"), backend=backend, threads=threads)
+    model = load_model(path, kind="encode", revision=revision)
+    engines = engines_in(("float32", precision), model, backend=backend, threads=threads)
     vectors = [_unit_vectors(engine, sentences, show_progress_bar) for engine in engines]
     cosines = np.einsum("nd,nd->n", *vectors)
     ranking = None

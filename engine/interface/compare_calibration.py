@@ -46,14 +46,16 @@ class Calibrated:
 def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelled], *,
                         precisions: Sequence[str] = ("float32", "bfloat16", "int8"), coverage: float = COVERAGE,
                         backend: str = "auto", threads: int | None = None,
-                        show_progress_bar: bool | None = None) -> list[Calibrated]:
+                        show_progress_bar: bool | None = None,
+                        revision: str | None = None) -> list[Calibrated]:
     """Classify labelled texts in each precision with the calibration of the model's file, and say how well it holds.
 
     data: texts and labels by name, such as that of a file. They must be others than those that the model was calibrated
     on. Raises the errors of `Engine.load` and of `Engine.classify` with a coverage.
     """
     share = check_coverage(coverage)
-    engines = engines_in(precisions, load_model(path, kind="encode"), backend=backend, threads=threads)
+    model = load_model(path, kind="encode", revision=revision)
+    engines = engines_in(precisions, model, backend=backend, threads=threads)
     found = []
     for precision, engine in zip(precisions, engines, strict=True):
         runner = engine.runner_of("classify")

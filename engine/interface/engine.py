@@ -123,9 +123,13 @@ class Engine(HeadMethods, Loaded):
         least_cosine: float | None = None,
         memory: str = "map",
         task: str | None = None,
+        revision: str | None = None,
     ) -> Engine:
-        """Load a model from a .npz file, a Hugging Face folder or a sentence-transformers folder.
+        """Load a model from a .npz file, a Hugging Face folder, a sentence-transformers folder, or by its name.
 
+        path: a path; or, where there is no such path, the name of a model on the Hugging Face hub, such as
+            "intfloat/e5-small-v2". Its files are downloaded once, into the cache that the hub's own tools share. If
+            the repository has several .gguf or .npz files, the name goes on with the path of one of them.
         backend: "auto" for the fastest backend that runs here, or a name that `engine info` lists.
         threads: the threads of one forward pass; None for every CPU that the process may use. A larger number has no
             effect.
@@ -140,16 +144,19 @@ class Engine(HeadMethods, Loaded):
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
             jina-embeddings-v3; None for the weights without an adapter.
+        revision: of a model on the hub, its branch, tag or commit; None for the main branch. It says that `path` is a
+            name, also where a folder with the name of the organisation is in the working folder.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for a model that generates or needs
-        a feature that the engine lacks, `BackendUnavailable` and `InputError`.
+        a feature that the engine lacks, `BackendUnavailable`, `InputError`, and `HubError` for a name that
+        cannot be fetched.
         """
         from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens}
         if least_cosine is not None and precision != "auto":
             raise InputError(f'least_cosine is for precision="auto", not for precision={shown(precision)}')
-        source = open_source(path, memory)
+        source = open_source(path, memory, revision)
         model = load_model(source, kind="encode", task=task)
         if precision == "auto":
             from .auto_precision import fastest_engine
@@ -161,8 +168,9 @@ class Engine(HeadMethods, Loaded):
             precision = engine.precision  # another process that loads the pickled engine computes the same bits
         else:
             engine = cls(model, **options, precision=precision)
-        engine._reload = partial(cls.load, os.path.abspath(source.path), **options, precision=precision, memory=memory,
-                                 task=task)
+        address, commit = source.address
+        engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
+                                 revision=commit)
         return engine
 
     def forward(

@@ -106,10 +106,11 @@ class Generator(Loaded):
         cache_tokens: int | None = None,
         cache: str | None = None,
         memory: str = "map",
+        revision: str | None = None,
     ) -> Generator:
-        """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz or a .gguf.
+        """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
-        backend, threads, precision, memory: as in `Engine.load`.
+        path, revision, backend, threads, precision, memory: as in `Engine.load`.
         max_batch_tokens: the most tokens that are computed together; also the longest source and the longest prompt.
         max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
@@ -118,14 +119,15 @@ class Generator(Loaded):
         cache: the precision of the keys and values that are kept: "float32", "bfloat16", or "int8" with a scale for
             each token and key head. None is "float32" for precision float32, and "bfloat16" for the others.
 
-        Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable` and `InputError`, as `Engine.load` does.
+        Raises `WeightsError`, `UnsupportedError`, `BackendUnavailable`, `InputError` and `HubError`, as `Engine.load`
+        does.
         """
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
                                    "precision": precision, "max_rows": max_rows, "cache_tokens": cache_tokens,
                                    "cache": cache}
-        return cls._load(open_source(path, memory), "generate", options, memory)
+        return cls._load(open_source(path, memory, revision), "generate", options, memory)
 
     @renamed_arguments
     def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,

@@ -27,7 +27,8 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None,
          **options: Any) -> Engine | Generator | Reranker | Transcriber:
     """Load a model, and return the object that serves it: an `Engine`, `Generator`, `Reranker` or `Transcriber`.
 
-    path: a folder of Hugging Face, of sentence-transformers or of CTranslate2, an `.npz` or a `.gguf`.
+    path: a folder of Hugging Face, of sentence-transformers or of CTranslate2, an `.npz` or a `.gguf`; or
+        the name of a model on the Hugging Face hub, with `revision` among the options, as in `Engine.load`.
     kind: "encode", "generate", "rank" or "transcribe"; None reads the kind from the files. If a model fits two kinds,
         as T5 and Qwen3 do, modules.json or the key architectures of config.json decides.
     options: the options of the `load` of the class, which explains each.
@@ -36,7 +37,7 @@ def load(path: str | os.PathLike[str], *, kind: str | None = None,
     """
     from ..loading.load import choose_kind, open_source  # here, because `import engine` shall stay light
 
-    source = open_source(path, options.get("memory", "map"))
+    source = open_source(path, options.get("memory", "map"), options.get("revision"))
     served = SERVES[choose_kind(source, kind)]
     known = list(signature(served.load).parameters)[1:]
     if unknown := [name for name in options if name not in known]:

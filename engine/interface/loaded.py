@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -71,7 +70,8 @@ class Loaded:
         made: Any = cls
         loaded: AnyLoaded = made(model, **options)
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
-        loaded._reload = partial(made.load, os.path.abspath(source.path), **options, memory=memory)
+        address, commit = source.address
+        loaded._reload = partial(made.load, address, **options, memory=memory, revision=commit)
         return loaded
 
     @property

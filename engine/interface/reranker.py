@@ -95,8 +95,8 @@ class Reranker(Loaded):
     def load(cls, path: str | os.PathLike[str], *, template: str = TEMPLATE, instruction: str = INSTRUCTION,
              answers: Sequence[str | int] | None = None, max_length: int = MAX_LENGTH, backend: str = "auto",
              threads: int | None = None, max_batch_tokens: int = 8192, precision: str | None = None,
-             max_rows: int = 64, memory: str = "map") -> Reranker:
-        """Load a reranker from any path that `Engine.load` or `Generator.load` reads; they explain the other options.
+             max_rows: int = 64, memory: str = "map", revision: str | None = None) -> Reranker:
+        """Load a reranker from what `Engine.load` or `Generator.load` read; they explain the other options.
 
         The options template, instruction, answers and max_rows are for language models alone.
 
@@ -114,7 +114,7 @@ class Reranker(Loaded):
         """
         from ..loading.load import load_model, open_source  # here, because `import engine` shall stay light
 
-        source = open_source(path, memory)
+        source = open_source(path, memory, revision)
         if answers is None:
             answers = source.answers() or ANSWERS
         options: dict[str, Any] = {
@@ -131,7 +131,8 @@ class Reranker(Loaded):
             raise UnsupportedError(f"{source.path}: the model is an encoder without a classifier of pairs, so it "
                                    f"cannot rank; load it with Engine. It {has}")
         reranker = cls(model, **options)
-        reranker._reload = partial(cls.load, os.path.abspath(source.path), **options, memory=memory)
+        address, commit = source.address
+        reranker._reload = partial(cls.load, address, **options, memory=memory, revision=commit)
         return reranker
 
     def _adopt_engine(self, model: Model, usual: dict[str, bool], max_length: int, **options: Any) -> None:

@@ -82,13 +82,13 @@ class Transcriber(Loaded):
     @renamed_arguments
     def load(cls, path: str | os.PathLike[str], *, backend: str = "auto", threads: int | None = None,
              max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64, cache: str | None = None,
-             memory: str = "map") -> Transcriber:
+             memory: str = "map", revision: str | None = None) -> Transcriber:
         """Load a model of speech; the options are those of `Generator.load`, without cache_tokens."""
         from ..loading.load import open_source  # here, because `import engine` shall stay light
 
         options: dict[str, Any] = {"backend": backend, "threads": threads, "max_batch_tokens": max_batch_tokens,
                                    "precision": precision, "max_rows": max_rows, "cache": cache}
-        return cls._load(open_source(path, memory), "transcribe", options, memory)
+        return cls._load(open_source(path, memory, revision), "transcribe", options, memory)
 
     @property
     def languages(self) -> list[str]:

@@ -20,6 +20,7 @@ from ..weights.head import Head
 from .head_tokens import token_ids_of
 
 _VECTORS, _NUMBERS = "colbert_linear", "sparse_linear"
+FILES = (f"{_VECTORS}.pt", f"{_NUMBERS}.pt")
 _UNCOUNTED = ("cls_token", "eos_token", "pad_token", "unk_token")
 """The special tokens without a place in sparse vectors, by their keys in the files of a tokenizer."""
 

@@ -40,10 +40,10 @@ _WITHOUT_EFFECT = ("alignment_heads", "alignment_layer", "embeddings_merge", "nu
 _PLAIN = {"multi_query_attention": False, "quantization_type": 0}
 """The only supported value of these keys of config.json; null and an absent key are supported, too."""
 
-
-_MODEL = "model.bin"
+MODEL = "model.bin"
+"""The file of the weights."""
 _WHISPER = "WhisperSpec"
-_VOCABULARIES = ("shared_vocabulary", "target_vocabulary", "vocabulary")
+VOCABULARIES = ("shared_vocabulary", "target_vocabulary", "vocabulary")
 """The names that the list of the decoder's tokens has had, with the suffix .json or .txt."""
 _MAX_LINES = 16_000_000
 _FIRST_TIME = 50
@@ -52,7 +52,7 @@ _FIRST_TIME = 50
 
 def is_ctranslate2(folder: ModelFolder) -> bool:
     """Return whether a folder has CTranslate2's file of weights, and none of Hugging Face's."""
-    return not folder.has_weights() and folder.has(_MODEL)
+    return not folder.has_weights() and folder.has(MODEL)
 
 
 class CTranslate2Source(Source):
@@ -68,7 +68,7 @@ class CTranslate2Source(Source):
 
     @lazy
     def _file(self) -> CTranslate2File:
-        return CTranslate2File(self.path / _MODEL, self._memory)
+        return CTranslate2File(self.path / MODEL, self._memory)
 
     def read(self, kind: str, task: str | None) -> Model:
         """Return as `Source.read`."""
@@ -274,7 +274,7 @@ def _numbers(folder: ModelFolder, values: Mapping[str, Any], key: str) -> list[i
 
 def _words(folder: ModelFolder) -> dict[str, int]:
     """Return the ids of the decoder's tokens by their texts."""
-    for name in _VOCABULARIES:
+    for name in VOCABULARIES:
         if folder.has(f"{name}.json"):
             words = folder.read_list(f"{name}.json")
             if not all(isinstance(word, str) for word in words):

@@ -9,6 +9,8 @@ from ..base.errors import UnsupportedError, shown
 from ..base.other_names import LACKED
 from ..model.generation_config import CHECKS, GenerationConfig
 
+GENERATION = "generation_config.json"
+"""The file of the settings."""
 _OWN = CHECKS.keys() - {"seed", "prefix", "return_timestamps"}
 """The keys of the files that are fields of `GenerationConfig`. Each call decides about timestamps."""
 

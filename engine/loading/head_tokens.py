@@ -13,9 +13,9 @@ from ..base.errors import WeightsError, shown
 from ..files.folder import ModelFolder
 from ..model.text_config import TextConfig
 from ..text.special_tokens import special_ids, token_ids
+from ..text.vocabularies.tokenizer_settings import FILES
 from ..weights.head import Head
 
-_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 _USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"),
           "cls_token": ("[CLS]", "<s>"), "eos_token": ("</s>",)}
 """For the key of each special token in the files the usual tokens, which are tried where the files do not say."""
@@ -45,7 +45,7 @@ def token_ids_of(text: TextConfig, folder: ModelFolder, keys: Sequence[str]) -> 
 
 def stated_token(folder: ModelFolder, key: str, usual: tuple[str, ...]) -> tuple[str, ...]:
     """Return the token that a file states under a key, or the usual ones."""
-    for name in _FILES:
+    for name in FILES[:2]:     # settings, then special tokens
         value: Any = folder.read_object_or_empty(name).get(key)
         value = value.get("content") if isinstance(value, dict) else value
         if value is not None and not isinstance(value, str):

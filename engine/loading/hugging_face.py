@@ -22,7 +22,7 @@ from ..weights.input_layers import take_stem
 from ..weights.model import Model, Transformer
 from ..weights.modules import SENTENCE, TOKENS, Dense
 from .bge_m3 import read_bge_m3
-from .generation_settings import settings_of
+from .generation_settings import GENERATION, settings_of
 from .head_tokens import with_tokens
 from .late import refuse_stanford
 from .logit_score import has_logit_score, read_logit_score
@@ -210,10 +210,9 @@ def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
 
 
 def _generation(folder: ModelFolder, values: Values, handled: tuple[str, ...]) -> GenerationConfig:
-    name = "generation_config.json"
-    stated = folder.has(name)
-    with folder.within(name if stated else CONFIG):
-        return settings_of(folder.read_object(name) if stated else None, values, handled)
+    stated = folder.has(GENERATION)
+    with folder.within(GENERATION if stated else CONFIG):
+        return settings_of(folder.read_object(GENERATION) if stated else None, values, handled)
 
 
 def _merged(part: Part, weights: dict[str, np.ndarray], task: Any) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Open the path of a model, whatever its format, and read the model."""
+"""Open the path of a model, or its name on the hub, whatever its format, and read the model."""
 
 from __future__ import annotations
 
@@ -6,29 +6,42 @@ import os
 import re
 from pathlib import Path
 
-from ..base.errors import InputError, WeightsError, shown
+from ..base.errors import HubError, InputError, WeightsError, shown
 from ..files.folder import ModelFolder
 from ..model.precision import canonical_name
 from ..weights.model import Model
 from .ctranslate2 import CTranslate2Source, is_ctranslate2
 from .gguf import GgufSource
+from .hub import as_name, fetch
 from .hugging_face import FolderSource
 from .npz_model import NpzSource
-from .source import CLASSES, Source
+from .source import CLASSES, Fetched, Source
+
+_BARE = re.compile(r"[\w.-]+")
+_EXAMPLES = "sentence-transformers/all-MiniLM-L6-v2, openai-community/gpt2"
 
 
-def open_source(path: str | os.PathLike[str] | Source, memory: str = "map") -> Source:
+def open_source(path: str | os.PathLike[str] | Source, memory: str = "map", revision: str | None = None) -> Source:
     """Open a path: an `.npz`, a `.gguf`, a folder of Hugging Face, of sentence-transformers or of CTranslate2.
 
+    path: a path that exists; or else the name of a model on the Hugging Face hub, as `find_model` describes.
     memory: "map" for weights that stay in the file, mapped read-only, unless they have to be converted to float32; or
-    "copy" to read the whole file into private memory, so that a change of the file cannot hurt. A source that is open
-    already is returned. Raises `WeightsError` and `InputError`.
+        "copy" to read the whole file into private memory, so that a change of the file cannot hurt.
+    revision: of a name, its branch, tag or commit; None for the main branch.
+
+    A source that is open already is returned. Raises `WeightsError`, `InputError` and `HubError`.
     """
     if memory not in ("map", "copy"):
         raise InputError(f"memory must be 'map' or 'copy', not {shown(memory)}")
     if isinstance(path, Source):
         return path
-    path = model_path(path)
+    place, origin = find_model(path, revision)
+    source = _open(place, memory)
+    source.origin = origin
+    return source
+
+
+def _open(path: Path, memory: str) -> Source:
     if os.path.isdir(path):
         folder = ModelFolder(path)
         return CTranslate2Source(folder, memory) if is_ctranslate2(folder) else FolderSource(folder, memory)
@@ -36,23 +49,27 @@ def open_source(path: str | os.PathLike[str] | Source, memory: str = "map") -> S
         return GgufSource(path, memory)
     if os.path.isfile(path):
         return NpzSource(path, memory)
-    raise WeightsError(explain_missing(path))
+    raise WeightsError(f"{path}: expected an .npz, a .gguf or the folder of a model, and this is neither a file nor a "
+                       "folder")
 
 
 def load_model(path: str | os.PathLike[str] | Source, *, kind: str | None = None, memory: str = "map",
-               task: str | None = None, precision: str | None = None) -> Model:
+               task: str | None = None, precision: str | None = None, revision: str | None = None) -> Model:
     """Load a model into memory, checked.
 
-    path, memory: as in `open_source`. kind: "encode" for the encoder alone, or "generate", "transcribe" or "rank" for a
-    decoder with the encoder that it reads; None for what the files say. task: the adapter to merge, of a folder that
-    holds adapters for several tasks. Matrices in bfloat16 and float16 stay as they are. precision: the one that the
-    model will run in, if not that of its weights. The quantized matrices of a GGUF file are then widened to float32, as
-    llama.cpp does it; otherwise those in Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and the others are rounded to q8_0.
+    path, memory, revision: as in `open_source`.
+    kind: "encode" for the encoder alone, or "generate", "transcribe" or "rank" for a decoder with the encoder that it
+        reads; None for what the files say.
+    task: the adapter to merge, of a folder that holds adapters for several tasks. Matrices in bfloat16 and float16 stay
+        as they are.
+    precision: the one that the model will run in, if not that of its weights. The quantized matrices of a GGUF file are
+        then widened to float32, as llama.cpp does it; otherwise those in Q8_0, Q4_0, Q4_1 and Q5_0 are kept, and the
+        others are rounded to q8_0.
 
     Raises `WeightsError`, with everything that is wrong with the weights in one message, `UnsupportedError` for a model
-    or a setting that does not run here, and `InputError` for an unknown task or kind.
+    or a setting that does not run here, `InputError` for an unknown task or kind, and `HubError`.
     """
-    source = open_source(path, memory)
+    source = open_source(path, memory, revision)
     source.precision = canonical_name(precision) if isinstance(precision, str) else None
     return source.read(choose_kind(source, kind), task).checked(str(source.path))
 
@@ -71,12 +88,31 @@ def model_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(os.fsdecode(path)))
 
 
-def explain_missing(path: Path) -> str:
-    """Describe a path that is neither a file nor a folder."""
-    if os.path.lexists(path):
-        return f"{path}: expected an .npz, a .gguf or the folder of a model, and this is neither a file nor a folder"
-    found = f"{shown(str(path), 300)[1:-1]}: no such file or folder; expected an .npz, a .gguf or the folder of a model"
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(path)):
-        return found
-    return (f"{found}. The engine downloads nothing. For a model of the Hugging Face hub, get its folder with "
-            f"huggingface_hub.snapshot_download({str(path)!r}), and pass the folder")
+def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tuple[Path, Fetched | None]:
+    """Return where a model is, and for a name on the hub what was fetched; path, revision: as in `open_source`.
+
+    A path that exists wins. A str of the form org/name is taken for a name if nothing called org is in the working
+    folder, or if there is a revision, which a path has not. Raises `WeightsError`, `InputError` and `HubError`.
+    """
+    place, name = model_path(path), as_name(path)
+    if revision is not None and (name is None or os.path.lexists(place)):
+        found = "is a path that exists" if os.path.lexists(place) else "is not of the form org/name"
+        raise InputError(f"revision is for the name of a model on the hub, and {shown(str(path))} {found}; leave out "
+                         f"revision={shown(revision)}")
+    if os.path.lexists(place):
+        return place, None
+    missing = f"{shown(str(place), 300)[1:-1]}: no such file or folder"
+    if name is None:
+        bare = "" if not _BARE.fullmatch(str(path)) else f". A name on the hub has the form org/name: {_EXAMPLES}"
+        raise WeightsError(f"{missing}; expected an .npz, a .gguf, the folder of a model, or its name on the Hugging "
+                           f"Face hub{bare}")
+    parent = place.parts[0]
+    if revision is None and os.path.lexists(parent):
+        raise WeightsError(f"{missing}, though {parent} is there, so this is read as a path and the hub is not asked. "
+                           'For the model of this name on the Hugging Face hub say revision="main"; on the command '
+                           "line, --revision main")
+    try:
+        found_model = fetch(name, revision)
+    except HubError as error:
+        raise HubError(f"{missing}; and as the name of a model on the hub: {error}") from error
+    return found_model.path, found_model

@@ -19,7 +19,7 @@ from .modules import Entry
 from .sentence_transformers import MODULES, Modules, class_of, find_modules, read_entries
 
 ROUTER = ("Router", "Asym")
-_CONFIGS = ("router_config.json", "config.json")
+CONFIGS = ("router_config.json", "config.json")
 _MAPPING = re.compile(r"\((?:None|'([^']*)'), (?:None|'([^']*)'|(\(.*\)))\)")
 """A key of route_mappings: a task and a modality, or several."""
 _TEXT = "text"
@@ -52,9 +52,16 @@ def find_routes(folder: ModelFolder) -> Modules | Routes:
     return _by_task(routes, parameters, config)
 
 
+def module_folders(folder: ModelFolder) -> list[Entry]:
+    """Return the class and the folder of each module, and of each module of a Router; raises `WeightsError`."""
+    entries = read_entries(folder)
+    routed = [own for kind, home in entries if kind in ROUTER for own in _read_router(home)[0].values()]
+    return [*entries, *(entry for own in routed for entry in own)]
+
+
 def _read_router(folder: ModelFolder) -> tuple[dict[str, list[Entry]], dict[str, Any], str]:
     """Return the modules of each route, the parameters, and the name of the file that states them."""
-    name = next((name for name in _CONFIGS if folder.has(name)), _CONFIGS[0])
+    name = next((name for name in CONFIGS if folder.has(name)), CONFIGS[0])
     values, config = folder.read_object(name), folder.label(name)
     types, structure, parameters = (values.get(key) for key in ("types", "structure", "parameters"))
     if not (isinstance(types, dict) and isinstance(structure, dict) and isinstance(parameters, dict)

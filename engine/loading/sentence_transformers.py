@@ -30,11 +30,11 @@ from .modules import Entry, is_last_normalize
 MODULES = "modules.json"
 """The file by which a folder of sentence-transformers is known."""
 
-_SETTINGS = tuple(f"sentence_{name}_config.json"
+SETTINGS = tuple(f"sentence_{name}_config.json"
                   for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"))
 """The names that the file with the Transformer module's settings has had, in the order in which they are tried."""
 
-_TOKENIZER_SETTINGS = "tokenizer_config.json"
+TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -54,7 +54,7 @@ _CUSTOM_FAMILIES = ("jina_embeddings_v3",)
 _READERS = ("Transformer", _CUSTOM)
 """The classes of modules that make token vectors for Pooling."""
 _MASK = "MultiVectorMask"
-_PROMPTS = "config_sentence_transformers.json"
+PROMPTS = "config_sentence_transformers.json"
 _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
 
@@ -109,7 +109,7 @@ def find_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
     folder: that of the whole model.
     """
     kinds, homes = [kind for kind, _ in entries], [home for _, home in entries]
-    refuse_other_late(folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS))
+    refuse_other_late(folder.label(PROMPTS), folder.read_object_or_empty(PROMPTS))
     if _model_type(folder) == _LATE_ENCODER:
         return _late_modules(folder, entries)
     if kinds == ["CLIPModel"]:
@@ -154,7 +154,7 @@ def _late_modules(folder: ModelFolder, entries: list[Entry]) -> Modules:
 
 def stated_pair_function(folder: ModelFolder) -> dict[str, Any]:
     """Return the function of the scores of pairs that a cross-encoder's folder states, in the form of config.json."""
-    stated = folder.read_object_or_empty(_PROMPTS).get("activation_fn")
+    stated = folder.read_object_or_empty(PROMPTS).get("activation_fn")
     if stated is None or _model_type(folder) != _CROSS_ENCODER:
         return {}
     return {"sentence_transformers": {"activation_fn": stated}}
@@ -168,7 +168,7 @@ def _cross_encoder(folder: ModelFolder) -> ModelFolder:
 
 
 def _model_type(folder: ModelFolder) -> Any:
-    return folder.read_object_or_empty(_PROMPTS).get("model_type", "SentenceTransformer")
+    return folder.read_object_or_empty(PROMPTS).get("model_type", "SentenceTransformer")
 
 
 def sparse_settings(modules: Modules) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def sparse_settings(modules: Modules) -> dict[str, Any]:
     if modules.sparse is None and modules.first != SPARSE_STATIC:
         return {}
     found = {} if modules.sparse is None else _splade_pooling(modules.sparse)
-    most = modules.folder.read_object_or_empty(_PROMPTS).get("max_active_dims")
+    most = modules.folder.read_object_or_empty(PROMPTS).get("max_active_dims")
     return found | ({} if most is None else {"max_active_dims": most})
 
 
@@ -208,7 +208,7 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     if tokenizer is None:
         return None
     truncation_side, feeds_token_types = _stated_by_tokenizer(modules.transformer)
-    with modules.transformer.within(_TOKENIZER_SETTINGS):
+    with modules.transformer.within(TOKENIZER_SETTINGS):
         tokenizer = replace(tokenizer, truncation_side=truncation_side)
     token_types = tokenizer.feeds_token_types and feeds_token_types
     if modules.pooling is None and not modules.late:
@@ -231,7 +231,7 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
 def with_settings(text: TextConfig, modules: Modules) -> TextConfig:
     """Return text settings with those of the whole model: prompts, similarity, truncate_dim, and the last Normalize."""
     prompts, default_prompt_name = _prompts(modules.folder)
-    vectors = modules.folder.read_object_or_empty(_PROMPTS)
+    vectors = modules.folder.read_object_or_empty(PROMPTS)
     similarity = vectors.get("similarity_fn_name")
     if similarity is None or (modules.late and similarity in VECTOR_SIMILARITIES):    # PyLate stated "cosine"
         similarity = text.similarity
@@ -252,7 +252,7 @@ _PLAIN_TRANSFORMER: dict[str, Any] = {"transformer_task": "feature-extraction",
 
 def _transformer_settings(folder: ModelFolder, plain: dict[str, Any] = _PLAIN_TRANSFORMER) -> dict[str, Any]:
     """Return the settings of a Transformer module; plain: the only supported value of each key."""
-    name = next((name for name in _SETTINGS if folder.has(name)), None)
+    name = next((name for name in SETTINGS if folder.has(name)), None)
     settings = folder.read_object(name) if name else {}
     for key, expected in plain.items():
         if settings.get(key) not in (None, expected):
@@ -280,7 +280,7 @@ def max_seq_length(folder: ModelFolder, settings: dict[str, Any], config: ModelC
 
 def tokenizer_settings(folder: ModelFolder) -> dict[str, Any]:
     """Return the contents of tokenizer_config.json; empty for a folder without one."""
-    return folder.read_object_or_empty(_TOKENIZER_SETTINGS)
+    return folder.read_object_or_empty(TOKENIZER_SETTINGS)
 
 
 def _stated_by_tokenizer(folder: ModelFolder) -> tuple[Any, bool]:
@@ -296,7 +296,7 @@ def _stated_by_tokenizer(folder: ModelFolder) -> tuple[Any, bool]:
     elif isinstance(names, list) and all(isinstance(name, str) for name in names):
         feeds = "token_type_ids" in names
     else:
-        raise WeightsError(f"{folder.label(_TOKENIZER_SETTINGS)}: model_input_names must be a list of names, not "
+        raise WeightsError(f"{folder.label(TOKENIZER_SETTINGS)}: model_input_names must be a list of names, not "
                            f"{shown(names)}")
     return settings.get("truncation_side"), feeds
 
@@ -318,7 +318,7 @@ def _pooling(folder: ModelFolder) -> tuple[tuple[str, ...], bool]:
 
 def _prompts(folder: ModelFolder) -> tuple[dict[str, str], str | None]:
     """Return the prompts by name, and the name of the default prompt or None."""
-    path, values = folder.label(_PROMPTS), folder.read_object_or_empty(_PROMPTS)
+    path, values = folder.label(PROMPTS), folder.read_object_or_empty(PROMPTS)
     supported = ("SentenceTransformer", _CROSS_ENCODER, _SPARSE_ENCODER, _LATE_ENCODER)
     if _model_type(folder) not in supported:
         raise UnsupportedError(f"{path}: model_type {shown(values['model_type'])} is not supported; supported are "

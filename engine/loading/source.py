@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.errors import InputError, UnsupportedError, shown
@@ -18,11 +20,24 @@ _HOLDS = {
 }
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """A model of the Hugging Face hub, in the hub's cache."""
+
+    path: Path
+    name: str
+    """org/name, or org/name/FILE."""
+    commit: str
+    """The commit of the repository: a revision that never changes."""
+
+
 class Source(ABC):
     """An opened path of a model. Nothing but its description has been read."""
 
     path: Path
-    """The path as the caller gave it, with `~` replaced."""
+    """The path as the caller gave it, with `~` replaced; of a name on the hub, that in the cache."""
+    origin: Fetched | None = None
+    """The name on the hub that the caller gave, and the commit; None for a path."""
     precision: str | None = None
     """The precision in which the model will run, by its name; None for that of its weights."""
 
@@ -40,6 +55,13 @@ class Source(ABC):
 
         Raises `WeightsError`, `UnsupportedError` and `InputError`.
         """
+
+    @property
+    def address(self) -> tuple[str, str | None]:
+        """Return the path and the revision that load the same files again, in another process too."""
+        if self.origin is None:
+            return os.path.abspath(self.path), None
+        return self.origin.name, self.origin.commit
 
     def answers(self) -> tuple[int, ...] | None:
         """Return the ids of the tokens that a reranker scores, if the files name them; see `Reranker.load`."""

@@ -71,7 +71,7 @@ def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
     text, _ = read_tokenizers(folder, translates=False)
     if text is None:
         raise WeightsError(f"{folder}: SparseStaticEmbedding needs a tokenizer.json, and there is none")
-    stated = folder.read_object_or_empty(_CONFIG).get("path")
+    stated = stated_numbers(folder)
     if stated is not None:
         weight = _numbers_by_token(folder, stated, text)
     else:
@@ -86,6 +86,11 @@ def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
         text = replace(text, special_tokens=False, feeds_token_types=False,
                        max_seq_length=max_seq_length(folder, {}, config))
     return Transformer(config, {"embeddings.word": weight.reshape(-1, 1)}, text, heads=(Head(head),))
+
+
+def stated_numbers(folder: ModelFolder) -> Any:
+    """Return the name of the file with the number of each token that SparseStaticEmbedding states; None for weights."""
+    return folder.read_object_or_empty(_CONFIG).get("path")
 
 
 def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.ndarray:

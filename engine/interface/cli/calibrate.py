@@ -20,12 +20,12 @@ from ..engine import Engine
 from ..generator import Generator
 from ..labelled import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..reranker import ANSWERS, Reranker
-from .console import print_row, read_lines
+from .console import MODEL_OR_GGUF, add_model, print_row, read_lines
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `engine calibrate`, except those of the backend."""
-    command.add_argument("model", help="model folder, .npz or .gguf file")
+    add_model(command, MODEL_OR_GGUF)
     command.add_argument(
         "--data", required=True, metavar="FILE",
         help="UTF-8 text, tab-separated, a labelled text on each line: " + "; ".join(
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
                 raise InputError(f"expected the name of a file that ends in {suffix}, not {path!r}")
             check_folder(Path(path))
     lines = read_lines(args.data)
-    source = open_source(args.model)
+    source = open_source(args.model, revision=args.revision)
     kind = choose_kind(source, args.kind)
     if kind == "transcribe":
         raise UnsupportedError("a model of speech is not calibrated; classes, tags, answers, pairs and next tokens are")

@@ -40,6 +40,7 @@ def compare(args: argparse.Namespace) -> None:
         backend=args.backend,
         threads=args.threads,
         show_progress_bar=sys.stderr.isatty(),
+        revision=args.revision,
     )
     print(f"{args.precision} against float32: {len(data.rows):,} {'lines' if data.scores is None else 'scored pairs'}")
     print_row("cosine", f"mean {result.cosine_mean:.5f}, min {result.cosine_min:.5f}")
@@ -58,7 +59,8 @@ def _compare_calibration(args: argparse.Namespace) -> None:
     precisions = ["float32", *(("bfloat16", "int8") if args.precision is None else {args.precision} - {"float32"})]
     coverage = COVERAGE if args.coverage is None else args.coverage
     for row in compare_calibration(args.model, data, precisions=precisions, coverage=coverage, backend=args.backend,
-                                   threads=args.threads, show_progress_bar=sys.stderr.isatty()):
+                                   threads=args.threads, show_progress_bar=sys.stderr.isatty(),
+                                   revision=args.revision):
         print(f"{row.precision}, {row.data}: {row.measures.count:,} texts")
         print_row("accuracy, ECE", f"{row.measures.accuracy:.4f}, {row.measures.ece:.4f}")
         print_row("log loss, Brier", f"{row.measures.log_loss:.4f}, {row.measures.brier:.4f}")

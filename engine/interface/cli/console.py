@@ -9,9 +9,25 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import InputError, shown
 from ...model.precision import FORMATS, WAYS, canonical_name
+
+MODEL_OR_GGUF = "model folder, .npz or .gguf file"
+
+
+def add_model(command: argparse.ArgumentParser, holds: str = "model folder or .npz file", name: str = "model",
+              **options: Any) -> None:
+    """Add the model that a command reads, by its path or name, and the revision of a name. holds: what it may be."""
+    command.add_argument(name, help=f"{holds}; or the name of a model on the Hugging Face hub, such as "
+                         "intfloat/e5-small-v2", **options)
+    add_revision(command)
+
+
+def add_revision(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--revision", help="branch, tag or commit of a model on the Hugging Face hub; by default the "
+                         "main branch")
 
 
 def warn_generates(args: argparse.Namespace) -> None:

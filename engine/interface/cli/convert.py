@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from ...base.errors import InputError
 from ...files.writing import check_folder
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.npz_model import save
+from ...loading.source import Source
 from ...model.precision import ROUNDED
-from ...weights.model import Transformer
+from ...weights.model import Model, Transformer
 from ...weights.quantize import convert_model
 from ..importance import measure_importance
 from .console import read_lines, warn_generates
@@ -22,7 +24,7 @@ from .info import print_model
 
 
 def convert(args: argparse.Namespace) -> None:
-    """Convert a model folder to one .npz file."""
+    """Convert a model folder to one .npz file, and describe it."""
     if not args.out.endswith(".npz"):
         raise InputError(f"the output must be named *.npz, not {args.out!r}")
     if args.bounded and args.precision != "int8":
@@ -34,23 +36,31 @@ def convert(args: argparse.Namespace) -> None:
                          f"{args.precision}")
     check_folder(Path(args.out))
     warn_generates(args)
-    source = open_source(args.folder)
-    kind = choose_kind(source, args.kind)
-    model = load_model(source, kind=kind, task=args.task, precision=args.precision)
-    if args.precision is not None:
-        importance = None
-        if args.calibration is not None:
-            importance = measure_importance(model, "\n".join(read_lines(args.calibration)))
-        model = convert_model(model, args.precision, bounded=args.bounded, importance=importance)
-    if args.packed:
-        model = model.map(partial(_pack, precision=args.precision))
-    save(model, args.out)
+    calibration = None if args.calibration is None else read_lines(args.calibration)
+    model = write(open_source(args.folder, revision=args.revision), args.out, kind=args.kind, task=args.task,
+                  precision=args.precision, bounded=args.bounded, calibration=calibration, packed=args.packed)
     print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
     print_model(model, model.kind)
+
+
+def write(source: Source, out: str, *, kind: str | None, task: str | None, precision: str | None,
+          packed: bool, bounded: bool = False, calibration: Sequence[str] | None = None) -> Model:
+    """Write a model as one .npz file, and return it as it was written; the arguments are those of the command."""
+    kind = choose_kind(source, kind)
+    model = load_model(source, kind=kind, task=task, precision=precision)
+    if precision is not None:
+        importance = None
+        if calibration is not None:
+            importance = measure_importance(model, "\n".join(calibration))
+        model = convert_model(model, precision, bounded=bounded, importance=importance)
+    if packed:
+        model = model.map(partial(_pack, precision=precision))
+    save(model, out)
     if kind == "rank":
         answers = list(source.answers() or ("yes", "no"))
         print(f"engine convert: an .npz does not say that its model is a reranker; load it with "
-              f"Reranker.load({args.out!r}, answers={answers})", file=sys.stderr)
+              f"Reranker.load({out!r}, answers={answers})", file=sys.stderr)
+    return model
 
 
 def _pack(part: Transformer, precision: str | None) -> Transformer:

@@ -25,7 +25,8 @@ def encode(args: argparse.Namespace) -> None:
     if args.output != "-":
         check_folder(Path(args.output))
     engine = Engine.load(
-        args.model, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task
+        args.model, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task,
+        revision=args.revision,
     )
     sentences = read_lines(args.file)
     vectors = engine.encode(

@@ -11,7 +11,7 @@ from typing import Any
 from ...base.errors import InputError, located, shown
 from ...base.progress import progress
 from ..generator import Generator
-from .console import read_lines
+from .console import MODEL_OR_GGUF, add_model, read_lines
 
 SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_new_tokens": (int, "most new tokens of a result; by default the model's own limit, else 256"),
@@ -30,7 +30,7 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 def add_settings(command: argparse.ArgumentParser, text: str) -> None:
     """Add the options of both commands, except those of the backend. text: the option that gives a text itself."""
-    command.add_argument("model", help="model folder, .npz or .gguf file")
+    add_model(command, MODEL_OR_GGUF)
     command.add_argument("file", nargs="?", help="UTF-8 text, one input per line; - for standard input, the default")
     command.add_argument(f"--{text}", dest="texts", action="append", metavar="TEXT", help="an input itself, in place "
                          "of a file; the option may come several times")  # fmt: skip
@@ -47,7 +47,7 @@ def generate(args: argparse.Namespace) -> None:
         raise InputError("--stream writes text; leave out --json")
     lines, places = _inputs(args)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                               cache=args.cache)
+                               cache=args.cache, revision=args.revision)
     settings = {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
     inputs: list[Any] = lines
     if args.command == "translate":

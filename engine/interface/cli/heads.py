@@ -13,7 +13,7 @@ from ...text.sentences import check_sentences
 from ...uncertainty import SCORES
 from ..engine import Engine
 from ..reranker import Reranker
-from .console import read_lines
+from .console import add_model, read_lines
 
 TOGETHER = 1024
 """How many inputs are computed at a time, and written before the next ones are read."""
@@ -44,7 +44,7 @@ _COVERAGE = {
 def add_options(command: argparse.ArgumentParser, name: str) -> None:
     """Add the options of a command, except those of the backend."""
     fields, line = FIELDS[name]
-    command.add_argument("model", help="model folder or .npz file")
+    add_model(command)
     command.add_argument(
         "file", nargs="?", default="-",
         help="UTF-8 text" + (f": a line is {line}" if line else "") + f"; with --jsonl, or if the name ends in .jsonl, "
@@ -75,7 +75,8 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write one JSON value for each input to standard output, in order."""
-    options = {"backend": args.backend, "threads": args.threads, "precision": args.precision}
+    options = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
+               "revision": args.revision}
     loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
     rows = _rows(args)
     for first in range(0, len(rows), TOGETHER):

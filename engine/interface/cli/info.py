@@ -12,6 +12,7 @@ from ...backends.interfaces import Backend
 from ...base.cpus import cpu_limits
 from ...base.version import __version__
 from ...loading.load import choose_kind, load_model, open_source
+from ...loading.model_files import checksum
 from ...loading.source import CLASSES
 from ...model.precision import CACHED, FORMATS, STORED, cached_bytes
 from ...programs import programs_of
@@ -38,8 +39,12 @@ def info(args: argparse.Namespace) -> None:
         print_row("", f"{limit.cpus} by {limit.source}")
     if args.model is not None:
         print()
-        source = open_source(args.model)
+        source = open_source(args.model, revision=args.revision)
         kind = choose_kind(source, args.kind)
+        if source.origin is not None:
+            print_row("name", f"{source.origin.name}, commit {source.origin.commit}")
+        print_row("path", str(source.path))
+        print_row("checksum", f"sha256 {checksum(source.path)}, of the files that are read")
         print_model(load_model(source, kind=kind), kind)
 
 

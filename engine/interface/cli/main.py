@@ -13,14 +13,15 @@ from ...backends import BACKENDS
 from ...base.errors import EngineError
 from ...base.version import __version__
 from ...loading.source import CLASSES
-from ...model.precision import CACHED, LOADABLE, STORABLE
+from ...model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
 from .bench import bench
 from .calibrate import add_options as add_calibrate
 from .calibrate import run as calibrate
 from .compare import add_calibration, compare
-from .console import precision_among, warnings_in_a_line, write_utf8
+from .console import MODEL_OR_GGUF, add_model, add_revision, precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
 from .encode import encode
+from .fetch import fetch
 from .generate import add_settings, generate
 from .heads import COMMANDS as HEAD_COMMANDS
 from .heads import add_options as add_head_options
@@ -67,7 +68,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     command = commands.add_parser("convert", help="turn a model folder into one .npz file")
-    command.add_argument("folder", help="Hugging Face or sentence-transformers folder")
+    add_model(command, "Hugging Face or sentence-transformers folder", "folder")
     command.add_argument("out", help="file to write, ending in .npz")
     command.add_argument(
         "--precision",
@@ -99,13 +100,27 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_kind(command)
     command.set_defaults(run=convert)
 
+    command = commands.add_parser("fetch", help="download a model of the Hugging Face hub, and print its path")
+    command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
+                         ".gguf or .npz files, org/name/FILE")
+    add_revision(command)
+    command.add_argument("--packed", action="store_true", help="write one .npz that the kernels of this CPU read as it "
+                         "is, as engine convert --packed does, and print its path")
+    command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
+                         "default beside the model in the cache")
+    command.add_argument("--precision", type=precision_among(ROUNDED), metavar=_choices(ROUNDED),
+                         help="with --packed: precision of the weights; by default they keep theirs")
+    _add_task(command)
+    _add_kind(command)
+    command.set_defaults(run=fetch)
+
     command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
-    command.add_argument("model", nargs="?", help="model folder, .npz or .gguf file")
+    add_model(command, MODEL_OR_GGUF, nargs="?")
     _add_kind(command)
     command.set_defaults(run=info)
 
     command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line")
-    command.add_argument("model", help="model folder or .npz file")
+    add_model(command)
     command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
     command.add_argument(
         "-o",
@@ -164,13 +179,13 @@ def _add_measurements(commands: Any) -> None:
     command.set_defaults(run=calibrate)
 
     command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
-    command.add_argument("model", help="model folder or .npz file")
+    add_model(command)
     _add_run_options(command)
     _add_precision(command)
     command.set_defaults(run=bench)
 
     command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
-    command.add_argument("model", help="model folder or .npz file with float32 weights")
+    add_model(command, "model folder or .npz file with float32 weights")
     command.add_argument(
         "--precision",
         type=precision_among(LOADABLE),

@@ -12,6 +12,7 @@ from ...base.errors import InputError
 from ...files.writing import replacing
 from ...speech.tokens import TASKS
 from ..transcriber import Transcriber
+from .console import add_model
 from .subtitles import json_line, srt_lines, text_lines, vtt_lines
 
 STDIN = "-"
@@ -19,7 +20,7 @@ STDIN = "-"
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of the command, except those of the backend."""
-    command.add_argument("model", help="Whisper's folder or .npz")
+    add_model(command, "Whisper's folder or .npz")
     command.add_argument("audio", nargs="+", help="audio file of any length: WAV, FLAC, OGG or MP3, and what ffmpeg "
                          "reads where it is installed; - for standard input")  # fmt: skip
     command.add_argument("-o", "--output", default="-", help="file to write; by default standard output")
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     if args.audio.count(STDIN) > 1:
         raise InputError("standard input holds one recording; give - once")
     transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                                   cache=args.cache)
+                                   cache=args.cache, revision=args.revision)
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
     audio = [sys.stdin.buffer if name == STDIN else name for name in args.audio]

@@ -25,7 +25,8 @@ _TOKENS = plain_tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad
 _MASK = {"mask_token": plain_tokens(mask="<mask>")["mask_token"] | {"lstrip": True}}
 _BEFORE = ("lang A eos", "lang A B eos")
 _AFTER = ("A eos lang", "A B eos lang")
-_M2M_FILES = ("vocab.json", "sentencepiece.bpe.model")
+FILES = ("vocab.json", "sentencepiece.bpe.model")
+"""The vocabulary of M2M100."""
 _M2M_CODES = {"m2m100": M2M100, "wmt21": WMT21}
 
 
@@ -51,17 +52,17 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
     The ids are those of transformers' M2M100Tokenizer. Raises `WeightsError`, and `UnsupportedError` for a kind of
     SentencePiece model that M2M100 does not use.
     """
-    if not all(folder.has(name) for name in _M2M_FILES):
+    if not all(folder.has(name) for name in FILES):
         return None
     settings = Settings(folder)
     name = settings.values.get("language_codes", "m2m100")
     if not isinstance(name, str) or name not in _M2M_CODES:
         raise UnsupportedError(f"{settings.source}: language_codes {shown(name)} is not supported; supported are "
                                f"{', '.join(_M2M_CODES)}")
-    with folder.naming(_M2M_FILES[1]):
-        pieces = _pieces(folder, _M2M_FILES[1])
-    with folder.naming(_M2M_FILES[0]):
-        ids = read_ids(folder, _M2M_FILES[0])
+    with folder.naming(FILES[1]):
+        pieces = _pieces(folder, FILES[1])
+    with folder.naming(FILES[0]):
+        ids = read_ids(folder, FILES[0])
         special = [settings.token(role, token["content"])["content"] for role, token in _TOKENS.items()]
         if missing := [token for token in special if token not in ids]:
             raise FormatError(f"it lacks the token {shown(missing[0])}")
@@ -74,7 +75,7 @@ def read_m2m(folder: ModelFolder) -> TextConfig | None:
         found = [added_token(token) for token in dict.fromkeys([*special, *languages])]
         components = mapped_components(pieces, ids, unknown, found, tokens, *_BEFORE)
         roles = {"eos": settings.token("eos_token", "</s>")["content"], "lang": tokens["lang_token"]["content"]}
-        made = document(components, found, roles, _M2M_FILES[0])
+        made = document(components, found, roles, FILES[0])
     missing_pieces = len(components.ids) > len(ids)
     return TextConfig(made, feeds_token_types=False, known_ids=len(ids) if missing_pieces else 0,
                       unknown_id=ids[unknown] if missing_pieces else 0)

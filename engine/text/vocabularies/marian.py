@@ -17,6 +17,10 @@ from .sentencepiece_tables import check_mapped, mapped_components, read_ids
 from .tokenizer_json import document
 from .tokenizer_settings import Settings, added_token, plain_tokens
 
+FILES = ("source.spm", "target.spm", "vocab.json")
+"""The SentencePiece models of both sides, and the ids of their pieces."""
+OWN_VOCABULARY = "target_vocab.json"
+"""The ids of the target, where vocab.json has those of the source alone."""
 _TOKENS = plain_tokens(eos="</s>", unk="<unk>", pad="<pad>")
 
 
@@ -35,12 +39,13 @@ def read_marian(folder: ModelFolder) -> Sides | None:
     such as ">>deu<<", are found in a text; transformers finds one code, at its start. Raises `WeightsError`, and
     `UnsupportedError` for a kind of SentencePiece model that Marian does not use.
     """
-    if not all(folder.has(name) for name in ("source.spm", "target.spm", "vocab.json")):
+    if not all(folder.has(name) for name in FILES):
         return None
     settings = Settings(folder)
     own = settings.boolean("separate_vocabs", False)
-    source = _side(folder, "source.spm", "vocab.json", settings)
-    return Sides(source, _side(folder, "target.spm", "target_vocab.json" if own else "vocab.json", settings))
+    spoken, written, words = FILES
+    source = _side(folder, spoken, words, settings)
+    return Sides(source, _side(folder, written, OWN_VOCABULARY if own else words, settings))
 
 
 def _side(folder: ModelFolder, model: str, vocabulary: str, settings: Settings) -> TextConfig:

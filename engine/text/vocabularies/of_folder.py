@@ -5,11 +5,16 @@ from __future__ import annotations
 from ...files.folder import ModelFolder
 from ...model.text_config import TextConfig
 from ..safety import MAX_TOKENIZER
-from . import read_vocabulary
-from .fairseq import read_m2m
-from .marian import read_marian
+from . import fairseq, marian, read_vocabulary, recipes, tokenizer_settings
 
 _TOKENIZER = "tokenizer.json"
+_VOCABULARIES = (*recipes.FILES, *marian.FILES, marian.OWN_VOCABULARY, *fairseq.FILES)
+
+
+def tokenizer_files(folder: ModelFolder) -> list[str]:
+    """Return the names of the files in a folder that `read_tokenizers` may read."""
+    vocabulary = (_TOKENIZER,) if folder.has(_TOKENIZER) else _VOCABULARIES
+    return [name for name in dict.fromkeys((*tokenizer_settings.FILES, *vocabulary)) if folder.has(name)]
 
 
 def read_tokenizers(folder: ModelFolder, *, translates: bool) -> tuple[TextConfig | None, TextConfig | None]:
@@ -22,9 +27,9 @@ def read_tokenizers(folder: ModelFolder, *, translates: bool) -> tuple[TextConfi
         with folder.naming(_TOKENIZER):
             text = TextConfig(folder.read_bytes(_TOKENIZER, MAX_TOKENIZER))
         return text, text
-    if translates and (sides := read_marian(folder)) is not None:
+    if translates and (sides := marian.read_marian(folder)) is not None:
         return sides.source, sides.target
-    if translates and (text_of_both := read_m2m(folder)) is not None:
+    if translates and (text_of_both := fairseq.read_m2m(folder)) is not None:
         return text_of_both, text_of_both
     tokenizer = read_vocabulary(folder)
     made = None if tokenizer is None else TextConfig(tokenizer)

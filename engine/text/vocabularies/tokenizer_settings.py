@@ -12,6 +12,8 @@ NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 """The special tokens that have a role."""
 MAX_ADDED = 10_000
 """Limit on the tokens that are added to a vocabulary: `tokenizers` compares each with all others."""
+FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""The settings, and the tokens that older folders have beside them."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 Token = dict[str, Any]
@@ -23,8 +25,9 @@ class Settings:
 
     def __init__(self, folder: ModelFolder):
         """Read the files; raises `WeightsError` for a file that cannot be read."""
-        self.source = folder.label("tokenizer_config.json")
-        self.values = folder.read_object_or_empty("tokenizer_config.json")
+        settings, special_tokens, added_tokens = FILES
+        self.source = folder.label(settings)
+        self.values = folder.read_object_or_empty(settings)
         self.config = folder.read_object_or_empty("config.json")
         self.stated: dict[str, int] = {}
         """The id of each added token that the files state."""
@@ -33,9 +36,9 @@ class Settings:
             self.added = self._added_tokens(self.values["added_tokens_decoder"])
             return
         # Files written before transformers 4.34 have the tokens beside the settings.
-        self.values |= folder.read_object_or_empty("special_tokens_map.json")
+        self.values |= folder.read_object_or_empty(special_tokens)
         special = {self.token(name)["content"] for name in NAMED if self.values.get(name) is not None}
-        for content, number in folder.read_object_or_empty("added_tokens.json").items():
+        for content, number in folder.read_object_or_empty(added_tokens).items():
             self.added[content] = self._token(content, {"content": content, "special": content in special})
             self._state(content, number)
 

@@ -1,0 +1,287 @@
+"""Fetch the files of a model by its name on the Hugging Face hub, into the cache that the hub's own tools share.
+
+    org/name                    a folder, or the only .gguf or .npz file of the repository
+    org/name/path/model.gguf    one .gguf or .npz file of several
+
+`huggingface_hub` makes the requests and keeps the cache, so that HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, HF_TOKEN,
+HF_ENDPOINT and HF_HUB_DISABLE_PROGRESS_BARS mean what they mean to it. It is imported here alone, when a name is used.
+A file is in the cache whole or not at all, and those of the weights come last.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from glob import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import HubError, InputError, listed, shown
+from ..base.install import install_command
+from ..families import get_family
+from ..files.folder import FORMATS, ModelFolder
+from ..files.gguf_parts import named_parts
+from ..files.reading import read_bytes
+from .ctranslate2 import MODEL
+from .hugging_face import CONFIG
+from .model_files import files_read, has_model
+from .peft import refuse_adapter
+from .router import module_folders
+from .sentence_transformers import MODULES
+from .source import Fetched
+from .static import MODEL2VEC
+
+LOG = logging.getLogger("engine")
+
+_NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_ALONE = (".gguf", ".npz")
+"""The suffixes of files that are a model each."""
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_ACCESS = (401, 403)
+"""HTTP statuses."""
+
+
+@dataclass(frozen=True)
+class HubName:
+    """A model on the hub."""
+
+    repository: str
+    """org/name."""
+    file: str | None = None
+    """The path of a file in it that is the model; None for the only model in the repository."""
+
+    def __str__(self) -> str:
+        return self.repository if self.file is None else f"{self.repository}/{self.file}"
+
+
+def as_name(path: Any) -> HubName | None:
+    """Return the name of a model on the hub that a string can be; None for other strings, and for a `Path`."""
+    match = _NAME.fullmatch(path) if isinstance(path, str) else None
+    if match is None or (match[2] is None and match[1].endswith(_ALONE)):
+        return None
+    return HubName(match[1], match[2])
+
+
+def fetch(name: HubName, revision: str | None = None) -> Fetched:
+    """Return a model of the hub whose files are all in the cache, after downloading those that were not.
+
+    revision: a branch, a tag or a commit; None for the main branch. A commit that is in the cache needs no request, and
+    anything else one, which asks for the commit. If the hub cannot be reached, the commit in the cache is taken, with a
+    warning unless HF_HUB_OFFLINE asks for that. Raises `HubError`; and `UnsupportedError` or `WeightsError` for a model
+    that does not run here, as far as its small files tell, before its weights are downloaded.
+    """
+    client = _Client(name, revision)
+    if revision is not None and _COMMIT.fullmatch(revision) and (found := client.cached()) is not None:
+        return found
+    try:
+        info = client.call(client.library.HfApi().model_info, timeout=client.library.constants.HF_HUB_ETAG_TIMEOUT)
+    except _UnreachableError as error:
+        found = client.cached()
+        if found is None:
+            raise HubError(f"{error}, and the cache has no complete copy of it: {client.lacks}") from error
+        if not error.is_wanted:
+            LOG.warning("%s; commit %s is loaded from the cache", error, found.commit)
+        return found
+    return client.download(info.sha, {file.rfilename for file in info.siblings or ()})
+
+
+class _UnreachableError(HubError):
+    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it; is_wanted: the latter."""
+
+    def __init__(self, message: str, is_wanted: bool = False):
+        super().__init__(message)
+        self.is_wanted = is_wanted
+
+
+class _MissingError(Exception):
+    """A file is not in the cache."""
+
+
+class _ListedFolder(ModelFolder):
+    """A repository by the list of its files, of which those that are read are put into place first."""
+
+    def __init__(self, path: Path, files: Collection[str], place: Callable[[str], Path], start: str = ""):
+        super().__init__(path)
+        self.files, self._place, self._start = files, place, start
+
+    def has(self, name: str) -> bool:
+        return self._start + name in self.files
+
+    def read_bytes(self, name: str, limit: int) -> bytes:
+        return read_bytes(self._place(self._start + name), limit)
+
+    def _inside(self, parts: tuple[str, ...]) -> ModelFolder:
+        return _ListedFolder(self.path.joinpath(*parts), self.files, self._place,
+                             f"{self._start}{'/'.join(parts)}/")
+
+
+class _Client:
+    """The functions of `huggingface_hub` for one repository."""
+
+    def __init__(self, name: HubName, revision: str | None):
+        if revision is not None and (not isinstance(revision, str) or not revision):
+            raise InputError(f"revision must be a branch, a tag or a commit, or None, not {shown(revision)}")
+        self._name, self._revision = name, revision
+        self.lacks = "it has no file of it"
+        """What the cache lacks, after `cached` has found no model."""
+        try:
+            self.library: Any = import_module("huggingface_hub")
+            self._errors: Any = import_module("huggingface_hub.utils")
+        except ImportError as error:
+            raise HubError(f"that needs the package huggingface_hub, which comes with tokenizers ({error}); "
+                           f"{install_command('text')}") from error
+
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a function of the library for this repository and revision.
+
+        Raises `HubError` in place of every error of the library, whose HTTP client differs between versions.
+        """
+        try:
+            return function(self._name.repository, *args, **{"revision": self._revision, **options})
+        except Exception as error:
+            raise self._explained(error) from error
+
+    def download(self, commit: str, files: set[str]) -> Fetched:
+        """Return the model of a commit, of which `files` are all files; downloads those that are not in the cache."""
+        def place(file: str) -> Path:
+            return Path(self.call(self.library.hf_hub_download, file, revision=commit))
+
+        folder = _ListedFolder(Path(self._name.repository), files, place)
+        model, needed = self._choose(folder)
+        if not model:
+            _refuse_early(folder)
+        found = self._place(needed)
+        if found is None or found.name != commit:
+            # The small files come first, so that whoever has the weights has all of the model.
+            for some in (needed[:-1], needed):
+                names = [escape(file) for file in some]
+                found = Path(self.call(self.library.snapshot_download, allow_patterns=names))
+        assert found is not None
+        if found.name != commit or not all((found / file).is_file() for file in needed):
+            raise HubError(f"{self._described} changed while it was fetched; load it again")
+        return Fetched(found / model, str(self._name), commit)
+
+    def cached(self) -> Fetched | None:
+        """Return the model that the cache has of the revision; None unless all of its files are there."""
+        try:
+            folder = Path(self.call(self.library.snapshot_download, local_files_only=True, allow_patterns=[]))
+        except HubError:
+            return None
+
+        def place(file: str) -> Path:
+            if not (folder / file).is_file():
+                raise _MissingError(file)
+            return folder / file
+
+        try:
+            model, needed = self._choose(_ListedFolder(Path(self._name.repository), self._listed(folder), place))
+            for file in needed:
+                place(file)
+        except _MissingError as error:
+            self.lacks = f"{error} of commit {folder.name} is not there"
+            return None
+        except HubError as error:
+            self.lacks = str(error)
+            return None
+        return Fetched(folder / model, str(self._name), folder.name)
+
+    def _listed(self, folder: Path) -> set[str]:
+        """Return the files of the commit in a folder of the cache.
+
+        Versions of the library from 2 keep a list of them; without it, they are the files that are in the folder.
+        """
+        try:
+            listing = self.call(self.library.get_cached_repo_tree, revision=folder.name)
+            return {file.path for file in listing}
+        except (AttributeError, HubError):
+            return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+    def _place(self, files: Sequence[str]) -> Path | None:
+        """Return the folder in the cache that has all of some files of the revision, or None."""
+        revision = self._revision or self.library.constants.DEFAULT_REVISION
+        paths = [self.call(self.library.try_to_load_from_cache, file, revision=revision) for file in files]
+        if not all(isinstance(path, str) for path in paths):
+            return None
+        return Path(paths[0]).parents[files[0].count("/")]
+
+    def _choose(self, folder: _ListedFolder) -> tuple[str, list[str]]:
+        """Return the path of the model in a repository, "" for all of it, and the files that loading it reads.
+
+        The weights come last. Raises `HubError` for a repository without a model, or with several.
+        """
+        if self._name.file is not None:
+            parts = named_parts(self._name.file)
+            if missing := [part for part in parts if part not in folder.files]:
+                raise HubError(f"{self._described} has no file {listed(missing)}; it has "
+                               f"{listed(_alone(folder.files)) or 'no .gguf and no .npz'}")
+            return self._name.file, parts
+        if has_model(folder):
+            return "", files_read(folder)
+        alone = _alone(folder.files)
+        if len(alone) == 1:
+            return alone[0], named_parts(alone[0])
+        if alone:
+            raise HubError(f"{self._described} has {len(alone)} files that are a model each; choose one, such as "
+                           f"{self._name}/{alone[0]}: {listed(alone)}")
+        raise HubError(f"{self._described} has no weights that the engine reads, which are {', '.join(FORMATS)}, "
+                       f"a .gguf, an .npz or CTranslate2's {MODEL}; it has {listed(sorted(folder.files)) or 'no file'}")
+
+    @property
+    def _described(self) -> str:
+        return self._name.repository + (f" at revision {shown(self._revision)}" if self._revision else "")
+
+    def _explained(self, error: Exception) -> HubError:
+        """Return our error for one of the library."""
+        known, what, hub = self._errors, self._described, self.library.constants.ENDPOINT
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        log_in = "log in with hf auth login, or set HF_TOKEN to a token that may read it"
+        if isinstance(error, known.OfflineModeIsEnabled):
+            return _UnreachableError("HF_HUB_OFFLINE is set, so the hub is not asked", is_wanted=True)
+        if isinstance(error, known.GatedRepoError):
+            return HubError(f"{what} is gated: ask for access at {hub}/{self._name.repository}, then {log_in}")
+        if isinstance(error, known.RevisionNotFoundError):
+            return HubError(f"{self._name.repository} has no revision {shown(self._revision)}; a revision is a branch, "
+                            f"a tag or a commit, as {hub}/{self._name.repository}/tree/main lists them")
+        if isinstance(error, known.RepositoryNotFoundError):
+            return HubError(f"{hub} shows no model of the name {self._name.repository}; check the name, and if the "
+                            f"model is private, {log_in}")
+        if isinstance(error, known.HFValidationError):
+            return HubError(f"{self._name.repository} is not a name that the hub allows: {_first_line(error)}")
+        if status in _NO_ACCESS:
+            return HubError(f"{hub} refuses access to {what} (HTTP {status}); {log_in}")
+        if (isinstance(error, OSError) and error.errno in _NO_SPACE) or "No space left" in str(error):
+            return HubError(f"there is no space left for {what} in {self.library.constants.HF_HUB_CACHE}; free some, "
+                            "or set HF_HOME to a folder on a larger disk. What came whole stays")
+        if isinstance(error, OSError) and error.errno in _NOT_WRITABLE:
+            return HubError(f"the cache {self.library.constants.HF_HUB_CACHE} cannot be written "
+                            f"({error.strerror}); set HF_HOME to a folder that can")
+        if isinstance(error, known.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+            return self._explained(error.__cause__)
+        reason = f"HTTP {status}" if status else f"{type(error).__name__}: {_first_line(error)}"
+        return _UnreachableError(f"{what} could not be fetched from {hub} ({reason})")
+
+
+def _refuse_early(folder: ModelFolder) -> None:
+    """Raise `UnsupportedError` for a model of an unknown family, or an adapter of PEFT, by its small files alone."""
+    for _, part in module_folders(folder) if folder.has(MODULES) else [("", folder)]:
+        refuse_adapter(part, "AutoModel")
+        model_type = part.read_object_or_empty(CONFIG).get("model_type")
+        if model_type is not None and model_type != MODEL2VEC and part.has_weights():
+            with part.within(CONFIG):
+                get_family(part.read_object(CONFIG))
+
+
+def _alone(files: Iterable[str]) -> list[str]:
+    """Return the files that are a model each, and of a model in several files the first."""
+    found = sorted(file for file in files if file.endswith(_ALONE))
+    return [file for file in found if file == named_parts(file)[0]]
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")

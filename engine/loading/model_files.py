@@ -1,0 +1,88 @@
+"""Say which files of a model the engine reads, by the names that the readers have for them, before any is read.
+
+`hub.py` fetches these files and no others, and `checksum` reads them. A test compares them with the files that loading
+opens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..files.folder import ModelFolder
+from ..files.gguf_parts import named_parts
+from ..files.reading import naming, open_regular
+from ..text.vocabularies.of_folder import tokenizer_files
+from . import bge_m3, ctranslate2, peft, router
+from .generation_settings import GENERATION
+from .hugging_face import CONFIG, SETFIT
+from .sentence_transformers import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
+from .static import stated_numbers
+
+_OF_MODEL = (MODULES, PROMPTS, SETFIT)
+"""Files beside the whole model. SetFit's classifier is never opened: that it is there decides what loading says."""
+_OF_PART = (CONFIG, peft.CONFIG, GENERATION, *SETTINGS, *bge_m3.FILES, router.CONFIGS[0])
+"""Files beside a transformer or another module."""
+_BLOCK = 1 << 20
+
+
+def files_read(folder: ModelFolder) -> list[str]:
+    """Return the relative paths of the files that loading a folder reads, with those of the weights last.
+
+    Of the folder this reads modules.json, router_config.json and the index of split weights alone, and config.json of
+    a SparseStaticEmbedding. Raises `WeightsError` where these are wrong.
+    """
+    found = [name for name in _OF_MODEL if folder.has(name)]
+    weights = []
+    parts = router.module_folders(folder) if MODULES in found else [("", folder)]
+    for kind, part in parts:
+        start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"
+        names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
+        if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
+            names.append(name)
+        index, *shards = part.weight_files() or [""]
+        found += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
+        weights += [f"{start}{name}" for name in shards or [index] if name]
+    if ctranslate2.is_ctranslate2(folder):
+        lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]
+        found += [name for name in lists if folder.has(name)]
+        weights.append(ctranslate2.MODEL)
+    return list(dict.fromkeys((*found, *weights)))
+
+
+def has_model(folder: ModelFolder) -> bool:
+    """Return whether a folder holds a model itself, not only files of which each is one."""
+    return any(map(folder.has, (MODULES, peft.CONFIG, ctranslate2.MODEL))) or folder.has_weights()
+
+
+def model_files(path: Path) -> list[Path]:
+    """Return the files that loading the path of a model reads; raises `WeightsError`."""
+    if path.is_dir():
+        return [path / name for name in files_read(ModelFolder(path))]
+    names = named_parts(path.name) if path.suffix == ".gguf" else [path.name]
+    return [path.with_name(name) for name in names]
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of the files that loading the path of a model reads: of their names, lengths and contents.
+
+    The name of the folder or of a file that is a model itself does not count, so that a copy has the same checksum.
+    Raises `WeightsError`.
+    """
+    files = model_files(path)
+    whole = hashlib.sha256()
+    for name, file in sorted((file.relative_to(path).as_posix() if path.is_dir() else str(i), file)
+                             for i, file in enumerate(files)):
+        own = hashlib.sha256()
+        with naming(file, "copy it again from its source"):
+            for block in _blocks(file):
+                own.update(block)
+        whole.update(f"{name}\0{own.hexdigest()}\0".encode())
+    return whole.hexdigest()
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    with open_regular(file) as opened:
+        while block := opened.read(_BLOCK):
+            yield block

@@ -1,0 +1,174 @@
+"""A server on this machine that speaks the protocol of the Hugging Face hub, for a few repositories in folders.
+
+    GET  /api/models/NAME[/revision/REV]            the commit, and the list of files
+    GET  /api/models/NAME/tree/COMMIT               the files with their sizes and hashes
+    HEAD, GET  /NAME/resolve/REV/FILE               a file; large ones answer with a redirect to /blobs
+    GET  /blobs/SHA256                              the contents, also from a byte on
+
+What fails, and how, is set by the attributes of `Hub`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+LARGE = 10_000
+"""Files of more bytes than this are stored apart, as the hub stores them in Git LFS."""
+TOKEN = "hf_of_the_tests"
+
+
+class Hub:
+    """The repositories, what the server shall do wrong, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.repositories: dict[str, dict[str, bytes]] = {}
+        self.gated: set[str] = set()
+        self.private: set[str] = set()
+        self.status: int | None = None
+        """An HTTP status that every request gets; None for the right one."""
+        self.cut: Callable[[str], bool] = lambda blob: False
+        """Whether to close the connection in the middle of a blob with this hash."""
+        self.requests: list[str] = []
+        """The method and the path of each request."""
+
+    def add(self, name: str, folder: Path) -> None:
+        """Make a repository of the files of a folder."""
+        self.repositories[name] = {path.relative_to(folder).as_posix(): path.read_bytes()
+                                   for path in sorted(folder.rglob("*")) if path.is_file()}
+
+    def commit(self, name: str) -> str:
+        """Return the commit of a repository, which depends on its files."""
+        files = self.repositories[name]
+        return hashlib.sha1(repr([(file, files[file]) for file in sorted(files)]).encode()).hexdigest()
+
+    def sent(self) -> list[str]:
+        """Return the paths of the files whose contents were asked for, without those of blobs."""
+        found = (re.fullmatch(r"GET /[^/]+/[^/]+/resolve/[^/]+/(.*)", line) for line in self.requests)
+        return sorted({unquote(match[1]) for match in found if match})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        hub, path = self.server.hub, unquote(urlsplit(self.path).path)
+        hub.requests.append(f"{self.command} {path}")
+        if hub.status is not None:
+            self._send(hub.status, b"")
+        elif match := re.fullmatch(r"/blobs/([0-9a-f]{64})", path):
+            self._blob(match[1])
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+).*)?", path):
+            if self._allowed(match[1], match[3] or "main", gate=False):
+                self._json(match[1], match[2] == "tree")
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            if self._allowed(match[1], match[2]):
+                self._file(match[1], match[3])
+        else:
+            self._send(404, b"")
+
+    def _allowed(self, name: str, revision: str, gate: bool = True) -> bool:
+        """Refuse what the hub refuses, with its headers; return whether nothing is refused.
+
+        gate: whether gated repositories are refused, of which everybody may see the list of files.
+        """
+        hub = self.server.hub
+        may_read = self.headers.get("authorization") == f"Bearer {TOKEN}"
+        if name not in hub.repositories or (name in hub.private and not may_read):
+            self._send(401, b"", {"X-Error-Message": "Invalid username or password."})
+        elif gate and name in hub.gated and not may_read:
+            self._send(403, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": f"Access to {name} is restricted."})
+        elif revision not in ("main", hub.commit(name)):
+            self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+        else:
+            return True
+        return False
+
+    def _json(self, name: str, tree: bool) -> None:
+        files = self.server.hub.repositories[name]
+        if tree:
+            entries = [{"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                       | ({"lfs": {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}}
+                          if len(data) > LARGE else {}) for file, data in files.items()]
+            return self._send(200, json.dumps(entries).encode())
+        found = {"id": name, "modelId": name, "sha": self.server.hub.commit(name), "private": False, "gated": False,
+                 "siblings": [{"rfilename": file} for file in files], "tags": [], "downloads": 0, "likes": 0}
+        return self._send(200, json.dumps(found).encode())
+
+    def _file(self, name: str, file: str) -> None:
+        hub = self.server.hub
+        data = hub.repositories[name].get(file)
+        headers = {"X-Repo-Commit": hub.commit(name)}
+        if data is None:
+            return self._send(404, b"", headers | {"X-Error-Code": "EntryNotFound"})
+        if len(data) <= LARGE:
+            return self._send(200, data, headers | {"ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
+        blob = hashlib.sha256(data).hexdigest()
+        return self._send(302, b"", headers | {
+            "Location": f"{hub.url}/blobs/{blob}", "X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(data))})
+
+    def _blob(self, blob: str) -> None:
+        hub = self.server.hub
+        [data] = {data for files in hub.repositories.values() for data in files.values()
+                  if hashlib.sha256(data).hexdigest() == blob}
+        start = int((re.fullmatch(r"bytes=(\d+)-", self.headers.get("range") or "") or ["", 0])[1])
+        headers = {"ETag": f'"{blob}"'}
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self._send(206 if start else 200, data[start:], headers, cut=hub.cut(blob))
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str] | None = None, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        if cut:
+            self.close_connection = True
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    hub: Hub
+
+
+@contextmanager
+def running() -> Iterator[Hub]:
+    """Run a hub without repositories, whose address is its `url`."""
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.hub = Hub()
+        server.hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield server.hub
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def environment(hub: Hub, home: Path, **others: str) -> dict[str, str]:
+    """Return the environment of a process that uses a hub, and keeps its cache in a folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING", "TRANSFORMERS"))}
+    return kept | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home)} | others
