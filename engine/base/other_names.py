@@ -56,7 +56,8 @@ _ONE_SCORE = "a pair has one score here, and a softmax needs several"
 _AS_ARGUMENTS = "give the settings as arguments of the call"
 _PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
 _FOLDER = "the settings are in the model's folder; change them there"
-_DOWNLOADS = "the engine downloads nothing; get the folder with huggingface_hub.snapshot_download, and pass its path"
+_CACHE = "the environment variable HF_HUB_CACHE says where models of the hub are kept"
+_TOKEN = "log in with hf auth login, or set the environment variable HF_TOKEN"
 _CPU = "the engine runs on CPUs; leave it out"
 _AT_CALL = "give it to the call, and not to load"
 
@@ -272,10 +273,12 @@ LOAD: Mapping[str, OtherName] = {
     # The path.
     **{name: _same("path") for name in (
         "model_path", "model_name", "model_name_or_path", "model_size_or_path", "pretrained_model_name_or_path")},
-    **{name: _else(_DOWNLOADS) for name in (
-        "cache_dir", "cache_folder", "download_root", "revision", "token", "use_auth_token", "repo_id", "filename")},
-    "local_files_only": _else(_DOWNLOADS, True, False),
-    "force_download": _else(_DOWNLOADS, False),
+    "repo_id": _same("path"),
+    "filename": _else("put it at the end of the name, as in org/name/model.gguf"),
+    **{name: _else(_CACHE) for name in ("cache_dir", "cache_folder", "download_root")},
+    **{name: _else(_TOKEN, False) for name in ("token", "use_auth_token")},
+    "local_files_only": _else("the environment variable HF_HUB_OFFLINE=1 forbids to ask the hub", False),
+    "force_download": _else("hf cache rm removes a model from the cache", False),
     "trust_remote_code": _else("the engine never runs the code of a model folder; leave it out", False),
     "subfolder": _else("put it at the end of the path", ""),
     # Threads.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from glob import escape
@@ -42,9 +43,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _ALONE = (".gguf", ".npz")
 """The suffixes of files that are a model each."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_ACCESS = (401, 403)
-"""HTTP statuses."""
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_NOT_LOGGED_IN, _FORBIDDEN = 401, 403
+"""HTTP statuses. The hub answers with the first one for a name that is not there, too, so that none can be guessed."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class _Client:
         """What the cache lacks, after `cached` has found no model."""
         try:
             self.library: Any = import_module("huggingface_hub")
-            self._errors: Any = import_module("huggingface_hub.utils")
+            self._utils: Any = import_module("huggingface_hub.utils")
         except ImportError as error:
             raise HubError(f"that needs the package huggingface_hub, which comes with tokenizers ({error}); "
                            f"{install_command('text')}") from error
@@ -161,7 +162,7 @@ class _Client:
             # The small files come first, so that whoever has the weights has all of the model.
             for some in (needed[:-1], needed):
                 names = [escape(file) for file in some]
-                found = Path(self.call(self.library.snapshot_download, allow_patterns=names))
+                found = Path(self.call(self.library.snapshot_download, allow_patterns=names, tqdm_class=self._bar()))
         assert found is not None
         if found.name != commit or not all((found / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")
@@ -190,6 +191,16 @@ class _Client:
             self.lacks = str(error)
             return None
         return Fetched(folder / model, str(self._name), folder.name)
+
+    def _bar(self) -> type:
+        """Return the class of progress bars: the library's own, which show themselves on terminals alone here."""
+        fixed = {} if sys.stderr.isatty() else {"disable": True}
+
+        class Bar(self._utils.tqdm):  # type: ignore[misc, name-defined]
+            def __init__(self, *args: Any, **options: Any):
+                super().__init__(*args, **{**options, **fixed})
+
+        return Bar
 
     def _listed(self, folder: Path) -> set[str]:
         """Return the files of the commit in a folder of the cache.
@@ -238,7 +249,7 @@ class _Client:
 
     def _explained(self, error: Exception) -> HubError:
         """Return our error for one of the library."""
-        known, what, hub = self._errors, self._described, self.library.constants.ENDPOINT
+        known, what, hub = self._utils, self._described, self.library.constants.ENDPOINT
         status = getattr(getattr(error, "response", None), "status_code", None)
         log_in = "log in with hf auth login, or set HF_TOKEN to a token that may read it"
         if isinstance(error, known.OfflineModeIsEnabled):
@@ -248,12 +259,12 @@ class _Client:
         if isinstance(error, known.RevisionNotFoundError):
             return HubError(f"{self._name.repository} has no revision {shown(self._revision)}; a revision is a branch, "
                             f"a tag or a commit, as {hub}/{self._name.repository}/tree/main lists them")
-        if isinstance(error, known.RepositoryNotFoundError):
+        if isinstance(error, known.RepositoryNotFoundError) or status == _NOT_LOGGED_IN:
             return HubError(f"{hub} shows no model of the name {self._name.repository}; check the name, and if the "
                             f"model is private, {log_in}")
         if isinstance(error, known.HFValidationError):
             return HubError(f"{self._name.repository} is not a name that the hub allows: {_first_line(error)}")
-        if status in _NO_ACCESS:
+        if status == _FORBIDDEN:
             return HubError(f"{hub} refuses access to {what} (HTTP {status}); {log_in}")
         if (isinstance(error, OSError) and error.errno in _NO_SPACE) or "No space left" in str(error):
             return HubError(f"there is no space left for {what} in {self.library.constants.HF_HUB_CACHE}; free some, "

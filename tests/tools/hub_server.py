@@ -2,7 +2,7 @@
 
     GET  /api/models/NAME[/revision/REV]            the commit, and the list of files
     GET  /api/models/NAME/tree/COMMIT               the files with their sizes and hashes
-    HEAD, GET  /NAME/resolve/REV/FILE               a file; large ones answer with a redirect to /blobs
+    HEAD, GET  /NAME/resolve/REV/FILE               a file; large ones answer with a redirect to another host
     GET  /blobs/SHA256                              the contents, also from a byte on
 
 What fails, and how, is set by the attributes of `Hub`.
@@ -29,8 +29,8 @@ TOKEN = "hf_of_the_tests"
 class Hub:
     """The repositories, what the server shall do wrong, and what it was asked."""
 
-    def __init__(self) -> None:
-        self.url = ""
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.gated: set[str] = set()
         self.private: set[str] = set()
@@ -51,10 +51,10 @@ class Hub:
         files = self.repositories[name]
         return hashlib.sha1(repr([(file, files[file]) for file in sorted(files)]).encode()).hexdigest()
 
-    def sent(self) -> list[str]:
-        """Return the paths of the files whose contents were asked for, without those of blobs."""
-        found = (re.fullmatch(r"GET /[^/]+/[^/]+/resolve/[^/]+/(.*)", line) for line in self.requests)
-        return sorted({unquote(match[1]) for match in found if match})
+    def asked_for(self) -> list[str]:
+        """Return the paths of the files that were asked for, in the order in which they were first."""
+        found = (re.fullmatch(r"HEAD /[^/]+/[^/]+/resolve/[^/]+/(.*)", line) for line in self.requests)
+        return list(dict.fromkeys(match[1] for match in found if match))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, data, headers | {"ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
         blob = hashlib.sha256(data).hexdigest()
         return self._send(302, b"", headers | {
-            "Location": f"{hub.url}/blobs/{blob}", "X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(data))})
+            "Location": f"{hub.url.replace('127.0.0.1', 'localhost')}/blobs/{blob}", "X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(data))})
 
     def _blob(self, blob: str) -> None:
         hub = self.server.hub
@@ -157,8 +157,7 @@ class _Server(ThreadingHTTPServer):
 def running() -> Iterator[Hub]:
     """Run a hub without repositories, whose address is its `url`."""
     with _Server(("127.0.0.1", 0), _Handler) as server:
-        server.hub = Hub()
-        server.hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+        server.hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
@@ -170,5 +169,5 @@ def running() -> Iterator[Hub]:
 
 def environment(hub: Hub, home: Path, **others: str) -> dict[str, str]:
     """Return the environment of a process that uses a hub, and keeps its cache in a folder."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING", "TRANSFORMERS"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     return kept | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home)} | others
