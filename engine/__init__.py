@@ -2,10 +2,10 @@
 
     import engine
 
-    encoder = engine.load("all-MiniLM-L6-v2")                            # an Engine, as this folder holds an encoder
+    encoder = engine.load("sentence-transformers/all-MiniLM-L6-v2")       # an Engine: it holds an encoder
     vectors = encoder.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 
-    generator = engine.load("opus-mt-en-de")                             # a Generator
+    generator = engine.load("Helsinki-NLP/opus-mt-en-de")                  # a Generator
     generator.translate(["A sentence."], num_beams=4)
 """
 

@@ -1,6 +1,7 @@
 """Define fixtures that several folders of tests use."""
 
 import json
+import os
 import shutil
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,9 @@ from .tools.quick import is_quick
 from .tools.running import COMPILED, RUNNING
 from .tools.skips import by_reason
 from .tools.tiny_models import safetensors, write_json
+
+# No test asks the real hub; tests of names have a server of their own.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # A test that fails because the machine is busy says nothing.
 settings.register_profile("tests", deadline=None)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class Engine(HeadMethods, Loaded):
     """A transformer encoder on one backend: `forward` for token ids, `encode` for sentences, and its heads.
 
-        engine = Engine.load("all-MiniLM-L6-v2")
+        engine = Engine.load("sentence-transformers/all-MiniLM-L6-v2")
         vectors = engine.encode(["a first sentence", "a second one"])        # float32 [2, 384]
 
     `heads` lists what stands after the encoder, if there is something; `classify`, `predict` and `rank`, `tag`,

@@ -145,15 +145,6 @@ def test_the_home_folder(tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(engine)).threads == 1
 
 
-def test_a_name_of_the_hub(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(WeightsError, match=r"snapshot_download\('org/name'\)"):
-        Engine.load("org/name")
-    words = r"no such file or folder; expected an \.npz, a \.gguf or the folder of a model$"
-    with pytest.raises(WeightsError, match=words):
-        Engine.load("/a/b/c")
-
-
 def test_a_mapped_file_holds_a_descriptor_only_where_python_needs_one(tmp_path):
     path, _ = saved(tmp_path)
     before = len(os.listdir("/proc/self/fd"))

@@ -166,7 +166,7 @@ def test_options_of_load():
     assert Engine.load(model_name=ENCODERS / "bert", cuda=False, providers=["CPUExecutionProvider"],
                        intra_threads=0, trust_remote_code=False, torch_dtype="auto").precision == "float32"
     assert Engine.load(ENCODERS / "bert", dtype="bfloat16").precision == "bfloat16"
-    for name, value, words in [("device", "cuda", "runs on CPUs"), ("cache_dir", "x", "downloads nothing"),
+    for name, value, words in [("device", "cuda", "runs on CPUs"), ("cache_dir", "x", "HF_HUB_CACHE"),
                                ("n_ctx", 512, "max_batch_tokens"),
                                ("trust_remote_code", True, "never runs the code"), ("chat_format", "chatml", "chat")]:
         for load in (engine.load, Engine.load):

@@ -92,7 +92,7 @@ def test_every_class_loads_by_name(hub):
     found = open_source("org/whisper")
     assert (found.kind, found.origin.name, found.origin.commit) == ("transcribe", "org/whisper",
                                                                     hub.commit("org/whisper"))
-    with pytest.raises(UnsupportedError, match="vocabulary of Whisper|tokenizer"):
+    with pytest.raises(UnsupportedError, match="tokenizer"):
         Transcriber.load("org/whisper", **OPTIONS)      # the golden model has no tokenizer
 
 
@@ -177,7 +177,7 @@ def test_a_transfer_that_is_cut_every_time_leaves_nothing_half_written(hub, tmp_
     weights = hub.repositories[NAME]["model.safetensors"]
     assert len(weights) > LARGE
     hub.cut = lambda blob: True
-    with pytest.raises(HubError, match=rf"{NAME} could not be fetched from {hub.url} \(RemoteProtocolError: peer closed"):
+    with pytest.raises(HubError, match=rf"{NAME} could not be fetched from {hub.url} \(RemoteProtocolError: "):
         Engine.load(NAME)
     assert blobs(tmp_path)
     assert not any(path.stat().st_size in range(LARGE + 1, len(weights)) for path in blobs(tmp_path))
@@ -202,7 +202,7 @@ def test_a_full_disk(hub, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(file_download, "http_get", get_to_full_disk)
-        with pytest.raises(HubError, match=rf"there is no space left for {NAME} in {tmp_path}/cache; free some, or set"):
+        with pytest.raises(HubError, match=rf"there is no space left for {NAME} in {tmp_path}/cache; free some"):
             Engine.load(NAME)
     assert all(path.stat().st_size <= LARGE for path in blobs(tmp_path))
     assert labels(Engine.load(NAME, **OPTIONS))
@@ -211,7 +211,7 @@ def test_a_full_disk(hub, tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written(hub, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(HubError, match=rf"the cache {tmp_path}/file/cache cannot be written \(Not a directory\); set HF_"):
+    with pytest.raises(HubError, match=rf"the cache {tmp_path}/file/cache cannot be written \(Not a directory\)"):
         Engine.load(NAME)
 
 
@@ -228,14 +228,14 @@ def test_a_hub_that_is_down(hub, caplog, monkeypatch, down):
         assert labels(Engine.load(NAME, **OPTIONS)) == known
     assert re.fullmatch(rf"{NAME} could not be fetched from http://127.0.0.1:\d+ \({reason}\); commit "
                         rf"{hub.commit(NAME)} is loaded from the cache", caplog.messages[-1])
-    with pytest.raises(HubError, match=rf"\({reason}\), and the cache has no complete copy of it: it has no file of it"):
+    with pytest.raises(HubError, match=rf"\({reason}\), and the cache has no complete copy of it: it has no file"):
         Engine.load("org/other")
 
 
 def test_a_mistyped_path_asks_nobody(hub):
     Path("models").mkdir()
-    with pytest.raises(WeightsError, match=r"^models/MiniLM: no such file or folder, though models is there, so this is "
-                                           r'read as a path .* say revision="main"; on the command line, --revision'):
+    with pytest.raises(WeightsError, match=r"^models/MiniLM: no such file or folder, though models is there, so this "
+                                           r'is read as a path .* say revision="main"; on the command line, --rev'):
         Engine.load("models/MiniLM")
     with pytest.raises(WeightsError, match=r"^MiniLM: no such file .* A name on the hub has the form org/name: sent"):
         Engine.load("MiniLM")
@@ -248,7 +248,7 @@ def test_a_mistyped_path_asks_nobody(hub):
 def test_a_path_that_exists_wins_and_has_no_revision(hub):
     shutil.copytree(folder_of("bert_pairs"), NAME)
     assert Engine.load(NAME, **OPTIONS).heads != Engine.load(folder_of("bert_classify"), **OPTIONS).heads
-    with pytest.raises(InputError, match=f"revision is for the name of a model on the hub, and '{NAME}' is a path that"):
+    with pytest.raises(InputError, match=f"revision is for the name of a model on the hub, and '{NAME}' is a path"):
         Engine.load(NAME, revision="main")
     with pytest.raises(InputError, match="and 'tiny' is not of the form org/name; leave out revision='main'"):
         Engine.load("tiny", revision="main")
@@ -285,19 +285,20 @@ def test_the_folders_of_modules_come_too(hub, tmp_path):
 
 def test_files_that_are_a_model_each(hub, tmp_path):
     model = (FILES / "small.gguf").read_bytes()
-    hub.repositories |= {"org/one": {"config.json": b"{}", "q.gguf": model}, "org/many": {"a.gguf": model, "b/q.gguf": b""},
+    hub.repositories |= {"org/one": {"config.json": b"{}", "q.gguf": model},
+                         "org/many": {"a.gguf": model, "b/q.gguf": b""},
                          "org/parts": {"m-00001-of-00002.gguf": b"1", "m-00002-of-00002.gguf": b"2"},
                          "org/onnx": {"config.json": b"{}", "onnx/model.onnx": b""}}
     for name in ("org/one", "org/many/a.gguf"):
         found = open_source(name)
         assert found.path.read_bytes() == model
         assert open_source(found.address[0], revision=found.address[1]).path == found.path
-    with pytest.raises(HubError, match=r"org/many has 2 files that are a model each; choose one, such as org/many/a\.gguf"
-                                       r": a\.gguf, b/q\.gguf"):
+    with pytest.raises(HubError, match=r"has 2 files that are a model each; choose one, such as org/many/a\.gguf: "
+                                       r"a\.gguf, b/q\.gguf"):
         open_source("org/many")
     with pytest.raises(HubError, match=r"org/many has no file c\.gguf; it has a\.gguf, b/q\.gguf"):
         open_source("org/many/c.gguf")
-    with pytest.raises(HubError, match=r"has no weights that the engine reads, .*; it has config.json, onnx/model.onnx"):
+    with pytest.raises(HubError, match=r"has no weights that the engine reads, .*; it has config.json, onnx/model"):
         open_source("org/onnx")
     with pytest.raises(WeightsError, match=r"m-00001-of-00002\.gguf: .*"):
         engine.load_model("org/parts")
@@ -317,7 +318,7 @@ def test_what_cannot_run_is_refused_before_its_weights_come(hub):
 
 def test_without_the_client(hub, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(HubError, match=r"needs the package huggingface_hub, which comes with tokenizers .*; run pip inst"):
+    with pytest.raises(HubError, match=r"needs the package huggingface_hub, which comes with tokenizers .*; run pip"):
         Engine.load(NAME)
 
 

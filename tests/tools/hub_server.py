@@ -123,8 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
         if len(data) <= LARGE:
             return self._send(200, data, headers | {"ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
         blob = hashlib.sha256(data).hexdigest()
-        return self._send(302, b"", headers | {
-            "Location": f"{hub.url.replace('127.0.0.1', 'localhost')}/blobs/{blob}", "X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(data))})
+        place = f"{hub.url.replace('127.0.0.1', 'localhost')}/blobs/{blob}"
+        return self._send(302, b"", headers | {"Location": place, "X-Linked-Etag": f'"{blob}"',
+                                               "X-Linked-Size": str(len(data))})
 
     def _blob(self, blob: str) -> None:
         hub = self.server.hub
