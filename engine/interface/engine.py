@@ -127,9 +127,8 @@ class Engine(HeadMethods, Loaded):
     ) -> Engine:
         """Load a model from a .npz file, a Hugging Face folder, a sentence-transformers folder, or by its name.
 
-        path: a path; or, where there is no such path, the name of a model on the Hugging Face hub, such as
-            "intfloat/e5-small-v2". Its files are downloaded once, into the cache that the hub's own tools share. If
-            the repository has several .gguf or .npz files, the name goes on with the path of one of them.
+        path: a path; or, where there is none, the name of a model on the Hugging Face hub, org/name, or org/name/FILE
+            for one of several .gguf or .npz files. It is downloaded once, into the hub's cache.
         backend: "auto" for the fastest backend that runs here, or a name that `engine info` lists.
         threads: the threads of one forward pass; None for every CPU that the process may use. A larger number has no
             effect.
@@ -144,12 +143,10 @@ class Engine(HeadMethods, Loaded):
             the engine is safe if somebody changes or shortens the file.
         task: the adapter to merge into the weights of a folder that holds adapters, such as "retrieval.query" of
             jina-embeddings-v3; None for the weights without an adapter.
-        revision: of a model on the hub, its branch, tag or commit; None for the main branch. It says that `path` is a
-            name, also where a folder with the name of the organisation is in the working folder.
+        revision: of a name, its branch, tag or commit; None for the main branch.
 
         Raises `WeightsError` for a damaged or incomplete model, `UnsupportedError` for a model that generates or needs
-        a feature that the engine lacks, `BackendUnavailable`, `InputError`, and `HubError` for a name that
-        cannot be fetched.
+        a feature that the engine lacks, `BackendUnavailable`, `InputError` and `HubError`.
         """
         from ..loading.load import load_model, open_source  # here, because it takes as long to import as all the rest
 

@@ -93,7 +93,7 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
 
 
 class _UnreachableError(HubError):
-    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it; is_wanted: the latter."""
+    """The hub does not answer, or HF_HUB_OFFLINE forbids to ask it; is_wanted: whether it forbids."""
 
     def __init__(self, message: str, is_wanted: bool = False):
         super().__init__(message)
@@ -135,7 +135,7 @@ class _Client:
             self.library: Any = import_module("huggingface_hub")
             self._utils: Any = import_module("huggingface_hub.utils")
         except ImportError as error:
-            raise HubError(f"that needs the package huggingface_hub, which comes with tokenizers ({error}); "
+            raise HubError(f"a name needs the package huggingface_hub, which comes with tokenizers ({error}); "
                            f"{install_command('text')}") from error
 
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -160,7 +160,7 @@ class _Client:
         found = self._place(needed)
         if found is None or found.name != commit:
             # The small files come first, so that whoever has the weights has all of the model.
-            for some in (needed[:-1], needed):
+            for some in (needed[:-1], needed)[len(needed) == 1 :]:
                 names = [escape(file) for file in some]
                 found = Path(self.call(self.library.snapshot_download, allow_patterns=names, tqdm_class=self._bar()))
         assert found is not None

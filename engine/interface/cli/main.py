@@ -100,20 +100,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_kind(command)
     command.set_defaults(run=convert)
 
-    command = commands.add_parser("fetch", help="download a model of the Hugging Face hub, and print its path")
-    command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
-                         ".gguf or .npz files, org/name/FILE")
-    add_revision(command)
-    command.add_argument("--packed", action="store_true", help="write one .npz that the kernels of this CPU read as it "
-                         "is, as engine convert --packed does, and print its path")
-    command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
-                         "default beside the model in the cache")
-    command.add_argument("--precision", type=precision_among(ROUNDED), metavar=_choices(ROUNDED),
-                         help="with --packed: precision of the weights; by default they keep theirs")
-    _add_task(command)
-    _add_kind(command)
-    command.set_defaults(run=fetch)
-
+    _add_fetch(commands)
     command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
     add_model(command, MODEL_OR_GGUF, nargs="?")
     _add_kind(command)
@@ -167,6 +154,23 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     command.set_defaults(run=transcribe)
     _add_measurements(commands)
     return parser, commands.choices
+
+
+def _add_fetch(commands: Any) -> None:
+    """Add the command fetch."""
+    command = commands.add_parser("fetch", help="download a model of the Hugging Face hub, and print its path")
+    command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
+                         ".gguf or .npz files, org/name/FILE")
+    add_revision(command)
+    command.add_argument("--packed", action="store_true", help="write one .npz that the kernels of this CPU read as it "
+                         "is, as engine convert --packed does, and print its path")
+    command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
+                         "default beside the model in the cache")
+    command.add_argument("--precision", type=precision_among(ROUNDED), metavar=_choices(ROUNDED),
+                         help="with --packed: precision of the weights; by default they keep theirs")
+    _add_task(command)
+    _add_kind(command)
+    command.set_defaults(run=fetch)
 
 
 def _add_measurements(commands: Any) -> None:
