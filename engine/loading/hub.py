@@ -15,6 +15,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape
 from importlib import import_module
@@ -42,6 +43,8 @@ _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.AS
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _ALONE = (".gguf", ".npz")
 """The suffixes of files that are a model each."""
+_UNLISTED = "/"
+"""Among the files of a commit: the cache has no list of them. No file has this name."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 _NOT_LOGGED_IN, _FORBIDDEN = 401, 403
@@ -166,6 +169,9 @@ class _Client:
         assert found is not None
         if found.name != commit or not all((found / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")
+        if MODULES not in files and not self._knows_modules(found, self._listed(found)):
+            with suppress(HubError):    # the cache notes that there is none
+                place(MODULES)
         return Fetched(found / model, str(self._name), commit)
 
     def cached(self) -> Fetched | None:
@@ -181,9 +187,14 @@ class _Client:
             return folder / file
 
         try:
-            model, needed = self._choose(_ListedFolder(Path(self._name.repository), self._listed(folder), place))
+            files = self._listed(folder)
+            model, needed = self._choose(_ListedFolder(Path(self._name.repository), files, place))
             for file in needed:
                 place(file)
+            if not model and not self._knows_modules(folder, files):
+                raise HubError(f"another program fetched files of commit {folder.name}, and it is not known whether it "
+                               f"has a {MODULES}, which says how vectors are made. Load the name once with a network, "
+                               f"or pass the folder to take it as it is: {folder}")
         except _MissingError as error:
             self.lacks = f"{error} of commit {folder.name} is not there"
             return None
@@ -203,15 +214,22 @@ class _Client:
         return Bar
 
     def _listed(self, folder: Path) -> set[str]:
-        """Return the files of the commit in a folder of the cache.
+        """Return the files of the commit in a folder of the cache; where no list is kept, those that are there.
 
-        Versions of the library from 2 keep a list of them; without it, they are the files that are in the folder.
+        Versions of the library from 2 keep the list that `snapshot_download` asks for.
         """
-        try:
-            listing = self.call(self.library.get_cached_repo_tree, revision=folder.name)
-            return {file.path for file in listing}
-        except (AttributeError, HubError):
-            return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        with suppress(AttributeError, HubError):
+            return {file.path for file in self.call(self.library.get_cached_repo_tree, revision=folder.name)}
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} | {_UNLISTED}
+
+    def _knows_modules(self, folder: Path, files: set[str]) -> bool:
+        """Return whether the cache knows if a commit has a modules.json; files: those of `_listed`.
+
+        A library that knows no modules, such as transformers, leaves it out of the cache, and without it vectors would
+        be pooled in another way. .gitattributes is in every repository, and is there if all files were fetched.
+        """
+        return bool(_UNLISTED not in files or {MODULES, ".gitattributes"} & files
+                    or self.call(self.library.try_to_load_from_cache, MODULES, revision=folder.name) is not None)
 
     def _place(self, files: Sequence[str]) -> Path | None:
         """Return the folder in the cache that has all of some files of the revision, or None."""

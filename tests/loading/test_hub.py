@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import huggingface_hub
@@ -58,7 +59,7 @@ def hub(server, tmp_path, monkeypatch):
 
 @pytest.fixture
 def offline(monkeypatch):
-    return lambda: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return lambda value=True: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", value)
 
 
 def blobs(tmp_path):
@@ -105,13 +106,22 @@ def test_offline_the_cache_is_enough_and_nobody_is_asked(hub, offline, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_cache_of_the_client_alone_loads_offline(hub, offline, whole):
-    if whole:
-        huggingface_hub.snapshot_download(NAME)
-    else:                                               # as transformers fetches a model, file by file
-        for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+def fetch_by_file(*names):
+    """Fetch a model as transformers does, file by file."""
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", *names):
+        with suppress(huggingface_hub.utils.EntryNotFoundError):
             huggingface_hub.hf_hub_download(NAME, name)
+
+
+@pytest.mark.parametrize("way", ["whole", "of an older client", "by file, with modules.json asked for"])
+def test_a_cache_of_the_client_alone_loads_offline(hub, offline, tmp_path, way):
+    hub.repositories[NAME][".gitattributes"] = b"g"
+    if way.startswith("by file"):
+        fetch_by_file("modules.json")
+    else:
+        huggingface_hub.snapshot_download(NAME)
+    if way == "of an older client":                     # which keeps no lists of files
+        shutil.rmtree(next(tmp_path.rglob("trees")))
     hub.requests.clear()
     offline()
     source = open_source(NAME)
@@ -119,6 +129,18 @@ def test_a_cache_of_the_client_alone_loads_offline(hub, offline, whole):
     assert (source.path / "model.safetensors").is_symlink()
     assert labels(Engine.load(NAME, **OPTIONS)) == labels(Engine.load(folder_of("bert_classify"), **OPTIONS))
     assert not hub.requests
+
+
+def test_a_part_that_another_library_fetched_is_not_taken_for_the_whole(hub, offline):
+    fetch_by_file()
+    offline()
+    with pytest.raises(HubError, match=r"it is not known whether .* modules\.json, .* as it is: /") as raised:
+        Engine.load(NAME)
+    expected = labels(Engine.load(str(raised.value).rpartition(" ")[2], **OPTIONS))
+    offline(False)
+    assert labels(Engine.load(NAME, **OPTIONS)) == expected     # the cache then knows that there is none
+    offline()
+    assert labels(Engine.load(NAME, **OPTIONS)) == expected
 
 
 def test_offline_without_a_copy(hub, offline):
@@ -173,7 +195,7 @@ def test_a_transfer_that_is_cut_once_goes_on_where_it_ended(hub):
     assert not cuts
 
 
-def test_a_transfer_that_is_cut_every_time_leaves_nothing_half_written(hub, tmp_path, offline, monkeypatch):
+def test_a_transfer_that_is_cut_every_time_leaves_nothing_half_written(hub, tmp_path, offline):
     weights = hub.repositories[NAME]["model.safetensors"]
     assert len(weights) > LARGE
     hub.cut = lambda blob: True
@@ -184,7 +206,7 @@ def test_a_transfer_that_is_cut_every_time_leaves_nothing_half_written(hub, tmp_
     offline()
     with pytest.raises(HubError, match=r"no complete copy of it: model.safetensors of commit"):
         Engine.load(NAME)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    offline(False)
     hub.cut = lambda blob: False
     assert labels(Engine.load(NAME, **OPTIONS)) == labels(Engine.load(folder_of("bert_classify"), **OPTIONS))
 
@@ -370,10 +392,6 @@ def test_two_processes_at_once_by_the_variables_of_the_hub(hub, tmp_path):
     [path] = paths
     assert path == str(tmp_path / "home/hub/models--org--tiny/snapshots" / hub.commit(NAME))
     assert checksum(Path(path)) == checksum(folder_of("bert_classify"))
-    hub.requests.clear()
-    again = subprocess.run(command, env=environment(hub, tmp_path / "home", HF_HUB_OFFLINE="1"), check=True, **options)
-    assert again.stdout.strip() == path
-    assert not hub.requests
 
 
 def test_the_weights_come_last(hub, tmp_path):

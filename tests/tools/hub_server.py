@@ -168,7 +168,7 @@ def running() -> Iterator[Hub]:
             thread.join()
 
 
-def environment(hub: Hub, home: Path, **others: str) -> dict[str, str]:
+def environment(hub: Hub, home: Path) -> dict[str, str]:
     """Return the environment of a process that uses a hub, and keeps its cache in a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-    return kept | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home)} | others
+    return kept | {"HF_ENDPOINT": hub.url, "HF_HOME": str(home)}
