@@ -74,7 +74,7 @@ class Fake:
 
 @pytest.fixture
 def _fakes(monkeypatch):
-    monkeypatch.setattr(compare, "load_model", lambda path, kind: Model(encoder=random_model()))
+    monkeypatch.setattr(compare, "load_model", lambda path, kind, revision: Model(encoder=random_model()))
     monkeypatch.setattr(compare, "convert_model", lambda model, precision: f"model in {precision}")
 
     def fake(model, *, backend, threads, precision):
