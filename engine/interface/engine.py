@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ..backends.interfaces import ObservingPlan
 from ..backends.ops_interface import Ops
 from ..base.arguments import deadline_of, flag, positive_int, positive_int_or_none, renamed_arguments
 from ..base.cpus import choose_threads
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, WeightsError, listed, nearest, shown
 from ..base.lazy import lazy
 from ..encoding import (
     ROLE_PROMPTS,
@@ -169,6 +170,39 @@ class Engine(HeadMethods, Loaded):
         engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
                                  revision=commit)
         return engine
+
+    def with_text(self, **changes: Any) -> Engine:
+        """Return this engine with other text settings; both share the weights, and this one does not change.
+
+        changes: fields of `TextConfig`, such as max_seq_length, similarity or prompts. The routes get the same changes.
+
+        Raises `InputError` for a field that there is not or a value that is impossible, and `UnsupportedError` for a
+        model without a tokenizer.
+        """
+        known = [one.name for one in fields(TextConfig)]
+        if unknown := [name for name in changes if name not in known]:
+            raise InputError(f"there is no text setting {listed(unknown)}{nearest(unknown[0], known)}; there are "
+                             f"{', '.join(known)}")
+        made: dict[Engine, Engine] = {}
+        for own in [self, *self._routes.values()]:
+            if own not in made:
+                made[own] = own._with_own_text(changes)
+        other = made[self]
+        other._routes = {task: made[own] for task, own in self._routes.items()}
+        if self._reload is not None:
+            other._reload = partial(_reload_with_text, self._reload, changes)
+        return other
+
+    def _with_own_text(self, changes: dict[str, Any]) -> Engine:
+        """Return a copy of this engine alone with other text settings, without what was computed from the old ones."""
+        try:
+            text = replace(self._text, **changes)
+        except WeightsError as error:
+            raise InputError(str(error)) from None
+        other = Engine.__new__(Engine)      # copy.copy would load the model again, as pickle does
+        vars(other).update({name: value for name, value in vars(self).items()
+                            if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
+        return other
 
     def forward(
         self,
@@ -486,6 +520,11 @@ class Engine(HeadMethods, Loaded):
             ops = self._ops("the modules of this model before and after pooling, so it cannot encode text")
         return TextEncoder(self.config, self._text, self._plan, self.threads, self.max_batch_tokens, self._modules,
                            self._token_modules, ops)
+
+
+def _reload_with_text(reload: partial[Engine], changes: dict[str, Any]) -> Engine:
+    """Load an engine of `with_text` again, in the process that opens its pickle."""
+    return reload().with_text(**changes)
 
 
 def _precision_of(part: Transformer, asked: str | None, *, alone: bool) -> str:

@@ -1,0 +1,100 @@
+"""`CrossEncoder`: a score for a pair of texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base.arguments import flag
+from ...base.errors import InputError, UnsupportedError
+from ...heads import is_pair
+from .model import Model, accept_earlier, check_call, refuse_options
+from .tensors import import_torch
+
+
+class CrossEncoder(Model):
+    """sentence-transformers' class of this name, for encoders with a classifier.
+
+    A language model such as Qwen3-Reranker is refused: `engine.Reranker` runs it.
+    """
+
+    @accept_earlier(automodel_args="model_kwargs", tokenizer_args="processor_kwargs", config_args="config_kwargs",
+                    default_activation_function="activation_fn", cache_dir="cache_folder", model_name="model_name_or_path")
+    def __init__(self, model_name_or_path: Any = None, *, num_labels: int | None = None, max_length: int | None = None,
+                 activation_fn: Any = None, keep_in_fp32_modules: list[str] | None = None, **options: Any):
+        """As sentence-transformers; `Model` says what the engine does with options.
+
+        num_labels: must be the number of labels of the model. activation_fn: as in `predict`.
+        """
+        if keep_in_fp32_modules:
+            raise UnsupportedError("keep_in_fp32_modules: heads are always computed in float32; leave it out")
+        if max_length is not None:
+            options["processor_kwargs"] = {**(options.get("processor_kwargs") or {}), "model_max_length": max_length}
+        super().__init__(model_name_or_path, **options)
+        self.activation_fn = activation_fn
+        if num_labels is not None and num_labels != self.num_labels:
+            raise InputError(f"the model has {self.num_labels} labels, not num_labels={num_labels}; the engine makes no "
+                             "new classifier")
+
+    def _check_kind(self) -> None:
+        self.engine.runner_of("classify")
+
+    @property
+    def num_labels(self) -> int:
+        """How many scores a pair has."""
+        return int(self.engine.heads["classify"].outputs)
+
+    @property
+    def max_length(self) -> int | None:
+        """`max_seq_length`, by its earlier name."""
+        return self.max_seq_length
+
+    @max_length.setter
+    def max_length(self, value: int | None) -> None:
+        self.max_seq_length = value
+
+    @accept_earlier(sentences="inputs", activation_fct="activation_fn")
+    def predict(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
+                batch_size: int | None = None, show_progress_bar: bool | None = None, activation_fn: Any = None,
+                apply_softmax: bool | None = False, convert_to_numpy: bool = True, convert_to_tensor: bool = False,
+                device: Any = None, pool: Any = None, chunk_size: int | None = None, **options: Any) -> Any:
+        """Return the scores of pairs: float32 [n], or [n, labels]; without the first axis for one pair.
+
+        The arguments are those of `Engine.predict`, and of sentence-transformers. batch_size: as in
+        `SentenceTransformer.encode`. activation_fn: a name such as "identity", or an object of torch.nn; another
+        function is refused. convert_to_tensor=True returns a tensor, and convert_to_numpy=False a list of tensors.
+        """
+        check_call(device, pool, chunk_size)
+        options.pop("num_workers", None)        # has no effect in sentence-transformers, either
+        refuse_options("predict", options)
+        as_tensor = flag("convert_to_tensor", convert_to_tensor)
+        as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
+        torch = import_torch("convert_to_tensor=True" if as_tensor else "convert_to_numpy=False") if (
+            as_tensor or as_list) else None
+        if isinstance(inputs, np.ndarray):
+            inputs = inputs.tolist()
+        scores = self.engine.predict(
+            inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
+            show_progress_bar=show_progress_bar,
+            activation_fn=self.activation_fn if activation_fn is None else activation_fn,
+            apply_softmax=bool(apply_softmax) and self.num_labels > 1)
+        if torch is None:
+            return scores
+        tensor = torch.from_numpy(np.asarray(scores))
+        return tensor if as_tensor or is_pair(inputs) else list(tensor)
+
+    @accept_earlier(activation_fct="activation_fn")
+    def rank(self, query: str, documents: Any, top_k: int | None = None, return_documents: bool = False,
+             prompt_name: str | None = None, prompt: str | None = None, batch_size: int | None = None,
+             show_progress_bar: bool | None = None, activation_fn: Any = None, device: Any = None, pool: Any = None,
+             chunk_size: int | None = None) -> list[dict[str, Any]]:
+        """Return the documents by their scores for a query, the best first: "corpus_id", "score" and perhaps "text".
+
+        The arguments are those of `Engine.rank`, and of sentence-transformers.
+        """
+        check_call(device, pool, chunk_size)
+        return self.engine.rank(
+            query, documents, top_k=top_k, return_documents=return_documents, prompt=self._prompt(prompt, prompt_name),
+            batch_size=batch_size, show_progress_bar=show_progress_bar,
+            activation_fn=self.activation_fn if activation_fn is None else activation_fn)

@@ -1,0 +1,288 @@
+"""`Model` and `Encoder`: what the classes of sentence-transformers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+from ...base.arguments import positive_int_or_none
+from ...base.errors import InputError, UnsupportedError, listed, shown
+from ...interface.engine import Engine
+from ...text.tokenizer import Tokenizer
+
+Returned = TypeVar("Returned")
+
+_TRAINS = "the engine trains nothing; train with sentence-transformers, and load the folder that it saves"
+_SAVES = "engine convert FOLDER model.npz writes a model as one file, and the folder that was loaded is unchanged"
+_TORCH = "there are no modules of torch here; the attribute engine is the Engine, whose forward gives token vectors"
+_ON_CPU = "the engine runs on CPUs; leave it out"
+_DTYPE = 'model_kwargs={"dtype": "bfloat16"} or "int8" chooses the precision when the model is loaded'
+
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("fit", "old_fit", "train", "gradient_checkpointing_enable", "smart_batching_collate",
+                     "set_keep_in_fp32_modules", "add_adapter", "load_adapter", "merge"), _TRAINS),
+    **dict.fromkeys(("save", "save_pretrained", "save_to_hub", "push_to_hub", "model_card_data"), _SAVES),
+    **dict.fromkeys(("forward", "parameters", "named_parameters", "modules", "named_modules", "children", "state_dict",
+                     "load_state_dict", "transformers_model", "model", "config", "processor", "get_sentence_features",
+                     "dtype"), _TORCH),
+    **dict.fromkeys(("cuda", "share_memory"), _ON_CPU),
+    **dict.fromkeys(("half", "bfloat16", "float", "double"), _DTYPE),
+    "compile": "the kernels are compiled already; leave it out",
+}
+"""What to do in place of methods and attributes of sentence-transformers that these classes do not have."""
+
+
+def accept_earlier(**names: str) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
+    """Return a decorator that accepts the names that arguments had in earlier versions of sentence-transformers."""
+    def decorate(function: Callable[..., Returned]) -> Callable[..., Returned]:
+        @wraps(function)
+        def accepting(*args: Any, **options: Any) -> Returned:
+            for earlier, name in names.items():
+                if earlier in options:
+                    options.setdefault(name, options[earlier])
+                    del options[earlier]
+            return function(*args, **options)
+        return accepting
+    return decorate
+
+
+def check_device(device: Any) -> None:
+    """Raise `UnsupportedError` for a device, or a list with one, that is not the CPU. None stands for the CPU."""
+    for one in device if isinstance(device, (list, tuple)) else [device]:
+        if one is not None and str(one) not in ("cpu", "cpu:0"):
+            raise UnsupportedError(f"device={shown(device)}: the engine runs on CPUs, and one engine uses all that the "
+                                   'process may use; say device="cpu", or leave it out')
+
+
+def refuse_options(function: str, options: dict[str, Any]) -> None:
+    """Raise `InputError` for options of a call that are left over; empty processing_kwargs ask for nothing."""
+    if left := [name for name, value in options.items() if not (name == "processing_kwargs" and not value)]:
+        advice = ("; texts are tokenized as the model's folder says, and max_seq_length truncates them"
+                  if "processing_kwargs" in left else "")
+        raise InputError(f"{function} has no argument {listed(left)}{advice}")
+
+
+class Model:
+    """A model of sentence-transformers on an `Engine`, which is the attribute `engine`.
+
+    The arguments are those of sentence-transformers; model_kwargs are options of `Engine.load`, such as threads=2 or
+    dtype="bfloat16". Refused by name are arguments for torch: modules, another device, backend or config.
+    """
+
+    _own_prompts: tuple[str, ...] = ()
+    """The names of prompts that are empty if neither the caller nor the files have them."""
+
+    def __init__(self, model_name_or_path: Any = None, *, modules: None = None, device: Any = None,
+                 prompts: dict[str, str] | None = None, default_prompt_name: str | None = None,
+                 cache_folder: str | None = None, trust_remote_code: bool = False, revision: str | None = None,
+                 local_files_only: bool = False, token: bool | str | None = None,
+                 use_auth_token: bool | str | None = None, model_kwargs: dict[str, Any] | None = None,
+                 processor_kwargs: dict[str, Any] | None = None, tokenizer_kwargs: dict[str, Any] | None = None,
+                 config_kwargs: dict[str, Any] | None = None, model_card_data: None = None, backend: str = "torch"):
+        check_device(device)
+        if model_name_or_path is None or modules is not None:
+            raise InputError(f"{type(self).__name__} takes the path of a model; it makes none from modules of torch")
+        if backend != "torch":
+            raise UnsupportedError(f"backend={shown(backend)}: the engine reads the original weights, for which the "
+                                   'default is right; model_kwargs={"backend": ...} chooses a backend of the engine')
+        if config_kwargs:
+            raise UnsupportedError(f"config_kwargs={shown(config_kwargs)}: the settings are in the model's folder; "
+                                   "change its config.json")
+        if model_card_data is not None:
+            raise UnsupportedError("model_card_data describes models that are saved; leave it out")
+        asked = {"cache_folder": cache_folder, "revision": revision, "token": token, "use_auth_token": use_auth_token,
+                 "trust_remote_code": trust_remote_code or None, "local_files_only": local_files_only or None}
+        options = {name: value for name, value in asked.items() if value is not None}
+        for name, value in (model_kwargs or {}).items():
+            options[name] = str(value).removeprefix("torch.") if name in ("dtype", "torch_dtype") else value
+        self.engine = Engine.load(model_name_or_path, **options)
+        self._check_kind()
+        limit = _limit_of(processor_kwargs or tokenizer_kwargs or {})
+        if limit is not None:
+            self.max_seq_length = limit
+        own: dict[str, str] = dict(prompts or {})
+        for name, text in [*self.engine.prompts.items(), *((name, "") for name in self._own_prompts)]:
+            own.setdefault(name, text)
+        self.prompts = own
+        self.default_prompt_name = self.engine.default_prompt_name if default_prompt_name is None else (
+            default_prompt_name)
+        if self.default_prompt_name is not None and self.default_prompt_name not in own:
+            raise InputError(f"default_prompt_name {shown(self.default_prompt_name)} is not one of the prompts, "
+                             f"{listed(own) or 'of which there are none'}")
+
+    def _check_kind(self) -> None:
+        """Raise `UnsupportedError` if the engine's model is of another kind than this class."""
+
+    def _prompt(self, prompt: str | None, prompt_name: str | None) -> str:
+        """Return the text to put in front: prompt, else that of a name, else the default prompt, else nothing."""
+        if prompt is not None:
+            return prompt
+        name = self.default_prompt_name if prompt_name is None else prompt_name
+        if name is not None and name not in self.prompts:
+            raise InputError(f"there is no prompt called {shown(name)}; there are "
+                             f"{listed(self.prompts) or 'none'}")
+        return "" if name is None else self.prompts[name]
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The most tokens of a text, with special tokens; longer texts are truncated. Setting it keeps the weights."""
+        return self.engine.max_seq_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int | None) -> None:
+        self.engine = self.engine.with_text(max_seq_length=positive_int_or_none("max_seq_length", value))
+
+    def get_max_seq_length(self) -> int | None:
+        """Return `max_seq_length`."""
+        return self.max_seq_length
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The engine's tokenizer, which has encode, decode and special_tokens."""
+        return self.engine.tokenizer
+
+    @accept_earlier(texts="inputs")
+    def preprocess(self, inputs: Any, prompt: str | None = None, **options: Any) -> dict[str, Any]:
+        """Return token ids as int64 arrays [n,T], padded on the right: input_ids, attention_mask, token_type_ids."""
+        refuse_options("preprocess", options)
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        return self.engine.tokenize([prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
+                                     for text in texts] if prompt else texts)
+
+    def tokenize(self, texts: Any, **options: Any) -> dict[str, Any]:
+        """Return `preprocess(texts)`, which has this name in earlier versions."""
+        return self.preprocess(texts, **options)
+
+    @property
+    def device(self) -> str:
+        """The device, "cpu"."""
+        return "cpu"
+
+    def to(self, device: Any = None, **options: Any) -> Any:
+        """Return this object for the CPU; raises `UnsupportedError` for another device."""
+        refuse_options("to", options)
+        check_device(device)
+        return self
+
+    def cpu(self) -> Any:
+        """Return this object."""
+        return self
+
+    def eval(self) -> Any:
+        """Return this object, which is never trained."""
+        return self
+
+    def get_backend(self) -> str:
+        """Return the name of the engine's backend."""
+        return self.engine.backend
+
+    @property
+    def modalities(self) -> list[str]:
+        """What the model reads: texts."""
+        return ["text"]
+
+    def supports(self, modality: Any) -> bool:
+        """Return whether the model reads a modality, such as "text"."""
+        return modality in self.modalities
+
+    def evaluate(self, evaluator: Callable[..., Any], output_path: str | None = None) -> Any:
+        """Return what an evaluator of sentence-transformers finds; it calls the methods of this object."""
+        return evaluator(self, output_path)
+
+    def start_multi_process_pool(self, target_devices: list[str] | None = None) -> dict[str, Any]:
+        """Return a pool without processes: one engine uses all CPUs, and calls with this pool run on it."""
+        check_device(target_devices)
+        return {"input": None, "output": None, "processes": []}
+
+    @staticmethod
+    def stop_multi_process_pool(pool: dict[str, Any]) -> None:
+        """Do nothing, because a pool of `start_multi_process_pool` has no processes."""
+        _check_pool(pool, None)
+
+    def __getitem__(self, place: Any) -> Any:
+        raise UnsupportedError(f"{type(self).__name__}[{shown(place)}]: {_TORCH}")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        raise UnsupportedError(f"{type(self).__name__} is not called itself; {_TORCH}")
+
+    def __getattr__(self, name: str) -> Any:
+        advice = f"; {REFUSED[name]}" if name in REFUSED else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.engine!r})" if "engine" in vars(self) else object.__repr__(self)
+
+
+class Encoder(Model):
+    """A model that encodes texts, with prompts and routes for queries and documents."""
+
+    _own_prompts = ("query", "document")
+
+    encode: Callable[..., Any]
+
+    def encode_query(self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, *more: Any,
+                     **options: Any) -> Any:
+        """Encode queries: as `encode`, with the prompt "query" unless a prompt is given, and task="query"."""
+        return self._encode_as("query", ("query",), inputs, prompt_name, prompt, *more, **options)
+
+    def encode_document(self, inputs: Any = None, prompt_name: str | None = None, prompt: str | None = None, *more: Any,
+                        **options: Any) -> Any:
+        """Encode documents: as `encode`, with the prompt "document" unless a prompt is given, and task="document"."""
+        return self._encode_as("document", ("document", "passage", "corpus"), inputs, prompt_name, prompt, *more,
+                               **options)
+
+    def _encode_as(self, task: str, names: tuple[str, ...], inputs: Any, prompt_name: str | None, prompt: str | None,
+                   *more: Any, **options: Any) -> Any:
+        if prompt is None and prompt_name is None:
+            prompt_name = next((name for name in names if name in self.prompts), None)
+        inputs = options.pop("sentences") if inputs is None and "sentences" in options else inputs
+        return self.encode(inputs, prompt_name, prompt, *more, **{"task": task} | options)
+
+    def _route(self, task: str | None) -> dict[str, Any]:
+        """Return the option that chooses a route, for a model that has routes; other models read all tasks alike."""
+        return {"task": task} if self.engine.routes and task is not None else {}
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """How embeddings are compared: "cosine", "dot", "euclidean" or "manhattan", or "maxsim" or "meanmaxsim"."""
+        return self.engine.similarity_fn_name
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, value: Any) -> None:
+        name = getattr(value, "value", value)       # of the enumeration SimilarityFunction
+        self.engine = self.engine.with_text(similarity=self._default_similarity if name is None else name)
+
+    _default_similarity = "cosine"
+
+    def set_pooling_include_prompt(self, include_prompt: bool) -> None:
+        """Set whether the tokens of the prompt take part in pooling."""
+        self.engine = self.engine.with_text(include_prompt=bool(include_prompt))
+
+    def get_embedding_dimension(self) -> int | None:
+        """Return the number of dimensions of an embedding."""
+        return self.engine.get_embedding_dimension()
+
+    def get_sentence_embedding_dimension(self) -> int | None:
+        """Return `get_embedding_dimension()`, which has this name in earlier versions."""
+        return self.get_embedding_dimension()
+
+
+def check_call(device: Any, pool: Any, chunk_size: Any) -> None:
+    """Check the arguments of a call that say where it runs; raises `UnsupportedError` and `InputError`."""
+    check_device(device)
+    _check_pool(pool, chunk_size)
+
+
+def _check_pool(pool: Any, chunk_size: Any) -> None:
+    positive_int_or_none("chunk_size", chunk_size)
+    if pool is not None and (not isinstance(pool, dict) or pool.get("processes") != []):
+        raise InputError(f"pool must come from start_multi_process_pool of this object, not {shown(pool)}")
+
+
+def _limit_of(settings: dict[str, Any]) -> int | None:
+    """Return the most tokens of a text that settings of a tokenizer ask for; raises for other settings."""
+    if other := [name for name in settings if name != "model_max_length"]:
+        raise UnsupportedError(f"processor_kwargs with {listed(other)}: the tokenizer is that of the model's folder; "
+                               "change its tokenizer_config.json. model_max_length alone can be given")
+    return positive_int_or_none("model_max_length", settings.get("model_max_length"))

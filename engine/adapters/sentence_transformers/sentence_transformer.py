@@ -1,0 +1,94 @@
+"""`SentenceTransformer`: one vector for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ...base.arguments import flag, positive_int_or_none
+from .model import Encoder, accept_earlier, check_call, refuse_options
+from .tensors import import_torch, like, to_array
+
+
+class SentenceTransformer(Encoder):
+    """sentence-transformers' class of this name: `encode` returns one vector for each text."""
+
+    def __init__(self, model_name_or_path: Any = None, *, similarity_fn_name: Any = None,
+                 truncate_dim: int | None = None, **options: Any):
+        """As sentence-transformers; `Model` says what the engine does with options."""
+        super().__init__(model_name_or_path, **options)
+        stated = self.engine.text.truncate_dim if self.engine.text else None
+        self.truncate_dim = positive_int_or_none("truncate_dim", truncate_dim) or stated
+        if stated is not None:
+            self.engine = self.engine.with_text(truncate_dim=None)      # from here on the attribute says it
+        if similarity_fn_name is not None:
+            self.similarity_fn_name = similarity_fn_name
+
+    @accept_earlier(sentences="inputs")
+    def encode(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
+               batch_size: int | None = None, show_progress_bar: bool | None = None,
+               output_value: str | None = "sentence_embedding", precision: str = "float32",
+               convert_to_numpy: bool = True, convert_to_tensor: bool = False, device: Any = None,
+               normalize_embeddings: bool = False, truncate_dim: int | None = None, pool: Any = None,
+               chunk_size: int | None = None, **options: Any) -> Any:
+        """Return the vectors of texts: float32 [n,D], or [D] for a string.
+
+        The arguments are those of `Engine.encode`, and of sentence-transformers. batch_size: the most texts that are
+        computed at a time; None leaves it to the engine. It changes no vector. convert_to_tensor=True returns one
+        tensor, and convert_to_numpy=False a list of tensors; both need torch. Token embeddings, and the dictionaries of
+        output_value=None, hold arrays. A pool has no processes, and chunk_size has no effect.
+        """
+        check_call(device, pool, chunk_size)
+        as_tensor = flag("convert_to_tensor", convert_to_tensor)
+        as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
+        task = options.pop("task", None)
+        refuse_options("encode", options)
+        torch = import_torch("convert_to_tensor=True" if as_tensor else "convert_to_numpy=False") if (
+            (as_tensor or as_list) and output_value == "sentence_embedding") else None
+        rows = self.engine.encode(
+            inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
+            show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=self.truncate_dim if truncate_dim is None else truncate_dim, **self._route(task))
+        if torch is None:
+            return rows
+        tensor = torch.from_numpy(rows)
+        return tensor if as_tensor or isinstance(inputs, str) else list(tensor)
+
+    def encode_multi_process(self, sentences: Any, pool: Any, *more: Any, **options: Any) -> Any:
+        """Return `encode(sentences, pool=pool)`, which has this name in earlier versions."""
+        return self.encode(sentences, *more, pool=pool, **options)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarity of each embedding, [n,D] or [D], with each of others, [m,D] or [D]: float32 [n,m].
+
+        It is a tensor if one side is, else an array.
+        """
+        return like(self.engine.similarity(to_array(embeddings1), to_array(embeddings2)), embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarity of each embedding with the other in its place: float32 [n], as `similarity` does."""
+        return like(self.engine.similarity_pairwise(to_array(embeddings1), to_array(embeddings2)), embeddings1,
+                    embeddings2)
+
+    def get_embedding_dimension(self) -> int:
+        """Return the number of dimensions of the vectors that `encode` returns."""
+        width = self.engine.get_embedding_dimension()
+        return width if self.truncate_dim is None else min(width, self.truncate_dim)
+
+    @contextmanager
+    def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
+        """Keep this many of the first dimensions while the block runs; None for all."""
+        before, self.truncate_dim = self.truncate_dim, positive_int_or_none("truncate_dim", truncate_dim)
+        try:
+            yield
+        finally:
+            self.truncate_dim = before
+
+    truncate_sentence_embeddings = truncate_embeddings
+
+    @staticmethod
+    def load(input_path: str) -> SentenceTransformer:
+        """Return `SentenceTransformer(input_path)`."""
+        return SentenceTransformer(input_path)

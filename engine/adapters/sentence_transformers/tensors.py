@@ -1,0 +1,73 @@
+"""Tensors of torch to arrays and back. torch is imported only where a call asks for tensors or brings some."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import UnsupportedError
+from ...heads import SparseVectors
+
+
+def import_torch(asked: str) -> Any:
+    """Return the module torch; raises `UnsupportedError` without the package. asked: what asks for tensors."""
+    try:
+        import torch
+    except ImportError as error:
+        raise UnsupportedError(f"{asked} asks for tensors, which need the package torch; install torch, or ask for "
+                               "NumPy arrays") from error
+    return torch
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, or a list or tuple that begins with one."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and is_tensor(value[0])
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def to_array(value: Any) -> Any:
+    """Return a dense tensor as an array, and a list of tensors as a list of arrays; other values stay as they are."""
+    if isinstance(value, (list, tuple)):
+        return [to_array(one) for one in value]
+    return value.detach().cpu().numpy() if is_tensor(value) else value
+
+
+def like(result: np.ndarray, *given: Any) -> Any:
+    """Return a result as a tensor if one of the given values is one, else as it is."""
+    return import_torch("a tensor").from_numpy(result) if any(map(is_tensor, given)) else result
+
+
+def sparse_tensor(torch: Any, vectors: SparseVectors) -> Any:
+    """Return sparse vectors as a coalesced tensor in coordinates, [n, V]."""
+    rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
+    places = torch.from_numpy(np.stack([rows, vectors.indices.astype(np.int64)]))
+    made = torch.sparse_coo_tensor(places, torch.from_numpy(vectors.values.copy()), vectors.shape, check_invariants=False)
+    return made.coalesce()
+
+
+def to_sparse(value: Any) -> SparseVectors:
+    """Return `SparseVectors` for themselves, for sparse or dense tensors and arrays [n, V] or [V], and for lists."""
+    if isinstance(value, SparseVectors):
+        return value
+    if isinstance(value, (list, tuple)):
+        parts = [to_sparse(one) for one in value]
+        ends = np.cumsum([0, *(part.indptr[-1] for part in parts)])
+        return SparseVectors(np.concatenate([np.zeros(0, np.int32), *(part.indices for part in parts)]),
+                             np.concatenate([np.zeros(0, np.float32), *(part.values for part in parts)]),
+                             np.concatenate([[0], *(part.indptr[1:] + end for part, end in zip(parts, ends[:-1], strict=True))
+                                             ]).astype(np.int64),
+                             (sum(map(len, parts)), parts[0].shape[1] if parts else 0))
+    if is_tensor(value) and value.is_sparse:
+        value = value if value.ndim == 2 else value.unsqueeze(0)
+        value = value.coalesce()
+        (rows, columns), values, shape = value.indices().numpy(), value.values().numpy(), tuple(value.shape)
+    else:
+        dense = np.atleast_2d(np.asarray(to_array(value), np.float32))
+        (rows, columns), shape = np.nonzero(dense), dense.shape
+        values = dense[rows, columns]
+    indptr = np.searchsorted(rows, np.arange(shape[0] + 1)).astype(np.int64)
+    return SparseVectors(columns.astype(np.int32), values.astype(np.float32), indptr, shape)
