@@ -16,19 +16,26 @@ Returned = TypeVar("Returned")
 _TRAINS = "the engine trains nothing; train with sentence-transformers, and load the folder that it saves"
 _SAVES = "engine convert FOLDER model.npz writes a model as one file, and the folder that was loaded is unchanged"
 _TORCH = "there are no modules of torch here; the attribute engine is the Engine, whose forward gives token vectors"
+_ADAPTERS = "Engine.load merges an adapter into the weights; merge yours with peft, and load the folder that it saves"
 _ON_CPU = "the engine runs on CPUs; leave it out"
 _DTYPE = 'model_kwargs={"dtype": "bfloat16"} or "int8" chooses the precision when the model is loaded'
 
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("fit", "old_fit", "train", "gradient_checkpointing_enable", "smart_batching_collate",
-                     "set_keep_in_fp32_modules", "add_adapter", "load_adapter", "merge"), _TRAINS),
+                     "smart_batching_collate_text_only", "set_keep_in_fp32_modules", "merge"), _TRAINS),
+    **dict.fromkeys(("add_adapter", "load_adapter", "set_adapter", "delete_adapter", "enable_adapters",
+                     "disable_adapters", "active_adapter", "active_adapters", "get_adapter_state_dict",
+                     "has_peft_compatible_model", "check_peft_compatible_model"), _ADAPTERS),
     **dict.fromkeys(("save", "save_pretrained", "save_to_hub", "push_to_hub", "model_card_data"), _SAVES),
     **dict.fromkeys(("forward", "parameters", "named_parameters", "modules", "named_modules", "children", "state_dict",
                      "load_state_dict", "transformers_model", "model", "config", "processor", "get_sentence_features",
                      "dtype"), _TORCH),
     **dict.fromkeys(("cuda", "share_memory"), _ON_CPU),
     **dict.fromkeys(("half", "bfloat16", "float", "double"), _DTYPE),
+    **dict.fromkeys(("default_activation_function", "get_default_activation_fn"),
+                    'engine.heads["classify"].pair_function names the function of the scores'),
     "compile": "the kernels are compiled already; leave it out",
+    "splade_pooling_chunk_size": "no array of all tokens and all words exists, so there is nothing to chunk; leave it out",
 }
 """What to do in place of methods and attributes of sentence-transformers that these classes do not have."""
 
@@ -185,6 +192,10 @@ class Model:
     def supports(self, modality: Any) -> bool:
         """Return whether the model reads a modality, such as "text"."""
         return modality in self.modalities
+
+    def get_model_kwargs(self) -> list[str]:
+        """Return the further arguments of a call that have an effect: task, for a model with routes."""
+        return ["task"] if self.engine.routes else []
 
     def evaluate(self, evaluator: Callable[..., Any], output_path: str | None = None) -> Any:
         """Return what an evaluator of sentence-transformers finds; it calls the methods of this object."""

@@ -30,13 +30,20 @@ class SparseEncoder(Encoder):
                  max_active_dims: int | None = None, **options: Any):
         """As sentence-transformers; `Model` says what the engine does with options."""
         super().__init__(model_name_or_path, **options)
-        self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims)
+        self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims) or self._head.max_active_dims
         if similarity_fn_name is not None or not _states_similarity(model_name_or_path):
             self.similarity_fn_name = similarity_fn_name
 
     def _check_kind(self) -> None:
-        if not self.engine.routes and "encode_sparse" not in self.engine.heads:
+        if self._head is None:
             self.engine.runner_of("fill_mask", "encode sparsely")
+
+    @property
+    def _head(self) -> Any:
+        """The `HeadConfig` of the numbers of words; None for a model that has none."""
+        engines = [self.engine, *self.engine.routes.values()]
+        return next((engine.heads[name] for engine in engines for name in ("encode_sparse", "fill_mask")
+                     if name in engine.heads), None)
 
     @accept_earlier(sentences="inputs")
     def encode(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
@@ -64,9 +71,8 @@ class SparseEncoder(Encoder):
         single = isinstance(inputs, str)
         if sparse and torch is None:
             return found
-        rows = found.to_dense() if not sparse else None
-        if rows is not None:
-            rows = rows if torch is None else torch.from_numpy(rows)
+        if not sparse:
+            rows = found.to_dense() if torch is None else torch.from_numpy(found.to_dense())
             return rows[0] if single else rows
         tensor = sparse_tensor(torch, found)
         return tensor[0].coalesce() if single else tensor
@@ -113,9 +119,9 @@ class SparseEncoder(Encoder):
         tensor = sparse_tensor(import_torch("a tensor"), found)
         return tensor[0].coalesce() if getattr(embeddings_2, "ndim", 2) == 1 else tensor
 
-    def get_embedding_dimension(self) -> int | None:
+    def get_embedding_dimension(self) -> int:
         """Return the number of words of the vocabulary."""
-        return self.engine.config.vocab_size
+        return int(self._head.outputs)
 
     def _token(self, number: int) -> str:
         return self.engine.tokenizer.token(number)

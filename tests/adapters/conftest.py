@@ -1,0 +1,29 @@
+"""Print the versions of the packages that the adapters are tested with; share the models."""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+
+def pytest_report_header():
+    """List what is installed of the packages that requirements.txt names."""
+    text = Path(__file__).with_name("requirements.txt").read_text(encoding="utf-8")
+    names = [line.partition("==")[0] for line in text.splitlines() if line and not line.startswith("#")]
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} is not installed")
+    return f"adapters: {', '.join(found)}"
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    """Return the folder with the models that the adapters read."""
+    from .models import write_models
+
+    folder = tmp_path_factory.mktemp("adapters")
+    write_models(folder)
+    return folder
