@@ -31,6 +31,10 @@ class HubError(EngineError, OSError):
     """A model could not be fetched from the Hugging Face hub: a wrong name, no permission, no network or no space."""
 
 
+class PackageMissing(UnsupportedError, ImportError):
+    """A package that a module of the engine needs is not installed."""
+
+
 class TimedOut(EngineError, TimeoutError):
     """A call did not finish within its `timeout`; it was stopped and returned nothing."""
 

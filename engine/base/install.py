@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from .errors import UnsupportedError
+from .errors import PackageMissing, UnsupportedError
 
 PACKAGE = Path(__file__).parents[1]
 """The folder that Python imported this package from."""
@@ -37,6 +39,18 @@ def require(module: str) -> ModuleType:
 def require_speech(module: str, what: str) -> ModuleType:
     """Import a module of the [speech] extra as `require` does; what: what needs it, as the message says."""
     return _imported(module, what, "run pip install 'encoder-engine[speech]', which adds it to the installed engine")
+
+
+@contextmanager
+def needs_package(name: str, what: str) -> Iterator[None]:
+    """Let the imports of the block raise `PackageMissing` where a package is not installed.
+
+    name: that of the package for pip; what: the module that needs it, as the message says.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise PackageMissing(f"{what} needs the package {name}; run pip install {name} ({error})") from error
 
 
 def _imported(module: str, what: str, advice: str) -> ModuleType:

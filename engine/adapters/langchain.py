@@ -1,0 +1,91 @@
+"""LangChain's embeddings and document compressor over the engine.
+
+    from engine.adapters.langchain import EngineEmbeddings, EngineReranker
+
+    store = InMemoryVectorStore(EngineEmbeddings("all-MiniLM-L6-v2"))
+    best = EngineReranker(model="bge-reranker-base", top_n=3).compress_documents(store.similarity_search(query), query)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ..base.arguments import positive_int_or_none
+from ..base.install import needs_package
+from ..interface.engine import Engine
+from ..interface.reranker import Reranker
+
+with needs_package("langchain-core", __name__):
+    from langchain_core.documents import BaseDocumentCompressor, Document
+    from langchain_core.embeddings import Embeddings
+    from pydantic import ConfigDict
+
+
+class EngineEmbeddings(Embeddings):
+    """Embeddings of an `Engine`. Documents and queries have the prompts and the routes that the model has for them.
+
+    The asynchronous methods run the others in a thread, and any number of them may run at once.
+    """
+
+    def __init__(self, model: str | os.PathLike[str] | Engine, *, encode_options: dict[str, Any] | None = None,
+                 **load_options: Any):
+        """Load a model.
+
+        model: a path that `Engine.load` reads, which gets load_options such as threads and precision, or an engine.
+        encode_options: options of `Engine.encode` for queries and documents, such as normalize_embeddings=True.
+        """
+        self.engine = model if isinstance(model, Engine) and not load_options else Engine.load(model, **load_options)
+        self.encode_options = dict(encode_options or {})
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return the vector of each text as a list of floats."""
+        found: list[list[float]] = self.engine.encode_document(list(texts), **self.encode_options).tolist()
+        return found
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a query as a list of floats."""
+        [found] = self.engine.encode_query([text], **self.encode_options).tolist()
+        return found
+
+
+class EngineReranker(BaseDocumentCompressor):
+    """A compressor of documents that keeps the best for a query, by the scores of a `Reranker`."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    model: Any
+    """A path that `Reranker.load` reads: of a cross-encoder or of a language model such as Qwen3-Reranker; or a
+    `Reranker`."""
+    top_n: int | None = 3
+    """How many documents to keep; None for all."""
+    load_options: dict[str, Any] = {}
+    """Options of `Reranker.load`, such as threads or max_length."""
+
+    def model_post_init(self, context: Any) -> None:
+        """Check the options, and load the model."""
+        positive_int_or_none("top_n", self.top_n)
+        _ = self.reranker
+
+    @cached_property
+    def reranker(self) -> Reranker:
+        """The loaded model."""
+        return self.model if isinstance(self.model, Reranker) else Reranker.load(self.model, **self.load_options)
+
+    def compress_documents(self, documents: Sequence[Document], query: str, callbacks: Any = None) -> list[Document]:
+        """Return copies of the best documents, the best first, with the score as metadata["relevance_score"].
+
+        callbacks: nothing calls them, as one call computes all scores.
+        """
+        if not documents:
+            return []
+        ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n)
+        return [_scored(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
+
+
+def _scored(document: Document, score: float) -> Document:
+    metadata = {**document.metadata, "relevance_score": score}
+    copy: Document = document.model_copy(update={"metadata": metadata})
+    return copy
