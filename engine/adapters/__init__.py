@@ -1,1 +1,1 @@
-"""Classes with the interfaces of other frameworks; `engine` imports none of them, and each imports its own framework."""
+"""Classes with the interfaces of other frameworks. `engine` imports none of them; each imports its own framework."""

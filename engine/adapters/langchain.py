@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.arguments import positive_int_or_none
+from ..base.errors import InputError, listed
 from ..base.install import needs_package
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
@@ -22,6 +23,9 @@ with needs_package("langchain-core", __name__):
     from langchain_core.documents import BaseDocumentCompressor, Document
     from langchain_core.embeddings import Embeddings
     from pydantic import ConfigDict
+
+
+Model = TypeVar("Model", Engine, Reranker)
 
 
 class EngineEmbeddings(Embeddings):
@@ -37,7 +41,7 @@ class EngineEmbeddings(Embeddings):
         model: a path that `Engine.load` reads, which gets load_options such as threads and precision, or an engine.
         encode_options: options of `Engine.encode` for queries and documents, such as normalize_embeddings=True.
         """
-        self.engine = model if isinstance(model, Engine) and not load_options else Engine.load(model, **load_options)
+        self.engine = _loaded(Engine, model, load_options)
         self.encode_options = dict(encode_options or {})
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -61,7 +65,7 @@ class EngineReranker(BaseDocumentCompressor):
     `Reranker`."""
     top_n: int | None = 3
     """How many documents to keep; None for all."""
-    load_options: dict[str, Any] = {}
+    load_options: dict[str, Any] | None = None
     """Options of `Reranker.load`, such as threads or max_length."""
 
     def model_post_init(self, context: Any) -> None:
@@ -72,7 +76,7 @@ class EngineReranker(BaseDocumentCompressor):
     @cached_property
     def reranker(self) -> Reranker:
         """The loaded model."""
-        return self.model if isinstance(self.model, Reranker) else Reranker.load(self.model, **self.load_options)
+        return _loaded(Reranker, self.model, self.load_options or {})
 
     def compress_documents(self, documents: Sequence[Document], query: str, callbacks: Any = None) -> list[Document]:
         """Return copies of the best documents, the best first, with the score as metadata["relevance_score"].
@@ -83,6 +87,16 @@ class EngineReranker(BaseDocumentCompressor):
             return []
         ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n)
         return [_scored(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
+
+
+def _loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
+    """Return a model of a class that is loaded already, or load it from its path."""
+    if not isinstance(model, kind):
+        return kind.load(model, **options)
+    if options:
+        raise InputError(f"the model is loaded already, and {listed(options)} would change nothing; give the options to "
+                         f"{kind.__name__}.load")
+    return model
 
 
 def _scored(document: Document, score: float) -> Document:

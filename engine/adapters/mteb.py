@@ -25,7 +25,7 @@ with needs_package("mteb", __name__):
     from mteb.models.model_meta import ModelMeta
 
 
-class EngineModel(AbsEncoder):  # type: ignore[misc]
+class EngineModel(AbsEncoder):
     """An encoder for mteb, with the prompts and results of mteb's wrapper for sentence-transformers."""
 
     def __init__(self, model_name: str | os.PathLike[str], revision: str | None = None, *, device: str | None = None,
@@ -48,7 +48,7 @@ class EngineModel(AbsEncoder):  # type: ignore[misc]
                **options: Any) -> np.ndarray:
         """Return the vectors of the texts of a data loader: float32 [n,D]."""
         name = get_prompt_name(self.model_prompts, task_metadata, prompt_type)
-        encode = {"query": self.model.encode_query, "document": self.model.encode_document}.get(
+        encode: Any = {"query": self.model.encode_query, "document": self.model.encode_document}.get(
             getattr(prompt_type, "value", ""), self.model.encode)
         found: np.ndarray = encode(_texts(inputs), prompt=None if name is None else self.model_prompts[name], **options)
         return found

@@ -26,7 +26,7 @@ with needs_package("scikit-learn", __name__):
 _METHODS = {None: "encode", "query": "encode_query", "document": "encode_document"}
 
 
-class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Turns texts into the vectors of `Engine.encode`. It learns nothing, and needs no fit.
 
     Objects with equal model, precision and threads share one engine, the last of which a process keeps. A pickle holds

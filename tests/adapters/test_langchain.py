@@ -26,7 +26,10 @@ TEXTS = ["Anna lives in Berlin.", "The cat sat on a mat.", "It was very good!", 
 
 class OfOurs:
     embeddings_class = EngineEmbeddings
-    embedding_model_params = {"model": MODEL, "encode_options": {"normalize_embeddings": True}, "threads": 1}
+
+    @property
+    def embedding_model_params(self):
+        return {"model": MODEL, "encode_options": {"normalize_embeddings": True}, "threads": 1}
 
 
 class TestEmbeddingsUnit(OfOurs, EmbeddingsUnitTests):
@@ -98,6 +101,8 @@ def test_objects_travel_as_pickles():
 def test_wrong_options_are_refused():
     with pytest.raises(InputError, match="no argument tread"):
         EngineEmbeddings(MODEL, tread=2)
+    with pytest.raises(InputError, match="threads would change nothing"):
+        EngineEmbeddings(Engine.load(MODEL), threads=2)
     with pytest.raises(ValueError, match="top_n"):
         EngineReranker(model=RERANKER, top_n=0)
     with pytest.raises(ValueError, match="extra"):

@@ -182,8 +182,10 @@ def test_no_test_module_imports_another():
 
 
 def test_import_is_light():
-    code = "import json, sys, engine; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    code = ("import json, sys, engine; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules} | "
+            "{name for name in sys.modules if name.startswith('engine.')})))")
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     loaded = set(json.loads(output))
     assert "numpy" in loaded
-    assert not loaded & {"numba", "cupy", "torch", "tokenizers", "tqdm", "llvmlite", "zipfile", "multiprocessing"}
+    assert not loaded & {"numba", "cupy", "torch", "tokenizers", "tqdm", "llvmlite", "zipfile", "multiprocessing",
+                         "engine.adapters"}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arguments import flag
-from ...base.errors import InputError, UnsupportedError
+from ...base.errors import InputError, UnsupportedError, shown
 from ...heads import is_pair
 from .model import Model, accept_earlier, check_call, refuse_options
 from .tensors import import_torch
@@ -19,8 +19,8 @@ class CrossEncoder(Model):
     A language model such as Qwen3-Reranker is refused: `engine.Reranker` runs it.
     """
 
-    @accept_earlier(automodel_args="model_kwargs", tokenizer_args="processor_kwargs", config_args="config_kwargs",
-                    default_activation_function="activation_fn", cache_dir="cache_folder", model_name="model_name_or_path")
+    @accept_earlier(model_name="model_name_or_path", automodel_args="model_kwargs", tokenizer_args="processor_kwargs",
+                    config_args="config_kwargs", cache_dir="cache_folder", default_activation_function="activation_fn")
     def __init__(self, model_name_or_path: Any = None, *, num_labels: int | None = None, max_length: int | None = None,
                  activation_fn: Any = None, keep_in_fp32_modules: list[str] | None = None, **options: Any):
         """As sentence-transformers; `Model` says what the engine does with options.
@@ -34,8 +34,8 @@ class CrossEncoder(Model):
         super().__init__(model_name_or_path, **options)
         self.activation_fn = activation_fn
         if num_labels is not None and num_labels != self.num_labels:
-            raise InputError(f"the model has {self.num_labels} labels, not num_labels={num_labels}; the engine makes no "
-                             "new classifier")
+            raise InputError(f"num_labels={shown(num_labels)}: the model has {self.num_labels} labels, and the engine "
+                             "makes no new classifier")
 
     def _check_kind(self) -> None:
         self.engine.runner_of("classify")

@@ -35,7 +35,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("default_activation_function", "get_default_activation_fn"),
                     'engine.heads["classify"].pair_function names the function of the scores'),
     "compile": "the kernels are compiled already; leave it out",
-    "splade_pooling_chunk_size": "no array of all tokens and all words exists, so there is nothing to chunk; leave it out",
+    "splade_pooling_chunk_size": "no array of all tokens and all words exists, which could be made in chunks",
 }
 """What to do in place of methods and attributes of sentence-transformers that these classes do not have."""
 
@@ -100,7 +100,7 @@ class Model:
             raise UnsupportedError("model_card_data describes models that are saved; leave it out")
         asked = {"cache_folder": cache_folder, "revision": revision, "token": token, "use_auth_token": use_auth_token,
                  "trust_remote_code": trust_remote_code or None, "local_files_only": local_files_only or None}
-        options = {name: value for name, value in asked.items() if value is not None}
+        options: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         for name, value in (model_kwargs or {}).items():
             options[name] = str(value).removeprefix("torch.") if name in ("dtype", "torch_dtype") else value
         self.engine = Engine.load(model_name_or_path, **options)

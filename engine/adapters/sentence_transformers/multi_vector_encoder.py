@@ -39,7 +39,8 @@ class MultiVectorEncoder(Encoder):
         check_call(device, pool, chunk_size)
         refuse_options("encode", options)
         if output_value != "token_embeddings":
-            raise UnsupportedError(f'output_value={shown(output_value)}: MultiVectorEncoder has "token_embeddings" alone')
+            raise UnsupportedError(f'output_value={shown(output_value)}: a MultiVectorEncoder returns '
+                                   '"token_embeddings" alone')
         if token_pooling is not None:
             raise UnsupportedError("token_pooling: the engine does not pool the vectors of tokens; leave it out")
         as_arrays = convert_to_numpy is None or flag("convert_to_numpy", convert_to_numpy)

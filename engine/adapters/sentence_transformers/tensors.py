@@ -45,8 +45,8 @@ def sparse_tensor(torch: Any, vectors: SparseVectors) -> Any:
     """Return sparse vectors as a coalesced tensor in coordinates, [n, V]."""
     rows = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
     places = torch.from_numpy(np.stack([rows, vectors.indices.astype(np.int64)]))
-    made = torch.sparse_coo_tensor(places, torch.from_numpy(vectors.values.copy()), vectors.shape, check_invariants=False)
-    return made.coalesce()
+    values = torch.from_numpy(vectors.values.copy())
+    return torch.sparse_coo_tensor(places, values, vectors.shape, check_invariants=False).coalesce()
 
 
 def to_sparse(value: Any) -> SparseVectors:
@@ -55,12 +55,10 @@ def to_sparse(value: Any) -> SparseVectors:
         return value
     if isinstance(value, (list, tuple)):
         parts = [to_sparse(one) for one in value]
-        ends = np.cumsum([0, *(part.indptr[-1] for part in parts)])
+        sizes = [size for part in parts for size in np.diff(part.indptr)]
         return SparseVectors(np.concatenate([np.zeros(0, np.int32), *(part.indices for part in parts)]),
                              np.concatenate([np.zeros(0, np.float32), *(part.values for part in parts)]),
-                             np.concatenate([[0], *(part.indptr[1:] + end for part, end in zip(parts, ends[:-1], strict=True))
-                                             ]).astype(np.int64),
-                             (sum(map(len, parts)), parts[0].shape[1] if parts else 0))
+                             np.cumsum([0, *sizes], dtype=np.int64), (len(sizes), parts[0].shape[1] if parts else 0))
     if is_tensor(value) and value.is_sparse:
         value = value if value.ndim == 2 else value.unsqueeze(0)
         value = value.coalesce()
