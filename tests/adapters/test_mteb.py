@@ -1,6 +1,7 @@
 """mteb: a task of similarity gives the scores of sentence-transformers, and all kinds of tasks for texts run."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,13 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 mteb = pytest.importorskip("mteb", reason="the package mteb is not installed")
 
-from datasets import Dataset
-from mteb.abstasks import AbsTaskSTS
-from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.mocks import ALL_MOCK_TASK_TEST_GRID
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from engine.adapters.mteb import EngineCrossEncoder, EngineModel
 
 from ..tools import minilm
+from ..tools.examples import example
 
 pytestmark = pytest.mark.filterwarnings("ignore")       # what mteb calls has warnings of its own
 
@@ -25,40 +24,23 @@ PAIRS = Path(__file__).with_name("pairs.tsv")
 WITHIN = 1e-4
 
 
-class LocalPairs(AbsTaskSTS):
-    """30 pairs of sentences with a similarity from 0 to 5, from a file beside this one."""
-
-    metadata = TaskMetadata(
-        name="LocalPairs", description="Pairs of sentences.", reference=None, type="STS", category="t2t",
-        modalities=["text"], dataset={"path": "local/pairs", "revision": "1"}, eval_splits=["test"],
-        eval_langs=["eng-Latn"], main_score="cosine_spearman", date=None, domains=None, task_subtypes=None,
-        license=None, annotations_creators=None, dialect=None, sample_creation=None, bibtex_citation=None)
-
-    def load_data(self, **options):
-        rows = [line.split("\t") for line in PAIRS.read_text(encoding="utf-8").splitlines()]
-        self.dataset = {"test": Dataset.from_dict({
-            "score": [float(row[0]) for row in rows], "sentence1": [row[1] for row in rows],
-            "sentence2": [row[2] for row in rows]})}
-        self.data_loaded = True
-
-
-def scores_of(model, task):
-    [result] = mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results
-    return result.scores["test"][0]
-
-
 @pytest.mark.parametrize("prompts", [None, {"STS": "Sentence: "}])
 def test_a_task_of_pairs_has_the_scores_of_sentence_transformers(prompts, place):
     if not minilm.FOLDER.exists():
         pytest.skip(minilm.MISSING)
-    folder = str(place / "all-MiniLM-L6-v2")
-    found = scores_of(EngineModel(folder, model_prompts=prompts), LocalPairs())
-    expected = scores_of(SentenceTransformer(folder, prompts=prompts), LocalPairs())
+    folder, scores_of = str(place / "all-MiniLM-L6-v2"), example("mteb_pairs")["scores_of"]
+    found = scores_of(EngineModel(folder, model_prompts=prompts), PAIRS)
+    expected = scores_of(SentenceTransformer(folder, prompts=prompts), PAIRS)
     numbers = [name for name, value in expected.items() if isinstance(value, float)]
     assert len(numbers) >= 8
     for name in numbers:
         assert abs(found[name] - expected[name]) <= WITHIN
     assert found["cosine_spearman"] > 0.8
+
+
+def test_the_example(place, capsys):
+    example("mteb_pairs")["main"](str(PAIRS), str(place / "static"))
+    assert re.fullmatch(r"-?0\.\d{4}  \S+static\n", capsys.readouterr().out)
 
 
 def test_the_description_of_a_model(place):

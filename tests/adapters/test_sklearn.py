@@ -20,6 +20,7 @@ from sklearn.utils import estimator_checks
 from engine import Engine, InputError
 from engine.adapters.sklearn import EngineEncoder
 
+from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import BAD, GOOD, sentence
 
@@ -69,6 +70,16 @@ def test_pipelines_and_searches():
     alone = LogisticRegression(max_iter=1000).fit(Engine.load(MODEL).encode(TEXTS), LABELS)
     assert np.array_equal(pipeline.fit(TEXTS, LABELS).predict_proba(TEXTS),
                           alone.predict_proba(Engine.load(MODEL).encode(TEXTS)))
+
+
+def test_the_example(tmp_path, capsys):
+    rows = [f"{'good' if label else 'other'}\t{text}" for label, text in zip(LABELS, TEXTS, strict=True)]
+    (tmp_path / "labelled.tsv").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "new.txt").write_text("\n".join(TEXTS[:3]), encoding="utf-8")
+    example("sklearn_labels")["main"](MODEL, str(tmp_path / "labelled.tsv"), str(tmp_path / "new.txt"))
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert "right in cross-validation" in first
+    assert [line.partition("\t")[2] for line in lines] == TEXTS[:3]
 
 
 def test_clones_and_pickles_have_the_same_parameters_and_vectors():

@@ -1,4 +1,4 @@
-"""The classes of sentence-transformers without that package and without torch: what they return, and what they refuse."""
+"""The classes of sentence-transformers, without that package and without torch: results, and what they refuse."""
 
 import os
 import subprocess

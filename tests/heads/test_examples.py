@@ -1,7 +1,6 @@
 """The examples of heads run, and find what the engine's own methods find."""
 
 import os
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +9,14 @@ import pytest
 from engine import Engine, Reranker
 
 from ..tools import late_folders
+from ..tools.examples import example
 from ..tools.head_models import folder_of
 from ..tools.head_texts import LONG, TEXTS, sentence
-from ..tools.paths import MODELS, ROOT
+from ..tools.paths import MODELS
 
 pytest.importorskip("tokenizers")
 
 SPLADE = Path(os.environ.get("ENGINE_SPLADE", MODELS / "cognition/model"))
-
-
-def example(name):
-    path = ROOT / "examples" / f"{name}.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
-    return runpy.run_path(str(path))
 
 
 def test_sparse_search():

@@ -48,6 +48,27 @@ def test_embeddings_stand_in_for_the_word_table():
     )
 
 
+def test_an_engine_with_other_text_settings(tmp_path):
+    save_encoder(random_model(tiny_text()), tmp_path / "model.npz")
+    engine = Engine.load(tmp_path / "model.npz", backend="reference")
+    before = engine.encode(SENTENCES)
+    other = engine.with_text(max_seq_length=3, truncate_dim=2, similarity="dot", prompts={"query": "a "})
+    again = pickle.loads(pickle.dumps(other))
+    for changed in (other, again):
+        vectors = changed.encode(SENTENCES)
+        assert vectors.shape == (len(SENTENCES), 2)
+        assert changed.tokenize(SENTENCES)["input_ids"].shape[1] == changed.max_seq_length == 3
+        np.testing.assert_allclose(changed.similarity(vectors, vectors), vectors @ vectors.T, rtol=1e-5)
+        assert changed.prompts == {"query": "a "}
+    np.testing.assert_array_equal(engine.encode(SENTENCES), before)
+    for wrong, message in (({"max_len": 3}, "no text setting max_len"), ({"max_seq_length": 0}, "max_seq_length"),
+                           ({"similarity": "maxsim"}, "similarity maxsim")):
+        with pytest.raises(InputError, match=message):
+            engine.with_text(**wrong)
+    with pytest.raises(UnsupportedError, match="tokenizer"):
+        make().with_text(max_seq_length=3)
+
+
 def test_a_model_without_tables():
     engine = make(vocab_size=0, max_positions=0, token_types=0, embedding_norm=False)
     assert engine.forward(inputs_embeds=np.ones((2, 3, D))).shape == (2, 3, D)

@@ -1,0 +1,15 @@
+"""The functions of the example programs."""
+
+from __future__ import annotations
+
+import runpy
+from typing import Any
+
+from .paths import ROOT
+
+
+def example(name: str) -> dict[str, Any]:
+    """Return the functions of an example, which has at most 60 lines."""
+    path = ROOT / "examples" / f"{name}.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+    return runpy.run_path(str(path))
