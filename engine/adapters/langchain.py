@@ -94,7 +94,7 @@ def _loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:
     if not isinstance(model, kind):
         return kind.load(model, **options)
     if options:
-        raise InputError(f"the model is loaded already, and {listed(options)} would change nothing; give the options to "
+        raise InputError(f"the model is loaded already, and {listed(options)} would change nothing; give it to "
                          f"{kind.__name__}.load")
     return model
 
