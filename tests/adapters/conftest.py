@@ -1,5 +1,6 @@
 """Print the versions of the packages that the adapters are tested with; share the models."""
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 def pytest_report_header():
     """List what is installed of the packages that requirements.txt names."""
     text = Path(__file__).with_name("requirements.txt").read_text(encoding="utf-8")
-    names = [line.partition("==")[0] for line in text.splitlines() if line and not line.startswith("#")]
+    names = re.findall(r"^[\w-]+", text, re.MULTILINE)
     found = []
     for name in names:
         try:

@@ -26,7 +26,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("add_adapter", "load_adapter", "set_adapter", "delete_adapter", "enable_adapters",
                      "disable_adapters", "active_adapter", "active_adapters", "get_adapter_state_dict",
                      "has_peft_compatible_model", "check_peft_compatible_model"), _ADAPTERS),
-    **dict.fromkeys(("save", "save_pretrained", "save_to_hub", "push_to_hub", "model_card_data"), _SAVES),
+    **dict.fromkeys(("save", "save_pretrained", "save_to_hub", "push_to_hub"), _SAVES),
     **dict.fromkeys(("forward", "parameters", "named_parameters", "modules", "named_modules", "children", "state_dict",
                      "load_state_dict", "transformers_model", "model", "config", "processor", "get_sentence_features",
                      "dtype"), _TORCH),
@@ -70,6 +70,13 @@ def refuse_options(function: str, options: dict[str, Any]) -> None:
         raise InputError(f"{function} has no argument {listed(left)}{advice}")
 
 
+class ModelCard:
+    """Takes the numbers that evaluators write into a model card; nothing writes a card here."""
+
+    def set_evaluation_metrics(self, *args: Any, **options: Any) -> None:
+        """Do nothing."""
+
+
 class Model:
     """A model of sentence-transformers on an `Engine`, which is the attribute `engine`.
 
@@ -108,6 +115,7 @@ class Model:
         limit = _limit_of(processor_kwargs or tokenizer_kwargs or {})
         if limit is not None:
             self.max_seq_length = limit
+        self.model_card_data = ModelCard()
         own: dict[str, str] = dict(prompts or {})
         for name, text in [*self.engine.prompts.items(), *((name, "") for name in self._own_prompts)]:
             own.setdefault(name, text)

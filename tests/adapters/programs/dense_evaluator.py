@@ -1,0 +1,10 @@
+"""Measure a model with an evaluator of sentence-transformers."""
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+model = SentenceTransformer("all-MiniLM-L6-v2")
+evaluator = EmbeddingSimilarityEvaluator(
+    ["The tide comes in.", "He bakes bread.", "The lamp is lit.", "A goat eats grass."],
+    ["The sea is rising.", "She drives a tram.", "The light is on.", "An animal feeds in a meadow."], [0.8, 0.0, 1.0, 0.6])
+print(model.evaluate(evaluator), evaluator(model))
