@@ -27,6 +27,7 @@ def printed(source, name):
     """Return what a program prints, as objects."""
     found = []
     exec(compile(source, name, "exec"), {"__name__": "__main__", "print": lambda *values: found.extend(values)})
+    assert found
     return found
 
 

@@ -5,6 +5,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 
 model = SentenceTransformer("all-MiniLM-L6-v2")
 evaluator = EmbeddingSimilarityEvaluator(
-    ["The tide comes in.", "He bakes bread.", "The lamp is lit.", "A goat eats grass."],
-    ["The sea is rising.", "She drives a tram.", "The light is on.", "An animal feeds in a meadow."], [0.8, 0.0, 1.0, 0.6])
+    sentences1=["The tide comes in.", "He bakes bread.", "The lamp is lit.", "A goat eats grass."],
+    sentences2=["The sea is rising.", "She drives a tram.", "The light is on.", "An animal feeds in a meadow."],
+    scores=[0.8, 0.0, 1.0, 0.6])
 print(model.evaluate(evaluator), evaluator(model))
