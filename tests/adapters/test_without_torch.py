@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from engine import EngineError, UnsupportedError
@@ -57,6 +58,13 @@ def test_calls_refuse_by_name(place):
     for options in ({"output_value": None}, {"token_pooling": 3}):
         with pytest.raises(UnsupportedError, match=next(iter(options))):
             late.encode(["a"], **options)
+
+
+def test_eight_bits_take_ranges(place):
+    model = ours.SentenceTransformer(str(place / "static"))
+    vectors = model.encode(["a", "good", "a house"])
+    options = {"precision": "int8", "ranges": np.stack([vectors.min(axis=0), vectors.max(axis=0)])}
+    assert np.array_equal(model.encode("good", **options), model.encode(["a", "good"], **options)[1])
 
 
 WITHOUT_TORCH = """

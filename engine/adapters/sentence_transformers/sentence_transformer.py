@@ -37,19 +37,20 @@ class SentenceTransformer(Encoder):
         The arguments are those of `Engine.encode`, and of sentence-transformers. batch_size: the most texts that are
         computed at a time; None leaves it to the engine. It changes no vector. convert_to_tensor=True returns one
         tensor, and convert_to_numpy=False a list of tensors; both need torch. Token embeddings, and the dictionaries of
-        output_value=None, hold arrays. A pool has no processes, and chunk_size has no effect.
+        output_value=None, hold arrays. A pool has no processes, and chunk_size has no effect. ranges, which only the
+        engine has, are for precision="int8" and "uint8".
         """
         check_call(device, pool, chunk_size)
         as_tensor = flag("convert_to_tensor", convert_to_tensor)
         as_list = not flag("convert_to_numpy", convert_to_numpy) and not as_tensor
-        task = options.pop("task", None)
+        task, ranges = options.pop("task", None), options.pop("ranges", None)
         refuse_options("encode", options)
         torch = import_torch("convert_to_tensor=True" if as_tensor else "convert_to_numpy=False") if (
             (as_tensor or as_list) and output_value == "sentence_embedding") else None
         rows = self.engine.encode(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
-            normalize_embeddings=normalize_embeddings,
+            normalize_embeddings=normalize_embeddings, ranges=ranges,
             truncate_dim=self.truncate_dim if truncate_dim is None else truncate_dim, **self._route(task))
         if torch is None:
             return rows

@@ -30,10 +30,10 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_array(value: Any) -> Any:
-    """Return a dense tensor as an array, and a list of tensors as a list of arrays; other values stay as they are."""
+    """Return a dense tensor as a float32 array, and a list of tensors as a list of arrays; other values stay as they are."""
     if isinstance(value, (list, tuple)):
         return [to_array(one) for one in value]
-    return value.detach().cpu().numpy() if is_tensor(value) else value
+    return value.detach().cpu().float().numpy() if is_tensor(value) else value
 
 
 def like(result: np.ndarray, *given: Any) -> Any:
