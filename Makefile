@@ -63,10 +63,11 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 	build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda
 
 # In an environment of its own, because the packages of the frameworks take 2 GB. asyncio's options are for the
-# asynchronous tests of langchain-tests.
-adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters against the newest versions of their frameworks (ten minutes)
+# asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA.
+ADAPTED := tests/adapters/requirements.txt
+adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters beside their frameworks; NEWEST=1 takes the newest versions
 	$(PYTHON) -m venv build/adapters
-	build/adapters/bin/pip install -q -r tests/adapters/requirements.txt
+	build/adapters/bin/pip install -q $(if $(NEWEST),--upgrade $$(sed '/^#/d; /^torch/!s/==.*//' $(ADAPTED)),-r $(ADAPTED))
 	HF_HUB_OFFLINE=1 build/adapters/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
 		tests/adapters
 

@@ -30,7 +30,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_array(value: Any) -> Any:
-    """Return a dense tensor as a float32 array, and a list of tensors as a list of arrays; other values stay as they are."""
+    """Return a dense tensor as a float32 array, a list of tensors as a list of arrays, and other values as they are."""
     if isinstance(value, (list, tuple)):
         return [to_array(one) for one in value]
     return value.detach().cpu().float().numpy() if is_tensor(value) else value
