@@ -1,6 +1,7 @@
 """The classes of sentence-transformers, without that package and without torch: results, and what they refuse."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -65,6 +66,14 @@ def test_eight_bits_take_ranges(place):
     vectors = model.encode(["a", "good", "a house"])
     options = {"precision": "int8", "ranges": np.stack([vectors.min(axis=0), vectors.max(axis=0)])}
     assert np.array_equal(model.encode("good", **options), model.encode(["a", "good"], **options)[1])
+
+
+def test_a_pickle_keeps_the_settings(place):
+    model = ours.SentenceTransformer(str(place / "static"), prompts={"query": "Chen: "}, truncate_dim=4)
+    model.max_seq_length, model.similarity_fn_name = 5, "dot"
+    again, text = pickle.loads(pickle.dumps(model)), "Anna lives in Berlin and works for Bilal."
+    assert np.array_equal(again.encode_query(text), model.encode_query(text))
+    assert (again.max_seq_length, again.similarity_fn_name, again.truncate_dim) == (5, "dot", 4)
 
 
 WITHOUT_TORCH = """
