@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from ..text.sentences import check_sentences, choose_prompt
 from ..text.tokenizer import Tokenizer
 from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
+from .encoding_stream import encode_stream
 from .head_methods import HeadMethods
 from .loaded import NO_TOKENIZER, Loaded
 from .look import Look, make_look
@@ -367,6 +369,25 @@ class Engine(HeadMethods, Loaded):
         if precision != "float32":
             rows = quantize_vectors(rows, precision, ranges)
         return rows[0] if single else rows if convert_to_numpy else list(rows)
+
+    def encode_stream(self, sentences: Iterable[Any], *, rows: int = 4096, result: str = "vectors",
+                      **options: Any) -> Iterator[Any]:
+        """Return an iterator over the results of sentences, `rows` of them at a time, in their order.
+
+        It reads `rows` sentences, encodes them, yields the result and forgets both, so that the memory does not grow
+        with the number of sentences. Row i has the bits of row i of the call for all sentences at once.
+
+        sentences: an iterable of strings, such as a generator; a pair of strings in it is one input. It is read only
+            as far as results are asked for.
+        result: "vectors" of `encode`, "sparse" vectors of `encode_sparse`, "tokens" of `encode_tokens`, or "classes" of
+            `classify`.
+        options: those of that method, such as normalize_embeddings=True, checked at the call. A timeout is that of each
+            array. precision="int8" and "uint8" need ranges.
+
+        Raises `InputError` and `UnsupportedError` as the method does; an error of the iterable passes through, after
+        the arrays before it.
+        """
+        return encode_stream(self, sentences, rows, result, options)
 
     def encode_query(self, sentences: Any, **options: Any) -> Any:
         """Encode queries: as `encode`, with the prompt "query" of the model unless options name a prompt.

@@ -28,6 +28,11 @@ def check_sentences(sentences: Any) -> list[Sentence]:
 
     Each must be a string or a pair of strings.
     """
+    return [check_sentence(i, sentence) for i, sentence in enumerate(check_collection(sentences))]
+
+
+def check_collection(sentences: Any) -> Iterable[Any]:
+    """Return an object that may hold sentences, or raise an `InputError`; it is not read."""
     kind = type(sentences).__name__
     if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
         # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
@@ -38,10 +43,11 @@ def check_sentences(sentences: Any) -> list[Sentence]:
         raise InputError(f"sentences must be a string or a list of strings, not {kind} without axes; pass str(...)")
     if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
         raise InputError(f"sentences must be a string or a list of strings, not {kind}")
-    return [_check_sentence(i, sentence) for i, sentence in enumerate(sentences)]
+    return sentences
 
 
-def _check_sentence(i: int, sentence: Any) -> Sentence:
+def check_sentence(i: int, sentence: Any) -> Sentence:
+    """Return a string or a pair of strings as plain ones; raises `InputError` for anything else. i: its number."""
     if isinstance(sentence, str):
         return _check_unicode(f"sentence {i}", sentence)
     is_row = isinstance(sentence, (tuple, list)) or getattr(sentence, "shape", None) == (2,)
