@@ -72,15 +72,20 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, Model):
         raise InputError(f"save takes a Model, not {shown(model)}; load_model returns one")
+    document, arrays = contents(model)
+    text = json.dumps({"format": FORMAT, **document}, indent=1)
+    write_npz(path, {"config": np.frombuffer(text.encode(), np.uint8)} | arrays)
+
+
+def contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description of a model that its `.npz` holds, and its arrays by name; raises the errors of `save`."""
     model.check_parts("the model to save")
     if model.routes:
-        _write(path, *_contents_of_routes(model))
-        return
+        return _contents_of_routes(model)
     if model.decoder is None:
         assert model.encoder is not None
         entries, arrays = _contents_of(model.encoder, "the model to save")
-        _write(path, {"version": _version(model.encoder)} | entries, arrays)
-        return
+        return {"version": _version(model.encoder)} | entries, arrays
     version = IN_BLOCKS if any(map(_has_blocks, model.parts.values())) else GENERATOR
     document: dict[str, Any] = {"version": version, "generation": _changed(model.generation)}
     arrays, shared = {}, []
@@ -91,7 +96,7 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
                 shared.append(key)
             else:
                 arrays[f"{name}.{key}"] = array
-    _write(path, document | {"shared": shared}, arrays)
+    return document | {"shared": shared}, arrays
 
 
 def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -113,11 +118,6 @@ def _contents_of_routes(model: Model) -> tuple[dict[str, Any], dict[str, np.ndar
             else:
                 document["shared"][f"{i}.{name}"] = same
     return document, arrays
-
-
-def _write(path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    text = json.dumps({"format": FORMAT, **document}, indent=1)
-    write_npz(path, {"config": np.frombuffer(text.encode(), np.uint8)} | arrays)
 
 
 def _contents_of(part: Transformer, source: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

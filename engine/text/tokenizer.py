@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -34,6 +35,17 @@ class Tokens:
     """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
 
 
+@contextmanager
+def counting_tokens() -> Iterator[list[int]]:
+    """Yield a list to which every call of a tokenizer in the block, by this thread, adds the tokens of each text."""
+    lengths: list[int] = []
+    token = _LENGTHS.set(lengths)
+    try:
+        yield lengths
+    finally:
+        _LENGTHS.reset(token)
+
+
 @dataclass(frozen=True, eq=False)
 class Places:
     """The tokens of one text or window, and where each stands."""
@@ -60,6 +72,7 @@ MAX_CHARACTERS = 2**18
 """Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
 CLOCK_CHARACTERS = 2**14
 """How many characters are tokenized in each thread before the clock is looked at, which takes 0.05 s at most."""
+_LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
 _CUT_MARGIN = 64
 """How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
 
@@ -119,6 +132,8 @@ class Tokenizer:
             encodings += self._encode(part)
         check_deadline(deadline)
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
+        if (lengths := _LENGTHS.get()) is not None:
+            lengths += map(len, ids)
         return Tokens(ids, self._types(encodings, ids))
 
     def pairs(self, pairs: Sequence[tuple[str, str]], deadline: float = 0.0) -> Tokens:
