@@ -53,8 +53,14 @@ def needs_package(name: str, what: str) -> Iterator[None]:
         raise PackageMissing(f"{what} needs the package {name}; run pip install {name} ({error})") from error
 
 
-def _imported(module: str, what: str, advice: str) -> ModuleType:
+def require_files(module: str) -> ModuleType:
+    """Import a module of the [files] extra as `require` does."""
+    return _imported(module, "Parquet, and places such as s3://bucket,", "run pip install 'encoder-engine[files]', "
+                     "which adds it to the installed engine", "need")
+
+
+def _imported(module: str, what: str, advice: str, needs: str = "needs") -> ModuleType:
     try:
         return import_module(module)
     except (ImportError, OSError) as error:  # OSError: soundfile without its library of C
-        raise UnsupportedError(f"{what} needs the package {module}; {advice}") from error
+        raise UnsupportedError(f"{what} {needs} the package {module.partition('.')[0]}; {advice}") from error

@@ -22,5 +22,5 @@ def checksum(model: Model) -> str:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(memoryview(array.reshape(-1).view(np.uint8)))
+        digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -20,6 +20,8 @@ from .calibrate import run as calibrate
 from .compare import add_calibration, compare
 from .console import MODEL_OR_GGUF, add_model, add_revision, precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
+from .embed import add_options as add_embed_options
+from .embed import embed
 from .encode import encode
 from .fetch import fetch
 from .generate import add_settings, generate
@@ -106,7 +108,9 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_kind(command)
     command.set_defaults(run=info)
 
-    command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line")
+    command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line",
+                                  description="Compute the vectors of the sentences of one file that fits in memory. "
+                                  "engine embed serves many or large files, and goes on after a stop.")
     add_model(command)
     command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
     command.add_argument(
@@ -125,6 +129,16 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_precision(command, auto=True)
     _add_task(command)
     command.set_defaults(run=encode)
+
+    command = commands.add_parser("embed", help="compute the vectors of many files, in parts; a stopped job goes on",
+                                  description="Compute the vectors of the rows of many or large files. Each unit of "
+                                  "rows becomes one part, whole or not at all, so that the same command goes on after "
+                                  "a stop. engine encode serves one file that fits in memory.")
+    add_embed_options(command)
+    _add_run_options(command)
+    _add_precision(command, auto=True)
+    _add_task(command)
+    command.set_defaults(run=embed)
 
     for name, text in HEAD_COMMANDS.items():
         command = commands.add_parser(name, help=text)

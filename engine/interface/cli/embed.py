@@ -1,0 +1,238 @@
+"""Implement `engine embed`."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...backends import get_backend
+from ...base.arguments import positive_int
+from ...base.errors import InputError, WeightsError, listed, shown
+from ...base.version import __version__
+from ...encoding.vector_precision import PRECISIONS
+from ...jobs.job import Job, Settings, Unit, find_units, open_job, refuse_stale, shard_of
+from ...jobs.manifest import entry_of, write_manifest
+from ...jobs.parts import Part
+from ...jobs.readers import FORMATS, Columns
+from ...jobs.results import Recipe
+from ...jobs.storage import find_inputs, open_folder
+from ...jobs.verify import diff, verify
+from ...loading.checksum import checksum
+from ...loading.load import load_model
+from ..encoding_stream import RESULTS
+from ..engine import Engine
+
+DTYPES = ("float32", "float16", *PRECISIONS[1:])
+"""The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
+UNIT_ROWS = {"tokens": 1024}
+"""The most rows of a unit, by the kind of result; 16,384 of the other kinds, which take less room."""
+RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `engine embed`, except those of the backend and the precision."""
+    command.add_argument("model", nargs="?", help="model folder or .npz file")
+    command.add_argument("--input", action="append", metavar="PATTERN", help="files of rows: a pattern in quotes, such "
+                         "as 'in/*.parquet' or 's3://bucket/in/*.jsonl'; may be given again")
+    command.add_argument("--output", required=True, metavar="FOLDER", help="folder of the parts, also of an object "
+                         "store, such as s3://bucket/out; a job that was stopped goes on there")
+    command.add_argument("--format", choices=FORMATS, help="format of the files; by default what their names say. "
+                         "openai is the file of a batch of requests to /v1/embeddings, which is answered in its own "
+                         "format")
+    command.add_argument("--column", default="text", help="column, or field of JSON, with the text; by default text")
+    command.add_argument("--id", help="column with the id of a row; by default the id is file:position")
+    command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
+    command.add_argument("--result", choices=RESULTS, default="vectors", help="what to compute; by default vectors")
+    command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the numbers of vectors; int8 and "
+                         "uint8 need --ranges")
+    command.add_argument("--ranges", metavar="FILE", help=".npy file with the smallest and the largest number of each "
+                         "dimension, [2, dimensions]")
+    command.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
+    command.add_argument("--truncate-dim", type=int, metavar="N", help="keep the first N dimensions")
+    command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each text")
+    command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
+    command.add_argument("--shard", metavar="I/N", help="compute one of N shares of the units, counted from 0")
+    command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part, for Parquet; by default "
+                         "16384, or 1024 for tokens")
+    command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
+                         "one part, for the other formats; by default 1048576")
+    command.add_argument("--verify", nargs="?", type=int, const=0, metavar="ROWS", help="compute the parts again, or "
+                         "this many rows of each, and compare them to the bit")
+    command.add_argument("--diff", metavar="FOLDER", help="name the rows that differ between the output folder and "
+                         "this one")
+    command.add_argument("--prune", action="store_true", help="delete parts of inputs that changed or are not given")
+    command.add_argument("--allow-mixed-isa", action="store_true", help="let machines with other instruction sets, "
+                         "whose vectors differ in their last bits, write into one folder")
+    command.add_argument("--json", action="store_true", help="write progress as lines of JSON to standard output")
+
+
+def embed(args: argparse.Namespace) -> None:
+    """Embed the rows of files into the parts of a folder, verify such parts, or compare two folders."""
+    if args.diff is not None:
+        _diff(args)
+        return
+    if args.model is None or not args.input:
+        raise InputError("give a model and --input, such as: engine embed MODEL --input 'in/*.parquet' --output out")
+    number, shards = _shard(args.shard)
+    if args.verify is not None and args.verify < 0:
+        raise InputError(f"--verify takes a number of rows of at least 1, not {args.verify}")
+    digest = checksum(load_model(args.model, kind="encode", task=args.task))
+    engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
+                         task=args.task)
+    settings = _settings(args, engine, digest)
+    settings.recipe.check(engine)
+    isa = _instruction_set(engine)
+    units = find_units(find_inputs(args.input), settings)
+    folder = open_folder(args.output)
+    job = Job(units, folder, engine, settings, isa)
+    own = shard_of(units, number, shards)
+    if args.verify is None:
+        open_job(folder, settings, __version__, isa, args.allow_mixed_isa)
+        refuse_stale(units, folder, args.prune)
+        _run(args, job, own)
+    else:
+        _verify(args, job, own)
+
+
+def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings:
+    """Return what decides the bytes of a part; raises `InputError`."""
+    columns = Columns(args.column, args.id, tuple(name for name in args.keep.split(",") if name))
+    if taken := RESULT_COLUMNS.intersection(columns.kept):
+        raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
+    options: dict[str, Any] = {}
+    for name, value in (("prompt_name", args.prompt_name), ("task", args.route), ("truncate_dim", args.truncate_dim),
+                        ("normalize_embeddings", args.normalize or None),
+                        ("precision", None if args.dtype in ("float32", "float16") else args.dtype)):
+        options |= {} if value is None else {name: value}
+    described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": args.id,
+                           "keep": list(columns.keep), "computation": engine.precision, "backend": engine.backend,
+                           "adapter": args.task, "format": args.format}
+    if args.dtype != "float32" and args.result != "vectors":
+        raise InputError(f"--dtype {args.dtype} is for --result vectors")
+    if args.format == "openai" and (args.result != "vectors" or args.dtype != "float32" or columns.kept):
+        raise InputError("a batch of requests is answered with float32 vectors; leave --result, --dtype, --id and "
+                         "--keep out")
+    if args.ranges is not None:
+        options["ranges"] = ranges = np.load(Path(args.ranges), allow_pickle=False)
+        described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
+    rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
+    return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
+                    positive_int("--unit-bytes", args.unit_bytes))
+
+
+def _instruction_set(engine: Engine) -> str:
+    """Return the backend and its instruction set, without the other sets of this CPU."""
+    return f"{engine.backend}, {get_backend(engine.backend).describe().splitlines()[0].partition(' (')[0]}"
+
+
+def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+    """Compute the missing units, and write the manifest if none is missing then."""
+    missing = job.missing(own)
+    progress = _Progress(args.json, len(own), len(missing))
+    written: dict[str, dict[str, Any]] = {}
+
+    def report(unit: Unit, part: Part) -> None:
+        written[unit.name] = entry_of(part.data, part.counts)
+        progress.show(unit, part)
+
+    others = job.run(own, report)
+    progress.end()
+    missing = job.missing(job.units)
+    result: dict[str, Any] = {"event": "end", "parts": len(written), "missing": len(missing),
+                              "seconds": round(progress.seconds, 3)}
+    if not missing:
+        manifest = write_manifest(job.units, job.folder, written)
+        result |= {name: manifest[name] for name in ("rows", "rejected", "tokens")}
+    if args.json:
+        print(json.dumps(result), flush=True)
+        return
+    print(f"{args.output}: wrote {len(written):,} of {len(job.units):,} parts in {progress.seconds:.1f} s")
+    if missing:
+        why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
+        print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
+    else:
+        rejected = f", and {manifest['rejected']:,} rejected in rejected/" if manifest["rejected"] else ""
+        print(f"the job is finished: {manifest['rows']:,} rows{rejected}, {manifest['tokens']:,} tokens")
+
+
+class _Progress:
+    """The number of parts, the rate and the remaining time, for a terminal or as lines of JSON."""
+
+    def __init__(self, as_json: bool, units: int, missing: int):
+        self._json, self._units, self._missing = as_json, units, missing
+        self._done, self._rows, self._start = 0, 0, time.monotonic()
+        if as_json:
+            print(json.dumps({"event": "start", "units": units, "missing": missing}), flush=True)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the start."""
+        return time.monotonic() - self._start
+
+    def show(self, unit: Unit, part: Part) -> None:
+        """Show that a part is written."""
+        self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
+        rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)
+        if self._json:
+            print(json.dumps({"event": "part", "name": unit.name, **part.counts, "done": self._done,
+                              "missing": self._missing - self._done, "rows_per_second": round(rate, 1),
+                              "seconds_left": round(left, 1)}), flush=True)
+        elif sys.stderr.isatty():
+            done = self._units - self._missing + self._done
+            print(f"\r{done:,} of {self._units:,} parts, {rate:,.0f} rows/s, {left:,.0f} s left \x1b[K", end="",
+                  file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """End the line of a terminal."""
+        if not self._json and self._done and sys.stderr.isatty():
+            print(file=sys.stderr)
+
+
+def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+    """Compare parts with what their rows give now; raises `WeightsError` if any differs."""
+    wrong, checked = 0, 0
+    for unit, fault in verify(job, own, args.verify or None):
+        checked, wrong = checked + 1, wrong + (fault is not None)
+        if args.json:
+            print(json.dumps({"event": "verified", "name": unit.name, "fault": fault}), flush=True)
+        elif fault is not None:
+            print(f"{unit.name}: {fault}", flush=True)
+    if wrong:
+        raise WeightsError(f"{wrong:,} of {checked:,} parts are not what their rows give; delete them, and run the job "
+                           "again")
+    if not args.json:
+        how = f"{args.verify:,} rows of each" if args.verify else "whole"
+        print(f"{checked:,} of {len(own):,} parts are there, and all of these are right to the bit ({how})")
+
+
+def _diff(args: argparse.Namespace) -> None:
+    """Print the rows of two folders that differ; raises `WeightsError` if there are any."""
+    count = 0
+    for name, rows in diff(open_folder(args.output), open_folder(args.diff)):
+        count += 1
+        if args.json:
+            print(json.dumps({"event": "different", "name": name, "rows": rows}), flush=True)
+        else:
+            print(f"{name}: {rows if isinstance(rows, str) else ', '.join(rows)}", flush=True)
+    if count:
+        raise WeightsError(f"{count:,} parts differ")
+    if not args.json:
+        print("all parts are equal to the bit")
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    """Return the number of a shard and how many there are."""
+    if text is None:
+        return 0, 1
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise InputError(f"--shard must be I/N with I from 0 to N - 1, such as 3/16, not {shown(text)}")
+    return int(found[1]), int(found[2])

@@ -1,0 +1,96 @@
+"""Read and write batches of requests in the file format of OpenAI's /v1/batches, for /v1/embeddings."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import shown
+from ..weights.modules import normalize
+
+URL = "/v1/embeddings"
+_FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One line of a batch."""
+
+    custom_id: Any = None
+    texts: tuple[Any, ...] = ()
+    """Empty for a request that cannot be answered."""
+    reason: str = ""
+    """Why it cannot be answered."""
+    model: str = ""
+    encoding_format: str = "float"
+    dimensions: int | None = None
+
+
+def read_request(line: bytes | None) -> Request:
+    """Return the request on a line; one that cannot be answered has no texts, and a reason. None: a line too long."""
+    if line is None:
+        return Request(reason="the line is too long")
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Request(reason=f"the line is no JSON: {error}")
+    if not isinstance(row, dict) or not isinstance(row.get("custom_id"), str):
+        return Request(reason="expected an object with custom_id, method, url and body")
+    name, body = row["custom_id"], row.get("body")
+    if row.get("url") != URL or row.get("method") != "POST":
+        return Request(name, reason=f"{shown(row.get('method'))[1:-1]} {shown(row.get('url'))} is not answered here; "
+                                    f"only POST {URL} is")
+    if not isinstance(body, dict):
+        return Request(name, reason="the request has no body")
+    return _read_body(name, body)
+
+
+def _read_body(name: str, body: dict[str, Any]) -> Request:
+    texts = body.get("input")
+    texts = [texts] if isinstance(texts, str) else texts
+    form, width = body.get("encoding_format") or "float", body.get("dimensions")
+    if unknown := body.keys() - _FIELDS:
+        reason = f"/v1/embeddings has no {', '.join(sorted(unknown))}"
+    elif not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        reason = f"input must be a string or a list of strings (lists of token ids are not read), not {shown(texts)}"
+    elif form not in ("float", "base64"):
+        reason = f"encoding_format must be float or base64, not {shown(form)}"
+    elif width is not None and (type(width) is not int or width < 1):
+        reason = f"dimensions must be an int of at least 1, not {shown(width)}"
+    else:
+        return Request(name, tuple(texts), "", str(body.get("model", "")), form, width)
+    return Request(name, reason=reason)
+
+
+def answer(request: Request, vectors: np.ndarray, tokens: int) -> dict[str, Any]:
+    """Return the line of the output for a request: float32 [n, D], of texts with so many tokens together."""
+    if request.dimensions is not None:
+        vectors = normalize(vectors[:, : request.dimensions])
+    data = [{"object": "embedding", "index": i, "embedding": _encoded(vector, request.encoding_format)}
+            for i, vector in enumerate(vectors)]
+    body = {"object": "list", "data": data, "model": request.model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    return _line(request, 200, body)
+
+
+def refusal(request: Request, reason: str) -> dict[str, Any]:
+    """Return the line of the file of errors for a request that cannot be answered."""
+    return _line(request, 400, {"error": {"message": reason, "type": "invalid_request_error", "param": None,
+                                          "code": None}})
+
+
+def _line(request: Request, status: int, body: dict[str, Any]) -> dict[str, Any]:
+    number = hashlib.sha256(f"{request.custom_id}".encode()).hexdigest()[:24]    # the same in every run
+    return {"id": f"batch_req_{number}", "custom_id": request.custom_id,
+            "response": {"status_code": status, "request_id": number, "body": body}, "error": None}
+
+
+def _encoded(vector: np.ndarray, form: str) -> Any:
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return [float(f"{x:.9g}") for x in vector]       # nine digits give the same float32 back

@@ -1,0 +1,302 @@
+"""Run a job: find its units, compute those whose part is missing, and write each part whole or not at all.
+
+A unit is a range of a file, and a part is what is written for it. The name of a part follows from the state of the
+file, the range, the model and the options, so that the parts that exist are the whole memory of a job.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..base.errors import InputError, listed
+from ..base.lazy import lazy
+from .parts import Part, make_part, unique_texts
+from .readers import FORMATS, Columns, Format, Range, Rows, format_of
+from .results import Computed, Recipe, StreamEncoder, joined
+from .storage import Folder, InputFile
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+UNITS_AHEAD = 2
+"""How many units are read before they are computed."""
+CHUNK = 1024
+"""How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
+JOB = "job.json"
+"""The file that says what the parts of a folder have in common."""
+REJECTED = "rejected"
+"""The folder, in that of the parts, of the rows that could not be encoded."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A range of a file, and the name of its part."""
+
+    file: InputFile
+    format: str
+    range: Range
+    name: str
+
+    @property
+    def rejected(self) -> str:
+        """The name of the file of its rows that could not be encoded."""
+        return f"{REJECTED}/{self.name.rpartition('.')[0]}.jsonl"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the bytes of a part beside the rows and the computer."""
+
+    model: str
+    """The checksum of the model."""
+    columns: Columns
+    recipe: Recipe
+    options: dict[str, Any]
+    """All options that change results, as JSON can hold them."""
+    format: str | None
+    """The format of all files; None for the one that each name says."""
+    rows: int
+    size: int
+    """The most rows and the most bytes of a unit."""
+
+    @lazy
+    def formats(self) -> dict[str, Format]:
+        """The readers of formats, by name."""
+        return {name: make(self.rows, self.size) for name, make in FORMATS.items()}
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the parts of a folder have in common."""
+        return {"model": self.model, "options": self.options, "unit": {"rows": self.rows, "bytes": self.size}}
+
+
+def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
+    """Return the units of files; raises `InputError` for a file that cannot be read or lacks a column."""
+    units = []
+    for file in files:
+        name = settings.format or format_of(file)
+        place = hashlib.sha256(file.name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        suffix = "jsonl" if name == "openai" else "parquet"
+        for i, part in enumerate(settings.formats[name].ranges(file, settings.columns)):
+            key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
+                              settings.description], sort_keys=True)
+            digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+            units.append(Unit(file, name, part, f"part-{place}-{i:06}-{digest}.{suffix}"))
+    return units
+
+
+def shard_of(units: Sequence[Unit], number: int, shards: int) -> list[Unit]:
+    """Return the units of one of so many shards; every unit is in one, by its name."""
+    return [unit for unit in units if int(_digest(unit), 16) % shards == number]
+
+
+def _digest(unit: Unit) -> str:
+    return unit.name.rpartition("-")[2].partition(".")[0]
+
+
+def part_names(folder: Folder) -> set[str]:
+    """Return the names of the parts that a folder holds."""
+    return {name for name in folder.names() if name.startswith("part-")}
+
+
+class Job:
+    """Units, the folder of their parts, and what computes them."""
+
+    def __init__(self, units: Sequence[Unit], folder: Folder, encoder: StreamEncoder, settings: Settings, isa: str):
+        """isa: the instruction set, which decides bits and is in the metadata of every part."""
+        self.units, self.folder = units, folder
+        self._encoder, self.settings, self.isa = encoder, settings, isa
+
+    def run(self, own: Sequence[Unit], report: Callable[[Unit, Part], None]) -> list[Unit]:
+        """Compute those of some units that have no part, and return those that other processes are computing.
+
+        report: called after each part. Raises `OSError` where a part cannot be written, such as on a full disk; the
+        parts before it stay.
+        """
+        while True:
+            missing = self.missing(own)
+            if not missing or not self._pass(missing, report):
+                return self.missing(own)
+
+    def missing(self, units: Iterable[Unit]) -> list[Unit]:
+        """Return the units that have no part."""
+        there = part_names(self.folder)
+        return [unit for unit in units if unit.name not in there]
+
+    def _pass(self, missing: Sequence[Unit], report: Callable[[Unit, Part], None]) -> int:
+        """Compute the units that nobody has claimed, and return their number.
+
+        Four stages overlap, each bounded: reading, tokenizing and computing in two threads, and writing.
+        """
+        claims: dict[str, Callable[[], None]] = {}
+        count = 0
+        with ExitStack() as stack:
+            stack.callback(lambda: [give_up() for give_up in claims.values()])
+            pools = [stack.enter_context(_Pool(threads)) for threads in (1, 2, 1)]
+            read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, pools[0])
+            chunks = ((unit, rows, own, last) for unit, rows in read for own, last in _chunks(rows))
+            computed = ahead(self._compute, chunks, 1, pools[1])
+            for unit, part in ahead(partial(self._write, claims), _whole(computed), 1, pools[2]):
+                report(unit, part)
+                count += 1
+        return count
+
+    def _claimed(self, units: Sequence[Unit], claims: dict[str, Callable[[], None]]) -> Iterator[Unit]:
+        """Claim units, and yield those that this process got and that are still missing."""
+        for unit in units:
+            give_up = self.folder.claim(unit.name)
+            if give_up is None:
+                continue
+            claims[unit.name] = give_up
+            if self.folder.has(unit.name):      # its owner has just finished it
+                claims.pop(unit.name)()
+            else:
+                yield unit
+
+    def _read(self, unit: Unit) -> tuple[Unit, Rows]:
+        return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, self.settings.columns)
+
+    def _compute(self, chunk: tuple[Unit, Rows, list[str], bool]) -> tuple[Unit, Rows, Computed, bool]:
+        unit, rows, texts, last = chunk
+        return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
+
+    def _write(self, claims: dict[str, Callable[[], None]], done: tuple[Unit, Rows, Computed]) -> tuple[Unit, Part]:
+        unit, rows, computed = done
+        part = self.make(unit, rows, computed)
+        try:
+            if part.rejected:
+                self.folder.write(unit.rejected, part.rejected)     # first, so that a part has all that belongs to it
+            self.folder.write(unit.name, part.data)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise OSError(error.errno, f"{error.strerror}; the parts that are done stay. Free some space, and run "
+                              "the same command again", error.filename) from error
+            raise
+        claims.pop(unit.name)()
+        return unit, part
+
+    def make(self, unit: Unit, rows: Rows, computed: Computed) -> Part:
+        """Return the part of a unit."""
+        columns = self.settings.columns
+        own_id = columns.id if columns.id or "id" not in columns.keep else "id"
+        metadata = {"id": own_id, "input": unit.file.name, "first": unit.range.first, "last": unit.range.last,
+                    "group": unit.range.group, "isa": self.isa, "model": self.settings.model}
+        return make_part(unit.file.name, rows, computed, lambda: self._empty, self.settings.recipe, metadata)
+
+    def compute_again(self, unit: Unit) -> Part:
+        """Return the part of a unit, computed from its file."""
+        _, rows = self._read(unit)
+        parts = [self.settings.recipe.compute(self._encoder, own) for own, _ in _chunks(rows) if own]
+        return self.make(unit, rows, joined(parts, [CHUNK] * len(parts)))
+
+    def compute_sample(self, unit: Unit, count: int) -> tuple[bytes, list[int], int]:
+        """Compute some rows of a unit, which its name chooses.
+
+        Returns a part of these rows alone, which of the rows with a text they are, and how many rows have none.
+        """
+        _, rows = self._read(unit)
+        good = [i for i, text in enumerate(rows.texts) if text is not None]
+        order = np.random.default_rng(int(_digest(unit), 16)).permutation(len(good))
+        kept: list[int] = sorted(order[:count].tolist())
+        chosen = rows.select([good[i] for i in kept])
+        computed = self.settings.recipe.compute(self._encoder, unique_texts(chosen)[0])
+        return self.make(unit, chosen, computed).data, kept, len(rows.reasons)
+
+    @lazy
+    def _empty(self) -> dict[str, Any]:
+        """The columns of no results, for a part without a row."""
+        found = self.settings.recipe.columns(self.settings.recipe.compute(self._encoder, ["a"]).found)
+        return {name: column[:0] for name, column in found.items()}
+
+
+class _Pool(ThreadPoolExecutor):
+    """Threads that end with the work that they have begun."""
+
+    def __exit__(self, *error: Any) -> None:
+        self.shutdown(wait=True, cancel_futures=True)
+
+
+def ahead(function: Callable[[A], B], items: Iterable[A], most: int, pool: ThreadPoolExecutor) -> Iterator[B]:
+    """Yield function(item) for each item in order, while up to `most` more are computed by the pool."""
+    waiting: deque[Future[B]] = deque()
+    for item in items:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > most:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _chunks(rows: Rows) -> Iterator[tuple[list[str], bool]]:
+    """Yield the different texts of rows in chunks, at least one of them, and whether a chunk is the last."""
+    texts, _, _ = unique_texts(rows)
+    for first in range(0, max(1, len(texts)), CHUNK):
+        yield texts[first : first + CHUNK], first + CHUNK >= len(texts)
+
+
+def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tuple[Unit, Rows, Computed]]:
+    """Yield each unit with the results of all its chunks."""
+    parts: list[Computed] = []
+    for unit, rows, computed, last in chunks:
+        parts.append(computed)
+        if last:
+            yield unit, rows, joined(parts, [CHUNK] * len(parts))
+            parts = []
+
+
+def open_job(folder: Folder, settings: Settings, version: str, isa: str, allow_mixed_isa: bool) -> None:
+    """Compare a folder with the job that writes into it, or record the job there; raises `InputError`.
+
+    Parts of another model, other options or another version of the engine would stand beside these.
+    """
+    own = {"engine": version, **settings.description}
+    sets = [isa]
+    if folder.has(JOB):
+        recorded = json.loads(folder.read(JOB))
+        sets = recorded.pop("instruction_sets")
+        if different := sorted(_differences(recorded, own)):
+            raise InputError(f"the output folder holds the parts of another job, which differs in {listed(different)}; "
+                             "give the job that is there its own options, or this one another folder")
+        if isa in sets:
+            return
+        if not allow_mixed_isa:
+            raise InputError(f"the parts in the output folder were computed by {listed(sets)}, and this is {isa}, "
+                             "whose vectors differ in their last bits; set ENGINE_ISA to one that all machines have, "
+                             "give another folder, or say --allow-mixed-isa")
+        sets = sorted({*sets, isa})
+    folder.write(JOB, json.dumps(own | {"instruction_sets": sets}, indent=1, sort_keys=True).encode() + b"\n")
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any], at: str = "") -> Iterator[str]:
+    for name in one.keys() | other.keys():
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _differences(a, b, f"{at}{name}.")
+        elif a != b:
+            yield f"{at}{name} ({json.dumps(a)[:60]} there, {json.dumps(b)[:60]} here)"
+
+
+def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
+    """Raise `InputError` for parts that no unit has, such as those of an input that has changed; prune: delete them.
+
+    They would stand beside the parts of the same rows.
+    """
+    stale = sorted(part_names(folder) - {unit.name for unit in units})
+    if stale and not prune:
+        raise InputError(f"the output folder holds {len(stale)} parts of inputs that have changed or are not given: "
+                         f"{listed(stale[:3])}; say --prune to delete them, or give another folder")
+    for name in stale:
+        folder.delete(name)
+        folder.delete(f"{REJECTED}/{name.rpartition('.')[0]}.jsonl")

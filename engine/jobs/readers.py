@@ -1,0 +1,383 @@
+"""Read the rows of files: JSON lines, CSV, text, Parquet, and batches for an API.
+
+A file is divided into ranges that are known before its rows are read and that do not depend on the run: bytes in which
+lines begin, or rows of a row group.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
+from typing import Any, Protocol
+
+from ..base.errors import InputError, listed, nearest, shown
+from ..base.install import require_files
+from .batch_api import read_request
+from .storage import InputFile
+
+MOST_LINE = 2**24
+"""Limit on the bytes of a line, so that a file without line ends does not fill the memory."""
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What to read of each row."""
+
+    text: str
+    id: str | None
+    keep: tuple[str, ...]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that are copied to the output: the id and those to keep."""
+        return (*((self.id,) if self.id else ()), *self.keep)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A part of a file: bytes `first` to `last` - 1 in which lines begin, or these rows of a row group."""
+
+    first: int
+    last: int
+    group: int = 0
+    row: int = 0
+    """The number in the file of row `first` of the row group."""
+
+
+@dataclass
+class Rows:
+    """The rows of a range."""
+
+    positions: list[int] = field(default_factory=list)
+    """Where each row stands in its file: its first byte, or its number in a Parquet file."""
+    texts: list[str | None] = field(default_factory=list)
+    """None for a row that cannot be encoded."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    """Why a row cannot be encoded, by its place in these lists."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """The columns that are copied: lists of strings, or arrays of Arrow."""
+
+    def add(self, position: int, text: Any, kept: dict[str, Any]) -> None:
+        """Add a row; kept: the values of the columns that are copied."""
+        self.add_text(position, text)
+        for name, value in kept.items():
+            self.columns[name].append(value)
+
+    def select(self, places: list[int]) -> Rows:
+        """Return some of the rows, which have texts."""
+        return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], {},
+                    {name: [column[i] for i in places] if isinstance(column, list) else column.take(places)
+                     for name, column in self.columns.items()})
+
+    def add_text(self, position: int, text: Any) -> None:
+        """Add the text of a row, or the reason why there is none."""
+        reason = None
+        if text is None:
+            reason = "the text is null"
+        elif isinstance(text, Unreadable):
+            reason = str(text)
+        elif isinstance(text, bytes):
+            try:
+                text = text.decode()
+            except UnicodeDecodeError as error:
+                reason = f"the text is not UTF-8: {error}"
+        elif not isinstance(text, str):
+            reason = f"the text is no string but {type(text).__name__}: {shown(text)}"
+        elif _has_half_pairs(text):
+            reason = "the text is not valid Unicode"
+        if reason is not None:
+            self.reasons[len(self.texts)] = reason
+        self.positions.append(position)
+        self.texts.append(None if reason is not None else text)
+
+
+class Unreadable(str):
+    """The reason why a row has no text."""
+
+
+class Format(Protocol):
+    """How the rows of a file are found."""
+
+    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+        """Divide a file, and check that it has the columns; raises `InputError`."""
+
+    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+        """Read a range."""
+
+
+class Lines:
+    """A format with one row on each line."""
+
+    def __init__(self, parse: Callable[[bytes, Columns], tuple[Any, dict[str, Any]]], size: int):
+        """Take a function that returns the text and the copied columns of a line; size: the bytes of a range."""
+        self._parse, self._size = parse, size
+
+    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+        """See `Format`."""
+        return [Range(first, min(first + self._size, file.size)) for first in range(0, file.size, self._size)]
+
+    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+        """See `Format`."""
+        rows = Rows(columns={name: [] for name in columns.kept})
+        for position, line in lines(file, part):
+            if line is None:
+                reason = Unreadable(f"the line has more than {MOST_LINE:,} bytes")
+                rows.add(position, reason, dict.fromkeys(columns.kept))
+            elif line.strip() or self._parse is parse_text:
+                rows.add(position, *self._parse(line, columns))
+        return rows
+
+
+def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the first byte and the contents of each line that begins in a range; None for a line that is too long."""
+    with file.open() as stream:
+        position = part.first
+        if position:
+            stream.seek(position - 1)
+            position += _skip_line(stream) - 1
+        while position < part.last and (line := stream.readline(MOST_LINE)):
+            size = len(line)
+            if size == MOST_LINE and not line.endswith(b"\n"):
+                size, line = size + _skip_line(stream), None
+            elif position == 0:
+                line = line.removeprefix(_BOM)
+            yield position, None if line is None else line.removesuffix(b"\n").removesuffix(b"\r")
+            position += size
+
+
+def _skip_line(stream: Any) -> int:
+    """Read up to the end of a line, and return the number of bytes."""
+    size = 0
+    while line := stream.readline(2**20):
+        size += len(line)
+        if line.endswith(b"\n"):
+            break
+    return size
+
+
+def parse_text(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
+    """Return a line as its text."""
+    return line, {}
+
+
+def parse_json(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
+    """Return the text of a JSON object, and its copied fields as strings."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:       # a UnicodeDecodeError is a ValueError too
+        return Unreadable(f"the line is no JSON: {error}"), dict.fromkeys(columns.kept)
+    if not isinstance(row, dict):
+        return Unreadable(f"the line is no JSON object but {shown(row)}"), dict.fromkeys(columns.kept)
+    text = row.get(columns.text, Unreadable(f"the object has no field {columns.text!r}"))
+    return text, {name: _as_string(row.get(name)) for name in columns.kept}
+
+
+class Csv:
+    """CSV with a header, whose quoted fields may hold line ends: a reader of CSV finds where rows begin."""
+
+    def __init__(self, size: int):
+        self._size = size
+
+    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+        """See `Format`. It reads the whole file once."""
+        starts: list[int] = []
+        begun = False
+        for position, row, _ in self._rows(file, Range(0, file.size)):
+            if not begun:
+                _check_columns(file, columns, row)
+                begun = True
+            elif not starts or position >= starts[-1] + self._size:
+                starts.append(position)
+        if not begun:
+            raise InputError(f"{file.name}: expected CSV with a line of column names, and the file is empty")
+        return [Range(first, last) for first, last in zip(starts, [*starts[1:], file.size], strict=True)]
+
+    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+        """See `Format`."""
+        [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
+        rows = Rows(columns={name: [] for name in columns.kept})
+        for position, row, whole in self._rows(file, part):
+            if not whole:
+                rows.add(position, Unreadable("the row is no CSV"), dict.fromkeys(columns.kept))
+                continue
+            fields = dict(zip(header, row, strict=False))
+            text: Any = fields.get(columns.text)
+            if text is None:
+                text = Unreadable(f"the row has {len(row)} fields, and not {len(header)}")
+            else:
+                text = text.encode("utf-8", "surrogateescape")      # the bytes of the file again
+            rows.add(position, text, {name: _readable(fields.get(name)) for name in columns.kept})
+        return rows
+
+    def _rows(self, file: InputFile, part: Range) -> Iterator[tuple[int, list[str], bool]]:
+        """Yield the first byte of each row, its fields, and whether it could be read."""
+        csv.field_size_limit(MOST_LINE)
+        with file.open() as stream:
+            stream.seek(part.first)
+            read = position = part.first
+
+            def decoded() -> Iterator[str]:
+                nonlocal read
+                while read < part.last and (line := stream.readline()):
+                    own = line.removeprefix(_BOM) if read == 0 else line
+                    read += len(line)
+                    yield own.decode("utf-8", "surrogateescape")
+
+            reader = csv.reader(decoded())
+            while True:
+                try:
+                    row, whole = next(reader), True
+                except StopIteration:
+                    return
+                except csv.Error:
+                    row, whole = [""], False
+                if row:
+                    yield position, row, whole
+                position = read
+
+
+class Parquet:
+    """Parquet, by pyarrow: a range is a row group, or a part of a large one."""
+
+    def __init__(self, size: int):
+        """size: the most rows of a range."""
+        self._size = size
+        self._open: tuple[InputFile, int, int, Iterator[Any]] | None = None
+        """The row group that was read last, up to which row, and its other batches."""
+
+    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+        """See `Format`. It reads the footer of the file alone."""
+        with self._parquet(file) as parquet:
+            _check_columns(file, columns, parquet.schema_arrow.names)
+            own = parquet.schema_arrow.field(columns.text).type
+            pa = require_files("pyarrow")
+            if pa.types.is_dictionary(own):
+                own = own.value_type
+            if not (pa.types.is_string(own) or pa.types.is_large_string(own) or pa.types.is_binary(own)
+                    or pa.types.is_large_binary(own) or own == pa.string_view()):
+                raise InputError(f"{file.name}: column {columns.text!r} holds {own}, and not strings")
+            sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+        starts = [0, *accumulate(sizes)]
+        return [Range(first, min(first + self._size, size), group, starts[group] + first)
+                for group, size in enumerate(sizes) for first in range(0, size, self._size)]
+
+    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+        """See `Format`."""
+        pa = require_files("pyarrow")
+        table = self._read(file, part, columns)
+        rows = Rows(columns={name: table.column(name).combine_chunks() for name in columns.kept})
+        column = table.column(columns.text)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        for i, text in enumerate(column.cast(pa.large_binary()).to_pylist()):
+            rows.add_text(part.row + i, text)
+        return rows
+
+    def _read(self, file: InputFile, part: Range, columns: Columns) -> Any:
+        """Return a table of the range; ranges that follow each other read a row group once."""
+        pa = require_files("pyarrow")
+        names = list(dict.fromkeys((columns.text, *columns.kept)))
+        if self._open is None or self._open[:3] != (file, part.group, part.first):
+            self._open = (file, part.group, 0, self._batches(file, part.group, names))
+        _, _, at, batches = self._open
+        taken, missing = [], part.last - part.first
+        for batch in batches:
+            if at + len(batch) > part.first:
+                own = batch[max(0, part.first - at) :][: missing]
+                taken.append(own)
+                missing -= len(own)
+            at += len(batch)
+            if not missing:
+                break
+        self._open = (file, part.group, at, batches) if at == part.last else None
+        return pa.Table.from_batches(taken)
+
+    def _batches(self, file: InputFile, group: int, names: list[str]) -> Iterator[Any]:
+        with self._parquet(file) as parquet:
+            yield from parquet.iter_batches(batch_size=self._size, row_groups=[group], columns=names)
+
+    @contextmanager
+    def _parquet(self, file: InputFile) -> Iterator[Any]:
+        pq = require_files("pyarrow.parquet")
+        with file.open() as stream:
+            try:
+                parquet = pq.ParquetFile(stream)
+            except (ValueError, OSError) as error:
+                raise InputError(f"{file.name}: cannot be read as Parquet: {error}") from error
+            yield parquet
+
+
+class Requests:
+    """Batches of requests to /v1/embeddings, one on each line; the texts of one request stand in adjacent rows."""
+
+    def __init__(self, size: int):
+        self._lines = Lines(parse_text, size)
+
+    def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
+        """See `Format`."""
+        return self._lines.ranges(file, columns)
+
+    def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
+        """See `Format`. The column "request" holds the `Request` of each row."""
+        rows = Rows(columns={"request": []})
+        for position, line in lines(file, part):
+            if line is not None and not line.strip():
+                continue
+            request = read_request(line)
+            for text in request.texts or [Unreadable(request.reason)]:
+                rows.add(position, text, {"request": request})
+        return rows
+
+
+def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
+    for name in (columns.text, *columns.kept):
+        if name not in names:
+            raise InputError(f"{file.name} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}")
+
+
+def _as_string(value: Any) -> str | None:
+    """Return a value of JSON as a string, so that a column has one type in all parts."""
+    if value is None:
+        return None
+    return _readable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def _readable(text: str | None) -> str | None:
+    """Return a string that UTF-8 can hold, with a mark in the place of each byte or half that it cannot."""
+    if text is None or not _has_half_pairs(text):
+        return text
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _has_half_pairs(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+FORMATS: dict[str, Callable[[int, int], Format]] = {
+    "jsonl": lambda rows, size: Lines(parse_json, size),
+    "csv": lambda rows, size: Csv(size),
+    "text": lambda rows, size: Lines(parse_text, size),
+    "parquet": lambda rows, size: Parquet(rows),
+    "openai": lambda rows, size: Requests(size),
+}
+"""How to read each format, from the most rows and the most bytes of a range."""
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".parquet": "parquet"}
+"""The format of files whose names end so."""
+
+
+def format_of(file: InputFile) -> str:
+    """Return the format of a file by its name; raises `InputError`."""
+    suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
+    if suffix is None:
+        raise InputError(f"{file.name}: the name does not end in {listed(SUFFIXES)}; say --format "
+                         f"{', '.join(FORMATS)}")
+    return SUFFIXES[suffix]

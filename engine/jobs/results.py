@@ -1,0 +1,128 @@
+"""Compute the results of texts, each different text once, and turn them into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..base.errors import InputError
+from ..base.install import require_files
+from ..text.tokenizer import counting_tokens
+
+
+class StreamEncoder(Protocol):
+    """What computes: an `Engine`, or anything with its `encode_stream`."""
+
+    def encode_stream(self, sentences: Iterable[Any], *, rows: int = 4096, result: str = "vectors",
+                      **options: Any) -> Iterator[Any]:
+        """See `Engine.encode_stream`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """The results of some texts."""
+
+    found: Sequence[Any]
+    """One row for each text that could be encoded."""
+    tokens: list[int]
+    """The tokens of these."""
+    reasons: dict[int, str]
+    """Why the others could not, by their places."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to compute: a kind of result, the options of `Engine.encode_stream`, and the type of the numbers."""
+
+    result: str
+    options: dict[str, Any]
+    dtype: str = "float32"
+
+    def check(self, encoder: StreamEncoder) -> None:
+        """Raise the errors of the options now."""
+        if self.options.get("precision") in ("int8", "uint8") and self.options.get("ranges") is None:
+            raise InputError(f"vectors in {self.options['precision']} need the ranges of their dimensions, which must "
+                             "not depend on the unit; write np.stack([v.min(axis=0), v.max(axis=0)]) of many float32 "
+                             "vectors v with np.save, and pass the file as --ranges")
+        self._stream(encoder, [])
+
+    def compute(self, encoder: StreamEncoder, texts: list[str]) -> Computed:
+        """Encode texts. A text that the model refuses is found by halving, so that it does not stop the others."""
+        if not texts:
+            return Computed([], [], {})
+        try:
+            with counting_tokens() as lengths:
+                [found] = self._stream(encoder, texts)
+            return Computed(self._rows(found), lengths, {})
+        except InputError as error:
+            if len(texts) == 1:
+                return Computed([], [], {0: str(error)})
+        half = len(texts) // 2
+        return joined([self.compute(encoder, texts[:half]), self.compute(encoder, texts[half:])], [half, half])
+
+    def _stream(self, encoder: StreamEncoder, texts: list[str]) -> Iterator[Any]:
+        return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result, **self.options)
+
+    def _rows(self, found: Any) -> Sequence[Any]:
+        if self.result == "sparse":
+            return [(row.indices, row.values) for row in found]
+        return found.astype(np.float16) if self.dtype == "float16" else found
+
+    def columns(self, found: Any) -> dict[str, Any]:
+        """Return the columns of results, as arrays of Arrow."""
+        return COLUMNS[self.result](found)
+
+
+def joined(parts: Sequence[Computed], sizes: Sequence[int]) -> Computed:
+    """Return the results of consecutive texts together. sizes: how many texts each part but the last had."""
+    reasons: dict[int, str] = {}
+    start = 0
+    for part, size in zip(parts, [*sizes, 0], strict=False):
+        reasons |= {start + i: reason for i, reason in part.reasons.items()}
+        start += size
+    arrays = [part.found for part in parts if len(part.found)]
+    found: Sequence[Any] = [row for array in arrays for row in array]
+    if arrays and all(isinstance(array, np.ndarray) for array in arrays):
+        found = np.concatenate(arrays)  # type: ignore[assignment]
+    return Computed(found, [length for part in parts for length in part.tokens], reasons)
+
+
+def _vectors(found: Any) -> dict[str, Any]:
+    return {"vector": _fixed(found)}
+
+
+def _fixed(vectors: Any) -> Any:
+    """Return an array [n, D] as lists of D numbers in Arrow, without a copy."""
+    pa = require_files("pyarrow")
+    vectors = np.ascontiguousarray(vectors)
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+
+
+def _lists(rows: Sequence[np.ndarray], values: Any) -> Any:
+    pa = require_files("pyarrow")
+    ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(ends), values)
+
+
+def _tokens(found: Sequence[np.ndarray]) -> dict[str, Any]:
+    return {"vectors": _lists(found, _fixed(np.concatenate(found)))}
+
+
+def _sparse(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    pa = require_files("pyarrow")
+    return {name: _lists([row[i] for row in found], pa.array(np.concatenate([row[i] for row in found])))
+            for i, name in enumerate(("indices", "values"))}
+
+
+def _classes(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    pa = require_files("pyarrow")
+    return {"label": pa.array([row["label"] for row in found], pa.string()),
+            "score": pa.array([row["score"] for row in found], pa.float64())}
+
+
+COLUMNS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "vectors": _vectors, "sparse": _sparse, "tokens": _tokens, "classes": _classes}
+"""The columns of each kind of result of `Engine.encode_stream`."""

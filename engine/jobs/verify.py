@@ -1,0 +1,110 @@
+"""Compare parts with what their rows give when they are computed again, and the parts of two jobs with each other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, WeightsError
+from .job import Job, Unit, part_names
+from .manifest import read_manifest
+from .parts import read_part
+from .storage import Folder
+
+
+def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tuple[Unit, str | None]]:
+    """Yield each unit that has a part, and what is wrong with it; None for a part that is right to the bit.
+
+    sample: how many rows of each part to compute again, beside a comparison of its checksum with the manifest's; None
+    for all rows, where the whole files are compared.
+    """
+    there, known = part_names(job.folder), read_manifest(job.folder)["parts"]
+    for unit in units:
+        if unit.name in there:
+            data = job.folder.read(unit.name)
+            entry = known.get(unit.name)
+            if entry is not None and hashlib.sha256(data).hexdigest() != entry["sha256"]:
+                yield unit, "its checksum is not that of the manifest"
+            elif sample is None or unit.format == "openai":
+                yield unit, _compare_whole(job, unit, data)
+            else:
+                yield unit, _compare_rows(job, unit, data, sample)
+
+
+def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
+    expected = job.compute_again(unit)
+    if data == expected.data:
+        return None
+    if unit.format == "openai":
+        return "its bytes are not those of its requests"
+    try:
+        (found, metadata), (own, _) = read_part(data, unit.name), read_part(expected.data, unit.name)
+    except WeightsError as error:
+        return str(error)
+    if metadata["isa"] != job.isa:
+        return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
+    rows = list(different_rows(found, own))
+    return f"{len(rows)} rows differ, the first is {rows[0]}" if rows else "its bytes differ, and its rows do not"
+
+
+def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
+    try:
+        found, metadata = read_part(data, unit.name)
+    except WeightsError as error:
+        return str(error)
+    if metadata["isa"] != job.isa:
+        return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
+    data, kept, rejected = job.compute_sample(unit, sample)
+    if metadata["rejected"] != rejected:        # the model refused some rows, so that the places of others are unknown
+        return _compare_whole(job, unit, job.folder.read(unit.name))
+    if metadata["rows"] != len(found) or (kept and kept[-1] >= len(found)):
+        return f"it has {len(found)} rows, and its input has others"
+    own, _ = read_part(data, unit.name)
+    rows = list(different_rows(found.take(kept), own))
+    return f"{len(rows)} of {len(kept)} rows differ, the first is {rows[0]}" if rows else None
+
+
+def different_rows(one: Any, other: Any) -> Iterator[str]:
+    """Yield the ids of the rows of two tables that are not equal to the bit."""
+    if one.column_names != other.column_names or len(one) != len(other):
+        raise InputError("the two parts have other columns, or another number of rows")
+    differ = np.zeros(len(one), bool)
+    for a, b in zip(one.columns, other.columns, strict=True):
+        differ |= _different(a.combine_chunks(), b.combine_chunks())
+    for i in np.flatnonzero(differ):
+        yield str(one.column(0)[int(i)].as_py())
+
+
+def _different(one: Any, other: Any) -> np.ndarray:
+    """Return which rows of two columns differ: bool [n]."""
+    if one.type == other.type and hasattr(one.type, "list_size"):
+        a, b = (np.ascontiguousarray(x.flatten().to_numpy(zero_copy_only=False)) for x in (one, other))
+        width = one.type.list_size * a.itemsize
+        if a.nbytes == b.nbytes == width * len(one):
+            return np.any(a.view(np.uint8).reshape(-1, width) != b.view(np.uint8).reshape(-1, width), axis=1)
+    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    return np.array([repr(a) != repr(b) for a, b in pairs], bool)
+
+
+def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
+    """Yield the parts in which two finished or unfinished jobs over the same inputs disagree: a name, and ids of rows.
+
+    Parts belong together by input and place. A part that one of the two lacks gives a sentence in place of ids.
+    """
+    parts = [{name.rpartition("-")[0]: name for name in part_names(folder)} for folder in (one, other)]
+    for place in sorted(parts[0].keys() | parts[1].keys()):
+        names = [own.get(place) for own in parts]
+        if names[0] is None or names[1] is None:
+            yield next(name for name in names if name), "only one of the two jobs has this part"
+            continue
+        if not all(name.endswith(".parquet") for name in names if name):
+            raise InputError("only parts in Parquet are compared by row; compare answers to a batch as files")
+        (a, _), (b, _) = (read_part(folder.read(name), name) for folder, name in
+                          zip((one, other), (names[0], names[1]), strict=True))
+        if len(a) != len(b) or a.column_names != b.column_names:
+            yield names[0], f"{len(a)} rows of {a.column_names} and {len(b)} rows of {b.column_names}"
+        elif rows := list(different_rows(a, b)):
+            yield names[0], rows
