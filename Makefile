@@ -3,7 +3,7 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak documents \
+.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak jobs documents \
 	adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs wheel clean
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
@@ -116,6 +116,11 @@ soak: SECONDS = 3600
 soak: $(INSTALLED)  ## Use the engine from many threads for SECONDS=3600; compare every result, and see what grows
 	mkdir -p build
 	$(BIN)/python -m tests.soak $(SECONDS) --duty $(DUTY) --record build/soak.jsonl
+
+JOB_ROWS ?= 1000000
+jobs: $(INSTALLED)  ## Kill, share, starve and damage an embedding job of JOB_ROWS rows with MODEL=path; as root, for a small disk
+	$(if $(MODEL),,$(error say MODEL=path))
+	$(BIN)/python -m tests.jobs.prove build/jobs --model $(MODEL) --rows $(JOB_ROWS) --fewer $$(( $(JOB_ROWS) / 10 ))
 
 documents:  ## Try every block of the documents as a new user: a copy, a fresh environment, an empty folder
 	$(PYTHON) -m tests.project.clean build/documents

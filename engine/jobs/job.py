@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +32,8 @@ UNITS_AHEAD = 2
 """How many units are read before they are computed."""
 CHUNK = 1024
 """How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
+CHUNKS_AHEAD = 2
+"""How many chunks wait or are computed while a part is written."""
 JOB = "job.json"
 """The file that says what the parts of a folder have in common."""
 REJECTED = "rejected"
@@ -138,17 +139,19 @@ class Job:
     def _pass(self, missing: Sequence[Unit], report: Callable[[Unit, Part], None]) -> int:
         """Compute the units that nobody has claimed, and return their number.
 
-        Four stages overlap, each bounded: reading, tokenizing and computing in two threads, and writing.
+        Reading in one thread, tokenizing and computing in two, and writing in this one overlap, each bounded.
         """
         claims: dict[str, Callable[[], None]] = {}
         count = 0
         with ExitStack() as stack:
             stack.callback(lambda: [give_up() for give_up in claims.values()])
-            pools = [stack.enter_context(_Pool(threads)) for threads in (1, 2, 1)]
-            read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, pools[0])
+            reader, computer = stack.enter_context(_Pool(1)), stack.enter_context(_Pool(2))
+            read = ahead(self._read, self._claimed(missing, claims), UNITS_AHEAD, reader)
             chunks = ((unit, rows, own, last) for unit, rows in read for own, last in _chunks(rows))
-            computed = ahead(self._compute, chunks, 1, pools[1])
-            for unit, part in ahead(partial(self._write, claims), _whole(computed), 1, pools[2]):
+            for unit, rows, computed in _whole(ahead(self._compute, chunks, CHUNKS_AHEAD, computer)):
+                part = self.make(unit, rows, computed)
+                self._write(unit, part)
+                claims.pop(unit.name)()
                 report(unit, part)
                 count += 1
         return count
@@ -172,9 +175,7 @@ class Job:
         unit, rows, texts, last = chunk
         return unit, rows, self.settings.recipe.compute(self._encoder, texts), last
 
-    def _write(self, claims: dict[str, Callable[[], None]], done: tuple[Unit, Rows, Computed]) -> tuple[Unit, Part]:
-        unit, rows, computed = done
-        part = self.make(unit, rows, computed)
+    def _write(self, unit: Unit, part: Part) -> None:
         try:
             if part.rejected:
                 self.folder.write(unit.rejected, part.rejected)     # first, so that a part has all that belongs to it
@@ -184,8 +185,6 @@ class Job:
                 raise OSError(error.errno, f"{error.strerror}; the parts that are done stay. Free some space, and run "
                               "the same command again", error.filename) from error
             raise
-        claims.pop(unit.name)()
-        return unit, part
 
     def make(self, unit: Unit, rows: Rows, computed: Computed) -> Part:
         """Return the part of a unit."""
