@@ -3,8 +3,9 @@
 .DELETE_ON_ERROR:
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults soak jobs documents \
-	adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs wheel clean
+.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
+	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
+	wheel clean docs-version
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -206,11 +207,23 @@ peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two ho
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in environments of their own
 	$(PYTHON) -m tests.golden.make all $(FOLDER)
 
-# pdoc reads the Python source, so the kernels need not be compiled.
-docs:  ## Write the API reference into build/docs-site
+# mkdocstrings reads the Python source, so the kernels need not be compiled. The variable keeps out an advertisement.
+DOCS_INSTALLED := build/docs/installed
+docs docs-version: export NO_MKDOCS_2_WARNING := 1
+docs: $(DOCS_INSTALLED)  ## Build the site of the documents into build/docs-site, and check its links
+	build/docs/bin/mkdocs build -q
+	build/docs/bin/python docs/site/check.py build/docs-site
+
+# mike commits the site to the branch gh-pages, beside the versions that are there, and pushes nothing.
+docs-version: docs  ## Add the site to the branch gh-pages as VERSION=0.2; ALIASES=latest makes it the one that opens first
+	$(if $(VERSION),,$(error say which version of the documents this is: make docs-version VERSION=0.2))
+	build/docs/bin/mike deploy --update-aliases $(VERSION) $(ALIASES)
+	$(if $(ALIASES),build/docs/bin/mike set-default $(firstword $(ALIASES)))
+
+$(DOCS_INSTALLED): docs/requirements.txt
 	$(PYTHON) -m venv build/docs
 	build/docs/bin/pip install -q -r docs/requirements.txt
-	build/docs/bin/python docs/make_api.py build/docs-site
+	@touch $@
 
 wheel: $(INSTALLED)  ## Build the wheel into dist/
 	rm -rf build/lib* build/temp*
