@@ -6,7 +6,7 @@ import pytest
 
 from ..tools.paths import ROOT
 
-LINES = {"README.md": 160, "engine/README.md": 160}
+LINES = {"README.md": 160, "engine/README.md": 110}
 FOLDERS = ("docs", "engine", "tests", "asv_bench", "examples")
 
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
