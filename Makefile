@@ -215,10 +215,12 @@ docs: $(DOCS_INSTALLED)  ## Build the site of the documents into build/docs-site
 	build/docs/bin/python docs/site/check.py build/docs-site
 
 # mike commits the site to the branch gh-pages, beside the versions that are there, and pushes nothing.
-docs-version: docs  ## Add the site to the branch gh-pages as VERSION=0.2; ALIASES=latest makes it the one that opens first
+MIKE := PATH="$(CURDIR)/build/docs/bin:$$PATH" mike
+docs-version:  ## Add the site to the branch gh-pages as VERSION=0.2; ALIASES=latest makes it the one that opens first
 	$(if $(VERSION),,$(error say which version of the documents this is: make docs-version VERSION=0.2))
-	build/docs/bin/mike deploy --update-aliases $(VERSION) $(ALIASES)
-	$(if $(ALIASES),build/docs/bin/mike set-default $(firstword $(ALIASES)))
+	@$(MAKE) --no-print-directory docs
+	$(MIKE) deploy --update-aliases $(VERSION) $(ALIASES)
+	$(if $(ALIASES),$(MIKE) set-default $(firstword $(ALIASES)))
 
 $(DOCS_INSTALLED): docs/requirements.txt
 	$(PYTHON) -m venv build/docs
