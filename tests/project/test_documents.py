@@ -20,12 +20,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import BackendUnavailable
+from engine import BackendUnavailable, Engine
 
 from ..tools import minilm
 from ..tools.coming_from import make_models
 from ..tools.documents import NOT_RUN, ROOT, Block, blocks, commands, documents, named
 from ..tools.encoders import load_encoder, save_encoder
+from ..tools.head_models import write_folder
+from ..tools.head_texts import sentence
 
 MODEL = "models/all-MiniLM-L6-v2.npz"
 TEXTS = {
@@ -72,6 +74,29 @@ def run_commands(path, block):
             assert done.returncode == 0, f"{named(path)}: {line}\n{done.stdout}"
 
 
+def coming_from(folder):
+    """Make the models of all libraries in a folder."""
+    make_models(folder)
+    return {}
+
+
+def labelled(folder):
+    """Make a classifier and files of labelled texts in a folder, and return texts with their labels."""
+    classifier = Engine.load(write_folder(folder / "MODEL", "bert_classify"), threads=1)
+    texts = [sentence(i, 4 + i % 9) for i in range(100)]
+    labels = [found["label"] for found in classifier.classify(texts)]
+    labels[::4] = labels[1::4]      # one in four is of another text
+    rows = "".join(f"{label}\t{text}\n" for label, text in zip(labels, texts, strict=True))
+    for name in ("labelled.tsv", "others.tsv", "another_kind.tsv"):
+        (folder / name).write_text(rows, encoding="utf-8")
+    (folder / "texts.txt").write_text("\n".join(texts[:3]) + "\n", encoding="utf-8")
+    return {"texts": texts, "labels": labels}
+
+
+PREPARED = {"coming-from.md": coming_from, "uncertainty.md": labelled}
+"""Documents that need other models, with the functions that make them and return the names that their blocks use."""
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """all-MiniLM-L6-v2 as one file, or None where there is none."""
@@ -92,10 +117,11 @@ def test_blocks_run(path, model, tmp_path, monkeypatch, capsys):
         Path("FOLDER").symlink_to(minilm.FOLDER)
     for name, text in TEXTS.items():
         Path(name).write_text(text, encoding="utf-8")
-    if path.name == "coming-from.md":
-        make_models(tmp_path / "coming-from")
-        monkeypatch.chdir(tmp_path / "coming-from")
     names = {"__name__": "document"}
+    if path.name in PREPARED:
+        (tmp_path / path.stem).mkdir()
+        monkeypatch.chdir(tmp_path / path.stem)
+        names |= PREPARED[path.name](Path())
     for block in blocks(path.read_text(encoding="utf-8")):
         if block.language not in ("python", "sh") or block.reason:
             continue
