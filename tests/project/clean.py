@@ -19,9 +19,9 @@ from pathlib import Path
 from tests.tools.documents import ROOT, blocks, commands
 
 TRIED = {
-    "make demo": "README or guide or precision or demo or stsb",
+    "make demo": "README or choose or guide or precision or demo or stsb",
     "pip install .": "npz.md or ops.md",
-    "pip install '.[text]'": "README or guide or precision or demo or stsb",
+    "pip install '.[text]'": "README or choose or guide or precision or demo or stsb",
     "pip install '.[numba]'": "test_blocks_run or test_examples",
 }
 """Commands of README.md that run, with the tests of the documents that follow."""
