@@ -1,0 +1,53 @@
+"""Columns of texts in Arrow to columns of vectors, for the frameworks that pass Arrow data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..base.errors import InputError, shown
+from ..encoding.vector_precision import PRECISIONS
+
+METHODS = ("encode", "encode_query", "encode_document")
+"""The methods of an `Engine` that give each text one vector."""
+SLICE_ROWS = 4096
+"""How many texts become Python strings at a time. A text that waits takes its bytes in Arrow alone."""
+
+
+def check_encode(method: Any, options: dict[str, Any]) -> None:
+    """Raise `InputError` for a method or options with which the vector of a row is not an array of its own."""
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, not {shown(method)}")
+    precision = options.get("precision") or "float32"
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {shown(precision)}")
+    if precision in ("int8", "uint8") and options.get("ranges") is None:
+        raise InputError(f"precision={precision!r} needs ranges=np.stack([v.min(axis=0), v.max(axis=0)]) of many float32 "
+                         "vectors v; without them a vector would depend on the other rows of its batch")
+    if unknown := {"output_value", "convert_to_numpy"} & options.keys():
+        raise InputError(f"{', '.join(sorted(unknown))} changes the shape of the result; a column holds one vector a row")
+
+
+def encode_column(encode: Callable[[list[str]], np.ndarray], column: Any) -> pa.FixedSizeListArray:
+    """Return the vectors of a column of texts, as one column of lists of a fixed size.
+
+    column: a pyarrow Array or ChunkedArray of strings [n]; a null gives a null. encode: from a list of texts to an array
+    [m,D]. The numbers of the result are those of one NumPy array [n,D], which is not copied.
+    Raises `InputError` for a column of another type.
+    """
+    if not any(check(column.type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        raise InputError(f"the column of texts must hold strings, not {column.type}")
+    parts = [encode(column.slice(start, SLICE_ROWS).drop_null().to_pylist())
+             for start in range(0, max(len(column), 1), SLICE_ROWS)]
+    vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    mask = None
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) \
+            else column.is_valid().to_numpy()
+        spread = np.zeros((len(column), vectors.shape[1]), vectors.dtype)
+        spread[valid] = vectors
+        vectors, mask = spread, pa.array(~valid)
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1], mask=mask)

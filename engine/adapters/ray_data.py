@@ -1,0 +1,81 @@
+"""Vectors of a column of texts in Ray Data: `ds.map_batches(Embed, ...)`.
+
+    import ray
+    from ray.data import ActorPoolStrategy
+    from engine.adapters.ray_data import Embed
+
+    ds = ray.data.read_parquet("in/")
+    ds = ds.map_batches(Embed, compute=ActorPoolStrategy(size=NODES), num_cpus=CPUS_OF_A_NODE, batch_size=4096,
+                        batch_format="pyarrow", fn_constructor_kwargs={"model": "all-MiniLM-L6-v2.npz"})
+    ds.write_parquet("out/")
+
+One actor for each machine is best: the threads of one engine share its weights, and an actor more holds a copy more.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import ray
+
+from ..base.errors import InputError, listed
+from ..interface.engine import Engine
+from .arrow import check_encode, encode_column
+
+
+class Embed:
+    """A callable class for `map_batches` with `batch_format="pyarrow"`: one engine, kept for the life of an actor."""
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        column: str = "text",
+        output: str = "vector",
+        method: str = "encode",
+        load: dict[str, Any] | None = None,
+        **options: Any,
+    ):
+        """Load a model, which must lie at the same path on every machine.
+
+        column, output: the column of texts, and the name of the column of vectors that is added; a null text gets a
+        null. method: "encode", "encode_query" or "encode_document", which gets the `options`.
+        load: options of `Engine.load`; "threads" is the number of CPUs that Ray assigned to the actor unless you set it.
+        """
+        check_encode(method, options)
+        assigned = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+        self._engine = Engine.load(model, **{"threads": max(1, int(assigned)), **(load or {})})
+        self._encode = partial(getattr(self._engine, method), **options)
+        self._column, self._output = column, output
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """Return the rows with the column of vectors, which all other columns keep their place before."""
+        if not isinstance(batch, pa.Table):
+            raise InputError(f'Embed takes tables of Arrow, not {type(batch).__name__}; map_batches needs '
+                             'batch_format="pyarrow"')
+        if self._column not in batch.column_names:
+            raise InputError(f"there is no column {self._column}; the columns are {listed(batch.column_names)}")
+        return batch.append_column(self._output, encode_column(self._encode, batch.column(self._column)))
+
+
+def require_unique_ids(ds: Any, column: str) -> None:
+    """Raise `InputError` if two rows of a Ray dataset have one id; `CheckpointConfig` would lose one of them in silence.
+
+    It reads the column of ids once, and holds 8 bytes a row in the driver. Different hashes prove different ids, so the
+    ids themselves are read again only if two hashes are the same.
+    """
+    ids = ds.select_columns([column])
+    hashes = ids.map_batches(lambda frame: {"hash": pd.util.hash_array(frame[column].to_numpy())}, batch_format="pandas")
+    seen = np.sort(np.concatenate([batch["hash"] for batch in hashes.iter_batches(batch_format="numpy")]))
+    twice = np.unique(seen[1:][seen[1:] == seen[:-1]])
+    if not len(twice):
+        return
+    suspects = ids.map_batches(lambda frame: frame[np.isin(pd.util.hash_array(frame[column].to_numpy()), twice)],
+                               batch_format="pandas").to_pandas()[column]
+    if len(found := suspects[suspects.duplicated()].unique()):
+        raise InputError(f"ids of {column} must be unique, and {len(found):,} are not: {listed(map(str, found))}")

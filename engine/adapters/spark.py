@@ -1,0 +1,68 @@
+"""Vectors of a column of texts in Spark: `df.withColumn("vector", embedder("model.npz")("text"))`.
+
+    from engine.adapters.spark import embedder
+
+    spark = SparkSession.builder.config("spark.task.cpus", 4).getOrCreate()
+    embed = embedder("packed.npz", normalize_embeddings=True)
+    spark.read.parquet("in/").withColumn("vector", embed("text")).write.parquet("out/")
+
+Spark runs one Python process for each task of a machine, and each loads the model. Processes that load a packed file
+(`engine convert MODEL packed.npz --packed`) share its memory.
+
+This is an `arrow_udf`, which Spark has since version 4.1. `predict_batch_udf` is older, but it makes each number of a
+vector an object of pandas: it cost five times the CPU time in our measurement (docs/decisions.md), and has no nulls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.functions import arrow_udf
+from pyspark.sql.types import ArrayType, ByteType, DataType, FloatType, ShortType
+
+from ..interface.engine import Engine
+from .arrow import check_encode, encode_column
+
+_NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
+    "float32": (FloatType(), pa.float32()), "int8": (ByteType(), pa.int8()), "binary": (ByteType(), pa.int8()),
+    "uint8": (ShortType(), pa.int16()), "ubinary": (ShortType(), pa.int16())}
+"""The numbers of a vector in Spark, which has no unsigned ones, and in Arrow, by the precision of the vector."""
+
+
+def embedder(
+    model: str | os.PathLike[str],
+    *,
+    method: str = "encode",
+    load: dict[str, Any] | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """Return a function from a column of texts to a column of vectors: array<float>, or integers for `precision=`.
+
+    model: a path that holds the model on every machine. method: "encode", "encode_query" or "encode_document", which
+    gets the `options`. load: options of `Engine.load`; "threads" is spark.task.cpus unless you set it.
+    A null text gets a null. Raises `InputError`; the errors of `Engine.load` and of `encode` stop the job.
+    """
+    check_encode(method, options)
+    numbers, in_arrow = _NUMBERS[options.get("precision") or "float32"]
+    path, settings = os.fspath(model), tuple(sorted((load or {}).items()))
+
+    def embed(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        context = TaskContext.get()
+        engine = _loaded(path, context.cpus() if context else None, settings)
+        encode = partial(getattr(engine, method), **options)
+        for column in columns:
+            yield encode_column(encode, column).cast(pa.list_(in_arrow))
+
+    embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads types, not text
+    return arrow_udf(embed, ArrayType(numbers))
+
+
+@lru_cache(maxsize=3)
+def _loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]) -> Engine:
+    """Return the engine of this process; Spark keeps a process for the next tasks (spark.python.worker.reuse)."""
+    return Engine.load(path, **{"threads": threads, **dict(settings)})
