@@ -3,26 +3,33 @@
     pip install 'ray[data]'
     python examples/embed_with_ray.py models/all-MiniLM-L6-v2.npz in/ out/ checkpoint/ id text
 
-The paths must mean the same on every machine. Ray writes which ids are done into `checkpoint/`, and reads it before the
-next run; two rows with one id would be one row, so the ids are checked first.
+It runs on the cluster of RAY_ADDRESS, or on this machine. The paths must mean the same on every machine. Ray keeps the ids
+that are done in `checkpoint/`, and a run leaves them out. Two rows with one id would count as one, so ids are checked first.
 """
 
 import sys
 
 import ray
-from ray.data import ActorPoolStrategy
+from ray.data import ActorPoolStrategy, DataContext
 from ray.data.checkpoint import CheckpointConfig
 
 from engine.adapters.ray_data import Embed, require_unique_ids
 
 
-def main(model: str, source: str, output: str, checkpoint: str, id_column: str, text: str, batch: str = "4096") -> None:
-    ray.init(address="auto" if ray.util.get_node_ip_address and False else None)
-    nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    require_unique_ids(ray.data.read_parquet(source), id_column)
-    ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(id_column, checkpoint,
-                                                                            delete_checkpoint_on_success=False)
+def main(model: str, source: str, output: str, checkpoint: str, key: str, text: str, rows: str = "4096") -> None:
+    ray.init()
+    nodes = [node["Resources"]["CPU"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    require_unique_ids(ray.data.read_parquet(source), key)
+    DataContext.get_current().checkpoint_config = CheckpointConfig(key, checkpoint, delete_checkpoint_on_success=False)
     ray.data.read_parquet(source).map_batches(
-        Embed, compute=ActorPoolStrategy(size=len(nodes)), num_cpus=1, batch_size=int(batch), batch_format="pyarrow",
+        Embed,
+        compute=ActorPoolStrategy(size=len(nodes)),         # one engine for each machine
+        num_cpus=max(1, min(nodes) - 1),                    # one CPU of each reads, filters and writes
+        batch_size=int(rows),
+        batch_format="pyarrow",
         fn_constructor_kwargs={"model": model, "column": text},
     ).write_parquet(output)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

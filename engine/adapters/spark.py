@@ -53,7 +53,7 @@ def embedder(
 
     def embed(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
         context = TaskContext.get()
-        engine = _loaded(path, context.cpus() if context else None, settings)
+        engine = loaded(path, context.cpus() if context else None, settings)
         encode = partial(getattr(engine, method), **options)
         for column in columns:
             yield encode_column(encode, column).cast(pa.list_(in_arrow))
@@ -63,6 +63,6 @@ def embedder(
 
 
 @lru_cache(maxsize=3)
-def _loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]) -> Engine:
+def loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]) -> Engine:
     """Return the engine of this process; Spark keeps a process for the next tasks (spark.python.worker.reuse)."""
     return Engine.load(path, **{"threads": threads, **dict(settings)})
