@@ -32,8 +32,8 @@ def main(model: str, file: str, query: str) -> None:
     connection.execute("CREATE TABLE texts AS SELECT text, embed(text) AS vector FROM read_csv(?, columns={'text': "
                        "'VARCHAR'}, delim='\x01', quote='', header=false)", [file])
     for score, text in connection.execute(
-        "SELECT array_cosine_similarity(vector, (SELECT embed(?))) AS score, text FROM texts ORDER BY score DESC LIMIT 3",
-        [query],
+        "SELECT array_cosine_similarity(vector, (SELECT embed(?))) AS score, text FROM texts "
+        "ORDER BY score DESC LIMIT 3", [query],
     ).fetchall():
         print(f"{score:.3f}  {text}")
 

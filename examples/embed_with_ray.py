@@ -3,8 +3,9 @@
     pip install 'ray[data]'
     python examples/embed_with_ray.py models/all-MiniLM-L6-v2.npz in/ out/ checkpoint/ id text
 
-It runs on the cluster of RAY_ADDRESS, or on this machine. The paths must mean the same on every machine. Ray keeps the ids
-that are done in `checkpoint/`, and a run leaves them out. Two rows with one id would count as one, so ids are checked first.
+It runs on the cluster of RAY_ADDRESS, or on this machine. The paths must mean the same on every machine. Ray keeps the
+ids that are done in `checkpoint/`, and a run leaves them out. Two rows with one id would count as one, so ids are
+checked first.
 """
 
 import sys

@@ -25,17 +25,18 @@ def check_encode(method: Any, options: dict[str, Any]) -> None:
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {shown(precision)}")
     if precision in ("int8", "uint8") and options.get("ranges") is None:
-        raise InputError(f"precision={precision!r} needs ranges=np.stack([v.min(axis=0), v.max(axis=0)]) of many float32 "
-                         "vectors v; without them a vector would depend on the other rows of its batch")
+        raise InputError(f"precision={precision!r} needs ranges=np.stack([v.min(axis=0), v.max(axis=0)]) of many "
+                         "float32 vectors v; without them a vector would depend on the other rows of its batch")
     if unknown := {"output_value", "convert_to_numpy"} & options.keys():
-        raise InputError(f"{', '.join(sorted(unknown))} changes the shape of the result; a column holds one vector a row")
+        raise InputError(f"{', '.join(sorted(unknown))} changes the shape of the result; leave it out, because a column "
+                         "holds one vector a row")
 
 
 def encode_column(encode: Callable[[list[str]], np.ndarray], column: Any) -> pa.FixedSizeListArray:
     """Return the vectors of a column of texts, as one column of lists of a fixed size.
 
-    column: a pyarrow Array or ChunkedArray of strings [n]; a null gives a null. encode: from a list of texts to an array
-    [m,D]. The numbers of the result are those of one NumPy array [n,D], which is not copied.
+    column: a pyarrow Array or ChunkedArray of strings [n]; a null gives a null. encode: from a list of m texts to an
+    array [m,D]. The numbers of the result are those of one NumPy array [n,D], which is not copied.
     Raises `InputError` for a column of another type.
     """
     if not any(check(column.type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
@@ -45,8 +46,7 @@ def encode_column(encode: Callable[[list[str]], np.ndarray], column: Any) -> pa.
     vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
     mask = None
     if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) \
-            else column.is_valid().to_numpy()
+        valid = np.asarray(column.is_valid())
         spread = np.zeros((len(column), vectors.shape[1]), vectors.dtype)
         spread[valid] = vectors
         vectors, mask = spread, pa.array(~valid)

@@ -45,7 +45,7 @@ class Embed:
 
         column, output: the column of texts, and the name of the column of vectors that is added; a null text gets a
         null. method: "encode", "encode_query" or "encode_document", which gets the `options`.
-        load: options of `Engine.load`; "threads" is the number of CPUs that Ray assigned to the actor unless you set it.
+        load: options of `Engine.load`; without "threads" the engine has as many as Ray assigned CPUs to the actor.
         """
         check_encode(method, options)
         assigned = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
@@ -64,18 +64,23 @@ class Embed:
 
 
 def require_unique_ids(ds: Any, column: str) -> None:
-    """Raise `InputError` if two rows of a Ray dataset have one id; `CheckpointConfig` would lose one of them in silence.
+    """Raise `InputError` if two rows of a Ray dataset have one id; `CheckpointConfig` would count them as one.
 
     It reads the column of ids once, and holds 8 bytes a row in the driver. Different hashes prove different ids, so the
     ids themselves are read again only if two hashes are the same.
     """
     ids = ds.select_columns([column])
-    hashes = ids.map_batches(lambda frame: {"hash": pd.util.hash_array(frame[column].to_numpy())}, batch_format="pandas")
+    hashes = ids.map_batches(lambda frame: {"hash": _hashes(frame[column])}, batch_format="pandas")
     seen = np.sort(np.concatenate([batch["hash"] for batch in hashes.iter_batches(batch_format="numpy")]))
     twice = np.unique(seen[1:][seen[1:] == seen[:-1]])
     if not len(twice):
         return
-    suspects = ids.map_batches(lambda frame: frame[np.isin(pd.util.hash_array(frame[column].to_numpy()), twice)],
-                               batch_format="pandas").to_pandas()[column]
-    if len(found := suspects[suspects.duplicated()].unique()):
+    suspects = ids.map_batches(lambda frame: frame[np.isin(_hashes(frame[column]), twice)], batch_format="pandas")
+    named = suspects.to_pandas()[column]
+    if len(found := named[named.duplicated()].unique()):
         raise InputError(f"ids of {column} must be unique, and {len(found):,} are not: {listed(map(str, found))}")
+
+
+def _hashes(ids: Any) -> np.ndarray:
+    """Return a 64-bit hash of each id of a pandas Series, the same in every process: uint64 [n]."""
+    return pd.util.hash_array(ids.to_numpy())

@@ -58,7 +58,7 @@ def embedder(
         for column in columns:
             yield encode_column(encode, column).cast(pa.list_(in_arrow))
 
-    embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads types, not text
+    embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads no text
     return arrow_udf(embed, ArrayType(numbers))
 
 

@@ -1,10 +1,8 @@
 """Spark with four workers on this machine: the bits of `Engine.encode`, and the memory of the workers."""
 
 import os
-import re
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest

@@ -7,7 +7,6 @@ import re
 import sysconfig
 from functools import cache
 from pathlib import Path
-
 from pydoc_data.topics import topics
 
 

@@ -1,0 +1,64 @@
+"""Search vectors in SQLite: in float32, or in int8 or bits with the best found ordered again in float32.
+
+    pip install apsw sqlite-vec
+    python examples/stores/sqlite_table.py models/all-MiniLM-L6-v2.npz texts.txt "How do I hold a lock?"
+
+sqlite-vec reads every vector of one column. Many Pythons have a module sqlite3 that loads no extensions, so apsw brings
+an SQLite of its own.
+"""
+
+import sys
+from pathlib import Path
+
+import apsw
+import numpy as np
+import sqlite_vec
+
+from engine import Engine
+
+OVERSAMPLE = 4
+READ = {"float32": "?", "int8": "vec_int8(?)", "binary": "vec_bit(?)"}      # the bytes of a vector, in SQL
+
+
+class Store:
+    """A table with three columns for the same vectors of length 1."""
+
+    def __init__(self, vectors: np.ndarray, path: str = ":memory:"):
+        width = vectors.shape[1]
+        self.scale = np.float32(127) / np.abs(vectors).max()      # one for all dimensions, so that the order stays
+        self.database = apsw.Connection(path)
+        self.database.enable_load_extension(True)
+        self.database.load_extension(sqlite_vec.loadable_path())
+        self.database.execute(f"CREATE VIRTUAL TABLE items USING vec0(float32 FLOAT[{width}] distance_metric=cosine, "
+                              f"int8 INT8[{width}] distance_metric=cosine, binary BIT[{width}])")
+        insert = f"INSERT INTO items(rowid, {', '.join(READ)}) VALUES (?, {', '.join(READ.values())})"
+        with self.database:
+            self.database.executemany(insert, ((number, *(self.coded(vector, name) for name in READ))
+                                               for number, vector in enumerate(vectors)))
+
+    def coded(self, vector: np.ndarray, precision: str) -> bytes:
+        if precision == "int8":
+            return np.round(vector * self.scale).clip(-127, 127).astype(np.int8).tobytes()
+        return vector.tobytes() if precision == "float32" else np.packbits(vector > 0).tobytes()
+
+    def vectors(self) -> np.ndarray:
+        """Return the float32 vectors, with the bits that they came with."""
+        rows = self.database.execute("SELECT float32 FROM items ORDER BY rowid")
+        return np.stack([np.frombuffer(row, np.float32) for row, in rows])
+
+    def search(self, queries: np.ndarray, count: int, precision: str = "float32") -> np.ndarray:
+        """Return the numbers of the nearest vectors of each query, [q,count], the nearest first."""
+        statement = (f"SELECT rowid FROM (SELECT rowid, float32 FROM items WHERE {precision} MATCH {READ[precision]} "
+                     f"AND k = {OVERSAMPLE * count}) ORDER BY vec_distance_cosine(float32, ?) LIMIT {count}")
+        return np.array([[number for number, in self.database.execute(
+            statement, (self.coded(query, precision), query.tobytes()))] for query in queries])
+
+
+def main(model: str, file: str, query: str) -> None:
+    engine, texts = Engine.load(model), Path(file).read_text(encoding="utf-8").splitlines()
+    store = Store(engine.encode(texts, normalize_embeddings=True))
+    print(*(texts[i] for i in store.search(engine.encode([query], normalize_embeddings=True), 3, "int8")[0]), sep="\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
