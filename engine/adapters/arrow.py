@@ -28,7 +28,7 @@ def check_encode(method: Any, options: dict[str, Any]) -> None:
         raise InputError(f"precision={precision!r} needs ranges=np.stack([v.min(axis=0), v.max(axis=0)]) of many "
                          "float32 vectors v; without them a vector would depend on the other rows of its batch")
     if unknown := {"output_value", "convert_to_numpy"} & options.keys():
-        raise InputError(f"{', '.join(sorted(unknown))} changes the shape of the result; leave it out, because a column "
+        raise InputError(f"{', '.join(sorted(unknown))} changes the shape of the result; leave it out, as a column "
                          "holds one vector a row")
 
 

@@ -19,8 +19,7 @@ from engine import Engine
 
 OVERSAMPLE = 4
 ORDER = {"float32": "float32 <=> %(query)s", "float16": "float32::halfvec <=> %(query)s::halfvec",
-         "binary": "binary_quantize(float32)::bit({width}) <~> %(bits)s"}
-"""What a search sorts by. An index makes it fast: CREATE INDEX ON items USING hnsw ((expression) bit_hamming_ops)."""
+         "binary": "binary_quantize(float32)::bit({width}) <~> %(bits)s"}      # on which an index makes a search fast
 
 
 class Store:
@@ -31,22 +30,22 @@ class Store:
         self.connection = psycopg.connect(server, autocommit=True)
         self.connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         register_vector(self.connection)
-        self.connection.execute(f"DROP TABLE IF EXISTS items; CREATE TABLE items (id bigint PRIMARY KEY, float32 vector({self.width}))")
+        self.connection.execute("DROP TABLE IF EXISTS items")
+        self.connection.execute(f"CREATE TABLE items (id bigint PRIMARY KEY, float32 vector({self.width}))")
         with self.connection.cursor().copy("COPY items FROM STDIN WITH (FORMAT BINARY)") as copy:
             copy.set_types(["int8", "vector"])
             for number, vector in enumerate(vectors):
                 copy.write_row((number, Vector(vector)))
 
     def vectors(self) -> np.ndarray:
-        """Return the float32 vectors, with the bits that they came with."""
+        """Return the float32 vectors."""
         rows = self.connection.cursor(binary=True).execute("SELECT float32 FROM items ORDER BY id")
         return np.stack([vector.to_numpy() for vector, in rows])
 
     def search(self, queries: np.ndarray, count: int, precision: str = "float32") -> np.ndarray:
         """Return the numbers of the nearest vectors of each query, [q,count], the nearest first."""
-        times = 1 if precision == "float32" else OVERSAMPLE
         statement = (f"SELECT id FROM (SELECT * FROM items ORDER BY {ORDER[precision].format(width=self.width)} "
-                     f"LIMIT {times * count}) AS found ORDER BY float32 <=> %(query)s LIMIT {count}")
+                     f"LIMIT {OVERSAMPLE * count}) AS found ORDER BY float32 <=> %(query)s LIMIT {count}")
         return np.array([[number for number, in self.connection.execute(
             statement, {"query": Vector(query), "bits": Bit(query > 0)})] for query in queries])
 
@@ -54,7 +53,8 @@ class Store:
 def main(server: str, model: str, file: str, query: str) -> None:
     engine, texts = Engine.load(model), Path(file).read_text(encoding="utf-8").splitlines()
     store = Store(engine.encode(texts, normalize_embeddings=True), server)
-    print(*(texts[i] for i in store.search(engine.encode([query], normalize_embeddings=True), 3, "binary")[0]), sep="\n")
+    found = store.search(engine.encode([query], normalize_embeddings=True), 3, "binary")[0]
+    print(*(texts[number] for number in found), sep="\n")
 
 
 if __name__ == "__main__":

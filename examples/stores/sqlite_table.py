@@ -3,8 +3,7 @@
     pip install apsw sqlite-vec
     python examples/stores/sqlite_table.py models/all-MiniLM-L6-v2.npz texts.txt "How do I hold a lock?"
 
-sqlite-vec reads every vector of one column. Many Pythons have a module sqlite3 that loads no extensions, so apsw brings
-an SQLite of its own.
+sqlite-vec reads every vector of a column. apsw has its own SQLite, as many modules sqlite3 cannot load extensions.
 """
 
 import sys
@@ -31,10 +30,9 @@ class Store:
         self.database.load_extension(sqlite_vec.loadable_path())
         self.database.execute(f"CREATE VIRTUAL TABLE items USING vec0(float32 FLOAT[{width}] distance_metric=cosine, "
                               f"int8 INT8[{width}] distance_metric=cosine, binary BIT[{width}])")
-        insert = f"INSERT INTO items(rowid, {', '.join(READ)}) VALUES (?, {', '.join(READ.values())})"
+        rows = ((number, *(self.coded(vector, name) for name in READ)) for number, vector in enumerate(vectors))
         with self.database:
-            self.database.executemany(insert, ((number, *(self.coded(vector, name) for name in READ))
-                                               for number, vector in enumerate(vectors)))
+            self.database.executemany(f"INSERT INTO items VALUES (?, {', '.join(READ.values())})", rows)
 
     def coded(self, vector: np.ndarray, precision: str) -> bytes:
         if precision == "int8":
@@ -42,7 +40,7 @@ class Store:
         return vector.tobytes() if precision == "float32" else np.packbits(vector > 0).tobytes()
 
     def vectors(self) -> np.ndarray:
-        """Return the float32 vectors, with the bits that they came with."""
+        """Return the float32 vectors."""
         rows = self.database.execute("SELECT float32 FROM items ORDER BY rowid")
         return np.stack([np.frombuffer(row, np.float32) for row, in rows])
 
@@ -57,7 +55,8 @@ class Store:
 def main(model: str, file: str, query: str) -> None:
     engine, texts = Engine.load(model), Path(file).read_text(encoding="utf-8").splitlines()
     store = Store(engine.encode(texts, normalize_embeddings=True))
-    print(*(texts[i] for i in store.search(engine.encode([query], normalize_embeddings=True), 3, "int8")[0]), sep="\n")
+    found = store.search(engine.encode([query], normalize_embeddings=True), 3, "int8")[0]
+    print(*(texts[number] for number in found), sep="\n")
 
 
 if __name__ == "__main__":

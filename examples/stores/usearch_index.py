@@ -52,7 +52,8 @@ class Store:
 def main(model: str, file: str, query: str) -> None:
     engine, texts = Engine.load(model), Path(file).read_text(encoding="utf-8").splitlines()
     store = Store(engine.encode(texts, normalize_embeddings=True))
-    print(*(texts[i] for i in store.search(engine.encode([query], normalize_embeddings=True), 3, "int8")[0]), sep="\n")
+    found = store.search(engine.encode([query], normalize_embeddings=True), 3, "int8")[0]
+    print(*(texts[number] for number in found), sep="\n")
 
 
 if __name__ == "__main__":
