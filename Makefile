@@ -63,14 +63,17 @@ test-cuda:  ## Check the CUDA kernels without a GPU: run as Python, and assemble
 	build/cuda/bin/pip install -q -r tests/backends/numba_cuda/requirements.txt
 	build/cuda/bin/python -m pytest -n 2 tests/backends/numba_cuda
 
-# In an environment of its own, because the packages of the frameworks take 2 GB. asyncio's options are for the
-# asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA.
-ADAPTED := tests/adapters/requirements.txt
+# In an environment of its own, because the packages of the frameworks take 4 GB. asyncio's options are for the
+# asynchronous tests of langchain-tests. Newer versions of torch would bring CUDA. Spark needs a Java virtual machine, and
+# its tests are skipped without one. Workers of Ray and Spark import the engine from the environment.
+ADAPTED := $(wildcard tests/adapters/requirements*.txt)
 adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters beside their frameworks; NEWEST=1 takes the newest versions
 	$(PYTHON) -m venv build/adapters
-	build/adapters/bin/pip install -q $(if $(NEWEST),--upgrade $$(sed '/^#/d; /^torch/!s/==.*//' $(ADAPTED)),-r $(ADAPTED))
-	HF_HUB_OFFLINE=1 build/adapters/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
-		tests/adapters
+	cat $(ADAPTED) | sed '$(if $(NEWEST),/^torch/!s/==.*//)' >build/adapters/requirements.txt
+	build/adapters/bin/pip install -q --upgrade $(BUILD_REQUIRES) -r build/adapters/requirements.txt
+	ENGINE_BUILD_ISA=none build/adapters/bin/pip install -q --no-build-isolation -e '.[text]'
+	HF_HUB_OFFLINE=1 build/adapters/bin/python -m pytest -rs -o asyncio_mode=auto \
+		-o asyncio_default_fixture_loop_scope=function tests/adapters
 
 demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."

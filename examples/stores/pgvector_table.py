@@ -38,7 +38,6 @@ class Store:
                 copy.write_row((number, Vector(vector)))
 
     def vectors(self) -> np.ndarray:
-        """Return the float32 vectors."""
         rows = self.connection.cursor(binary=True).execute("SELECT float32 FROM items ORDER BY id")
         return np.stack([vector.to_numpy() for vector, in rows])
 

@@ -20,8 +20,6 @@ READ = {"float32": "?", "int8": "vec_int8(?)", "binary": "vec_bit(?)"}      # th
 
 
 class Store:
-    """A table with three columns for the same vectors of length 1."""
-
     def __init__(self, vectors: np.ndarray, path: str = ":memory:"):
         width = vectors.shape[1]
         self.scale = np.float32(127) / np.abs(vectors).max()      # one for all dimensions, so that the order stays
@@ -40,7 +38,6 @@ class Store:
         return vector.tobytes() if precision == "float32" else np.packbits(vector > 0).tobytes()
 
     def vectors(self) -> np.ndarray:
-        """Return the float32 vectors."""
         rows = self.database.execute("SELECT float32 FROM items ORDER BY rowid")
         return np.stack([np.frombuffer(row, np.float32) for row, in rows])
 
@@ -48,8 +45,8 @@ class Store:
         """Return the numbers of the nearest vectors of each query, [q,count], the nearest first."""
         statement = (f"SELECT rowid FROM (SELECT rowid, float32 FROM items WHERE {precision} MATCH {READ[precision]} "
                      f"AND k = {OVERSAMPLE * count}) ORDER BY vec_distance_cosine(float32, ?) LIMIT {count}")
-        return np.array([[number for number, in self.database.execute(
-            statement, (self.coded(query, precision), query.tobytes()))] for query in queries])
+        values = ((self.coded(query, precision), query.tobytes()) for query in queries)
+        return np.array([[number for number, in self.database.execute(statement, value)] for value in values])
 
 
 def main(model: str, file: str, query: str) -> None:

@@ -8,15 +8,14 @@ import pytest
 
 
 def pytest_report_header():
-    """List what is installed of the packages that requirements.txt names."""
-    text = Path(__file__).with_name("requirements.txt").read_text(encoding="utf-8")
-    names = re.findall(r"^[\w-]+", text, re.MULTILINE)
+    """List what is installed of the packages that the files of requirements name."""
     found = []
-    for name in names:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            found.append(f"{name} is not installed")
+    for path in sorted(Path(__file__).parent.glob("requirements*.txt")):
+        for name in re.findall(r"^[\w-]+", path.read_text(encoding="utf-8"), re.MULTILINE):
+            try:
+                found.append(f"{name} {version(name)}")
+            except PackageNotFoundError:
+                found.append(f"{name} is not installed")
     return f"adapters: {', '.join(found)}"
 
 

@@ -98,8 +98,6 @@ def test_a_killed_worker_changes_no_bit(texts, vectors, tmp_path):
     assert (found.view(np.uint32) == vectors.view(np.uint32)).all()
 
 
-def test_a_run_goes_on_from_its_checkpoint(texts, vectors, tmp_path):
-    pass
 
 
 @pytest.mark.parametrize(("ids", "twice"), [([3, 1, 2, 3], "3"), (["b", "a", "c", "a"], "a")])
