@@ -41,7 +41,7 @@ def encode_column(encode: Callable[[list[str]], np.ndarray], column: Any) -> pa.
     """
     if not any(check(column.type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         raise InputError(f"the column of texts must hold strings, not {column.type}")
-    parts = [encode(column.slice(start, SLICE_ROWS).drop_null().to_pylist())
+    parts = [encode([text for text in column.slice(start, SLICE_ROWS).to_pylist() if text is not None])
              for start in range(0, max(len(column), 1), SLICE_ROWS)]
     vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
     mask = None

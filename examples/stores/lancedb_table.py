@@ -13,6 +13,7 @@ from pathlib import Path
 import lancedb
 import numpy as np
 import pyarrow as pa
+from lancedb.index import IvfSq
 
 from engine import Engine
 
@@ -29,7 +30,7 @@ class Store:
         table["id"] = pa.array(np.arange(len(vectors)))
         self.table = lancedb.connect(path).create_table("items", pa.table(table), mode="overwrite")
         if len(vectors) >= 256:     # an index cannot learn from fewer rows
-            self.table.create_index("cosine", vector_column_name="float32", index_type="IVF_SQ", num_partitions=1)
+            self.table.create_index("float32", config=IvfSq(distance_type="cosine", num_partitions=1))
 
     def vectors(self) -> np.ndarray:
         """Return the float32 vectors, with the bits that they came with."""
