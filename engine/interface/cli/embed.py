@@ -18,13 +18,25 @@ from ...base.arguments import positive_int
 from ...base.errors import InputError, WeightsError, listed, shown
 from ...base.version import __version__
 from ...encoding.vector_precision import PRECISIONS
-from ...jobs.job import Job, Settings, Unit, find_units, open_job, refuse_stale, shard_of
-from ...jobs.manifest import entry_of, write_manifest
-from ...jobs.parts import Part
-from ...jobs.readers import FORMATS, Columns
-from ...jobs.results import Recipe
-from ...jobs.storage import find_inputs, open_folder
-from ...jobs.verify import diff, verify
+from ...jobs import (
+    FORMATS,
+    Columns,
+    Job,
+    Part,
+    Recipe,
+    Settings,
+    Unit,
+    diff,
+    entry_of,
+    find_inputs,
+    find_units,
+    open_folder,
+    open_job,
+    refuse_stale,
+    shard_of,
+    verify,
+    write_manifest,
+)
 from ...loading.checksum import checksum
 from ...loading.load import load_model
 from ..encoding_stream import RESULTS

@@ -108,6 +108,39 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_kind(command)
     command.set_defaults(run=info)
 
+    _add_encoding(commands)
+    for name, text in HEAD_COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        add_head_options(command, name)
+        _add_run_options(command)
+        _add_precision(command)
+        command.set_defaults(run=run_head)
+
+    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
+                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
+        command = commands.add_parser(name, help=text)
+        add_settings(command, "prompt" if name == "generate" else "text")
+        _add_run_options(command)
+        _add_precision(command, cache=True)
+        if name == "generate":
+            command.add_argument("--stream", action="store_true", help="write each result token by token")
+        else:
+            for side in ("source", "target"):
+                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
+                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
+        command.set_defaults(run=generate)
+
+    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
+    add_transcription(command)
+    _add_run_options(command)
+    _add_precision(command, cache=True)
+    command.set_defaults(run=transcribe)
+    _add_measurements(commands)
+    return parser, commands.choices
+
+
+def _add_encoding(commands: Any) -> None:
+    """Add the commands that compute vectors: encode and embed."""
     command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line",
                                   description="Compute the vectors of the sentences of one file that fits in memory. "
                                   "engine embed serves many or large files, and goes on after a stop.")
@@ -139,35 +172,6 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_precision(command, auto=True)
     _add_task(command)
     command.set_defaults(run=embed)
-
-    for name, text in HEAD_COMMANDS.items():
-        command = commands.add_parser(name, help=text)
-        add_head_options(command, name)
-        _add_run_options(command)
-        _add_precision(command)
-        command.set_defaults(run=run_head)
-
-    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
-                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
-        command = commands.add_parser(name, help=text)
-        add_settings(command, "prompt" if name == "generate" else "text")
-        _add_run_options(command)
-        _add_precision(command, cache=True)
-        if name == "generate":
-            command.add_argument("--stream", action="store_true", help="write each result token by token")
-        else:
-            for side in ("source", "target"):
-                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
-                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
-        command.set_defaults(run=generate)
-
-    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
-    add_transcription(command)
-    _add_run_options(command)
-    _add_precision(command, cache=True)
-    command.set_defaults(run=transcribe)
-    _add_measurements(commands)
-    return parser, commands.choices
 
 
 def _add_fetch(commands: Any) -> None:
