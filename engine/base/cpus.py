@@ -1,6 +1,7 @@
 """Count the CPUs that this process may use: the smaller of its CPU affinity and the quotas of its control groups.
 
 `os.cpu_count` does not report the quota of a container, and threads beyond the quota only wait for one another.
+OMP_NUM_THREADS limits the threads that we choose. It is a wish and no limit on CPUs, so `threads=` overrides it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .arguments import positive_int_or_none
+
+OMP_NUM_THREADS = "OMP_NUM_THREADS"
+"""The variable by which users, Ray and other schedulers limit the threads of every OpenMP library in a process."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,27 @@ def usable_cpus() -> int:
 
 
 def choose_threads(asked: int | None) -> int:
-    """Return the number of threads to use: `asked` or, for None, all usable CPUs; never more than those.
+    """Return the number of threads to use: `asked`, at most the usable CPUs; for None the least of `thread_limits()`.
 
     Raises `InputError` for a number below 1.
     """
     wanted = positive_int_or_none("threads", asked)
-    usable = usable_cpus()
-    return usable if wanted is None else min(wanted, usable)
+    return min(limit.cpus for limit in thread_limits()) if wanted is None else min(wanted, usable_cpus())
+
+
+def thread_limits() -> list[CpuLimit]:
+    """Return every limit on the number of threads that we choose: the limits on CPUs, and that of OMP_NUM_THREADS."""
+    return [*cpu_limits(), *(CpuLimit(threads, OMP_NUM_THREADS) for threads in [omp_num_threads()] if threads)]
+
+
+def omp_num_threads() -> int | None:
+    """Return the number of threads that OMP_NUM_THREADS asks for; None where it is not set or has no such number.
+
+    OpenMP lets it be a list, such as 4,2: a number for each level of nesting, of which the first is for us. OpenMP
+    libraries ignore any other value, such as 0 or a word, and so do we.
+    """
+    numbers = re.fullmatch(r"\s*(\d{1,9})\s*(?:,\s*\d+\s*)*", os.environ.get(OMP_NUM_THREADS, ""), re.ASCII)
+    return (numbers and int(numbers[1])) or None
 
 
 def cpu_limits(proc: str = "/proc/self") -> list[CpuLimit]:

@@ -4,12 +4,13 @@ import os
 
 import pytest
 
-from engine.base.cpus import choose_threads, cpu_limits, usable_cpus
+from engine.base.cpus import choose_threads, cpu_limits, thread_limits, usable_cpus
 from engine.base.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def _sixteen_cpus(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
 
 
@@ -102,6 +103,20 @@ def test_threads_are_capped(monkeypatch):
     monkeypatch.setattr("engine.base.cpus._quotas", lambda proc: iter(()))
     assert usable_cpus() == 16
     assert [choose_threads(asked) for asked in (None, 1, 16, 100)] == [16, 1, 16, 16]
+
+
+@pytest.mark.parametrize(("value", "threads"), [
+    ("3", 3), (" 3 ", 3), ("4,2", 4), ("4 , 2, 1", 4), ("100", 16),
+    ("", 16), ("0", 16), ("0,2", 16), ("-2", 16), ("two", 16), ("4,", 16), ("4,x", 16), ("2.0", 16), ("٣", 16),
+    ("9" * 5000, 16),
+])  # fmt: skip
+def test_omp_num_threads_limits_the_choice_and_threads_overrides_it(monkeypatch, value, threads):
+    monkeypatch.setattr("engine.base.cpus._quotas", lambda proc: iter(()))
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    assert choose_threads(None) == threads
+    assert choose_threads(8) == 8
+    assert usable_cpus() == 16
+    assert ("OMP_NUM_THREADS" in [limit.source for limit in thread_limits()]) == (threads < 16 or value == "100")
 
 
 @pytest.mark.parametrize("asked", [0, -1, 2.0, "2", True])

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from ...backends import BACKENDS
 from ...backends.interfaces import Backend
-from ...base.cpus import cpu_limits
+from ...base.cpus import thread_limits
 from ...base.version import __version__
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.model_files import checksum
@@ -33,7 +33,7 @@ def info(args: argparse.Namespace) -> None:
         for title, line in zip_longest([f"backend {name}"], lines, fillvalue=""):
             print_row(title, line)
     warn_generates(args)
-    limits = cpu_limits()
+    limits = thread_limits()
     print_row("threads", str(min(limit.cpus for limit in limits)))
     for limit in limits:
         print_row("", f"{limit.cpus} by {limit.source}")
