@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from importlib import import_module
-from itertools import zip_longest
 
-from ...backends import BACKENDS
-from ...backends.interfaces import Backend
-from ...base.cpus import thread_limits
 from ...base.version import __version__
 from ...loading.load import choose_kind, load_model, open_source
 from ...loading.model_files import checksum
@@ -21,22 +16,14 @@ from ...weights.modules import Dense, LayerNorm, Module, Normalize
 from ...weights.parameters import expected_shapes, parameters_of
 from .console import print_row, warn_generates
 from .describe import outline
+from .machine import print_machine
 
 
 def info(args: argparse.Namespace) -> None:
     """Print the backends and CPU limits of this machine and, if a model is given, its description."""
     print(f"encoder-engine {__version__}")
-    for name, module in BACKENDS.items():
-        backend: Backend = import_module(module).BACKEND
-        reason = backend.unavailable()
-        lines = backend.describe().splitlines() if reason is None else [f"cannot run: {reason}"]
-        for title, line in zip_longest([f"backend {name}"], lines, fillvalue=""):
-            print_row(title, line)
+    print_machine()
     warn_generates(args)
-    limits = thread_limits()
-    print_row("threads", str(min(limit.cpus for limit in limits)))
-    for limit in limits:
-        print_row("", f"{limit.cpus} by {limit.source}")
     if args.model is not None:
         print()
         source = open_source(args.model, revision=args.revision)

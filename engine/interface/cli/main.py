@@ -20,6 +20,8 @@ from .calibrate import run as calibrate
 from .compare import add_calibration, compare
 from .console import MODEL_OR_GGUF, add_model, add_revision, precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
+from .doctor import add_options as add_doctor
+from .doctor import doctor
 from .embed import add_options as add_embed_options
 from .embed import embed
 from .encode import encode
@@ -107,6 +109,10 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     add_model(command, MODEL_OR_GGUF, nargs="?")
     _add_kind(command)
     command.set_defaults(run=info)
+
+    command = commands.add_parser("doctor", help="show what the report of a bug needs: versions, CPU, threads, extras")
+    add_doctor(command)
+    command.set_defaults(run=doctor)
 
     _add_encoding(commands)
     for name, text in HEAD_COMMANDS.items():
