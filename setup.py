@@ -10,7 +10,8 @@ ENGINE_BUILD_ISA in the environment says which kernels to compile. It is a list 
     NAME      the instruction set of this name, for example avx2, portable or wide (wide and amxemulated are for tests)
     none      nothing, not even the native code: for an editable install of a tree that is built already
 
-Where the CPU's features cannot be read, native and best mean all.
+An older compiler does not know the newest instructions: it builds the other sets of a group, and an error names a set
+that was asked for by its name. Where the CPU's features cannot be read, native and best mean all.
 
 ENGINE_BUILD_FLAGS has flags for the compiler that come after all others, separated by spaces, so it can override them.
 What is compiled already is not compiled again when they change: such a build needs a folder of its own.
@@ -18,6 +19,10 @@ What is compiled already is not compiled again when they change: such a build ne
 
 import os
 import platform
+import shlex
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -124,6 +129,36 @@ def instruction_sets(request, features):
     return [isa for isa in known if isa in chosen]
 
 
+def unknown_to_compiler(isas):
+    """Return the instruction sets whose flags the compiler refuses; none where there is no compiler to ask."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    flags = {**INSTRUCTION_SETS, **FOR_TESTS}
+    try:
+        return [isa for isa in isas if subprocess.run(
+            [*compiler, *flags[isa], "-fsyntax-only", "-x", "c", os.devnull],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode]
+    except OSError:
+        return []
+
+
+def without_unknown(isas, request):
+    """Return the instruction sets that the compiler knows, and say which it does not know."""
+    unknown = unknown_to_compiler(isas)
+    if named := sorted(set(unknown) & set(request.split(","))):
+        raise SystemExit(f"ENGINE_BUILD_ISA={request}: the compiler does not know the instructions of "
+                         f"{', '.join(named)}; take a newer one with CC=..., or leave these names out")
+    if unknown:
+        print(f"left out, because the compiler does not know their instructions: {', '.join(unknown)}", flush=True)
+    return [isa for isa in isas if isa not in unknown]
+
+
+def refuse_other_systems(system):
+    """Stop with a sentence on systems for which there is no code: the pool of threads and the kernels are for Linux."""
+    if not system.startswith("linux"):
+        raise SystemExit(f"encoder-engine runs on Linux only, and this is {system}: there is no build for macOS or "
+                         "Windows; use a Linux machine, a container, or WSL on Windows")
+
+
 def extension(folder, name, flags, extra_sources=(), **options):
     """Return the extension module of one .pyx file, to be compiled again when a header or this file changes.
 
@@ -155,11 +190,12 @@ def extensions(isas):
 
 def main():
     """Run setuptools."""
+    refuse_other_systems(COMPILED_FOR or sys.platform)
     request = os.environ.get("ENGINE_BUILD_ISA") or "all"
     if request == "none":
         setup(ext_modules=[])
         return
-    isas = instruction_sets(request, cpu_features())
+    isas = without_unknown(instruction_sets(request, cpu_features()), request)
     print(f"kernels to compile: {', '.join(isas)} (ENGINE_BUILD_ISA={request})", flush=True)
     setup(ext_modules=extensions(isas))
 

@@ -123,3 +123,33 @@ def test_the_makefile_reads_the_build_tools_from_pyproject():
     """It does so with sed, which needs them on one line."""
     pyproject = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'^requires = \["setuptools[^"]*", "Cython[^"]*"\]$', pyproject, re.MULTILINE)
+
+
+@pytest.fixture
+def old_compiler(tmp_path, monkeypatch):
+    """A compiler that knows no AMX, as gcc 10 and clang 10."""
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *amx*) exit 1;; esac\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", f"{compiler} -pipe")
+
+
+@pytest.mark.usefixtures("old_compiler")
+def test_an_old_compiler_leaves_out_what_it_does_not_know(build, capsys):
+    assert build["without_unknown"](["portable", "avx2", "amx"], "all") == ["portable", "avx2"]
+    assert "does not know their instructions: amx" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="instructions of amx; take a newer one"):
+        build["without_unknown"](["avx2", "amx"], "avx2,amx")
+
+
+def test_without_a_compiler_nothing_is_left_out(build, monkeypatch):
+    monkeypatch.setenv("CC", "/nowhere/gcc")
+    assert build["without_unknown"](["portable", "amx"], "all") == ["portable", "amx"]
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32", "cygwin"])
+def test_other_systems_are_refused_in_a_sentence(build, system):
+    with pytest.raises(SystemExit, match=rf"^encoder-engine runs on Linux only, and this is {system}"):
+        build["refuse_other_systems"](system)
+    build["refuse_other_systems"]("linux")
+    build["refuse_other_systems"]("linux-aarch64")
