@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
 	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
-	wheel clean docs-version
+	wheel clean docs-version wheels test-wheels install-test
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -230,9 +230,33 @@ $(DOCS_INSTALLED): docs/requirements.txt
 	build/docs/bin/pip install -q -r docs/requirements.txt
 	@touch $@
 
-wheel: $(INSTALLED)  ## Build the wheel into dist/
+wheel: $(INSTALLED)  ## Build a wheel for this machine alone into dist/
 	rm -rf build/lib* build/temp*
 	$(BIN)/pip wheel --no-deps -w dist .
+
+# The wheels of a release. tools/wheels/README.md says what has to be installed; WORDS selects some by parts of names.
+WHEELS := dist/wheels
+WHEEL_TOOLS := build/wheel-tools
+BUILD_WHEELS = $(WHEEL_TOOLS)/bin/python -m tools.wheels.build
+wheels: $(WHEEL_TOOLS)/installed  ## Build the wheels of a release into dist/wheels, or some: WORDS="cp311 cp312-musllinux"
+	$(BUILD_WHEELS) $(WHEELS) $(WORDS)
+
+# Two builds of one wheel have to give the same bytes. Kernels of two instruction sets are enough to see it.
+AGAIN ?= cp311-manylinux_2_28_x86_64
+test-wheels: $(WHEEL_TOOLS)/installed  ## Check the wheels in dist/wheels: tags, symbols, registers; build one twice
+	$(WHEEL_TOOLS)/bin/python -m tools.wheels.check $(WHEELS)
+	for copy in first other/second; do \
+		rm -rf build/wheels-$$copy; ENGINE_BUILD_ISA=portable,avx2 $(BUILD_WHEELS) build/wheels-$$copy $(AGAIN) || exit 1; \
+	done
+	cmp build/wheels-first/*.whl build/wheels-other/second/*.whl && echo "Two builds gave the same bytes."
+
+install-test: $(WHEEL_TOOLS)/installed $(FOLDER)  ## Install wheels in clean systems without a compiler (root, debootstrap)
+	$(WHEEL_TOOLS)/bin/python -m tools.wheels.roots $(WHEELS) build/roots $(SYSTEMS)
+
+$(WHEEL_TOOLS)/installed: tools/wheels/requirements.txt
+	$(PYTHON) -m venv --clear $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/pip install -q -r $<
+	@touch $@
 
 clean:  ## Remove what was built; downloaded models stay
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .ruff_cache .mypy_cache asv_bench/.asv
