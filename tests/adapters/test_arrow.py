@@ -5,8 +5,8 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from engine.adapters import arrow  # noqa: E402
-from engine.base.errors import InputError  # noqa: E402
+from engine.adapters import arrow
+from engine.base.errors import InputError
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3)
 

@@ -12,14 +12,14 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 ray = pytest.importorskip("ray")
 
-from ray.data import ActorPoolStrategy  # noqa: E402
+from ray.data import ActorPoolStrategy
 
-from engine import Engine  # noqa: E402
-from engine.adapters.ray_data import Embed, require_unique_ids  # noqa: E402
-from engine.base.errors import InputError  # noqa: E402
+from engine import Engine
+from engine.adapters.ray_data import Embed, require_unique_ids
+from engine.base.errors import InputError
 
-from ..tools import minilm  # noqa: E402
-from .texts import manual  # noqa: E402
+from ..tools import minilm
+from .texts import manual
 
 pytestmark = [pytest.mark.filterwarnings("default"),
               pytest.mark.skipif(not minilm.FOLDER.exists(), reason=minilm.MISSING)]

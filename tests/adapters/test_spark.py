@@ -12,13 +12,13 @@ pytest.importorskip("pyspark")
 if shutil.which("java") is None:
     pytest.skip("Spark needs a Java virtual machine", allow_module_level=True)
 
-from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import SparkSession
 
-from engine import Engine  # noqa: E402
-from engine.adapters.spark import embedder  # noqa: E402
+from engine import Engine
+from engine.adapters.spark import embedder
 
-from ..tools import minilm  # noqa: E402
-from .texts import manual  # noqa: E402
+from ..tools import minilm
+from .texts import manual
 
 pytestmark = [pytest.mark.filterwarnings("default"),
               pytest.mark.skipif(not minilm.FOLDER.exists(), reason=minilm.MISSING)]
