@@ -1,20 +1,24 @@
 """Digests of forward passes: the exact bits that each instruction set gives, so that tests find any change.
 
 Weights and inputs come from an integer hash, so they do not depend on NumPy's random numbers. Run this file as a module
-to write `golden/digests.json` anew, after a change that alters bits on purpose:
+to write `golden/digests.json` anew, after a change that alters bits on purpose, with the sentence of CHANGELOG.md that
+tells users of it:
 
-    python -m tests.tools.digests
+    python -m tests.tools.digests --changelog "Bits of int8 change once: ..."
+
+`golden/digests_log.json` keeps the sentences of all changes, and which records each of them explains. A test finds a
+record that no sentence explains.
 
 The digests of `amx` have to be those of its emulation with AVX-512's vectors, so that a test on silicon compares the
 two. A CPU with AVX512-BF16 records them:
 
     ENGINE_BUILD_ISA=amx ENGINE_BUILD_FLAGS=-DENGINE_EMULATE_TILES python setup.py build --build-lib build/tiles
-    PYTHONSAFEPATH=1 PYTHONPATH=build/tiles:. python -m tests.tools.digests amx
+    PYTHONSAFEPATH=1 PYTHONPATH=build/tiles:. python -m tests.tools.digests amx --changelog "..."
 """
 
+import argparse
 import hashlib
 import json
-import sys
 from importlib import import_module
 
 import numpy as np
@@ -29,11 +33,14 @@ from engine.model.run_config import RunConfig
 from engine.weights.parameters import expected_shapes, parameters_of
 from engine.weights.quantize import quantize_bounded, quantize_rows
 
-from .paths import GOLDEN
+from .paths import GOLDEN, ROOT
 
 FILE = GOLDEN / "digests.json"
+LOG = GOLDEN / "digests_log.json"
+CHANGELOG = ROOT / "CHANGELOG.md"
 
-PRECISIONS = ("float32", "bfloat16", "int8")
+PRECISIONS = ("float32", "bfloat16", "int8", "bfloat16x3")
+"""Kernels may lack the last one."""
 
 THREADS = (1, 2, 3, 4)
 
@@ -137,18 +144,68 @@ def digest(kernels, model, precision, threads):
     return sha.hexdigest()[:16]
 
 
-def main(names):
+def checksum(digests):
+    """Return a short checksum of the digests of one record, by model."""
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def plain(text):
+    """Return a text with single spaces in place of line breaks and indents."""
+    return " ".join(text.split())
+
+
+def problems(recorded, log, changelog):
+    """Return what is wrong with the log of changes: records that no sentence of the CHANGELOG explains.
+
+    log: a list of {"sentence": ..., "records": {name of a record: its checksum}}, the newest change last.
+    """
+    found = [f"the sentence {entry['sentence']!r} is not in CHANGELOG.md" for entry in log
+             if plain(entry["sentence"]) not in plain(changelog)]
+    sentences = [plain(entry["sentence"]) for entry in log]
+    found += [f"two changes have the sentence {one!r}" for one in sorted(set(sentences)) if sentences.count(one) > 1]
+    explained = {name: value for entry in log for name, value in entry["records"].items()}
+    found += [f"no sentence explains the bits of {name}" for name, digests in recorded.items()
+              if explained.get(name) != checksum(digests)]
+    return found + [f"the log has {name}, which is not on record" for name in explained if name not in recorded]
+
+
+def logged(old, new, log, sentence):
+    """Return the log with an entry for the records that differ; raises `SystemExit` without a new sentence for them."""
+    changed = {name: checksum(digests) for name, digests in new.items() if old.get(name) != digests}
+    if not changed:
+        return log
+    if not sentence or not plain(sentence) or plain(sentence) in [plain(entry["sentence"]) for entry in log]:
+        raise SystemExit(f"the bits of {', '.join(changed)} change; write a sentence about it into CHANGELOG.md, and "
+                         "give it with --changelog; a sentence explains one change")
+    return [*log, {"sentence": plain(sentence), "records": changed}]
+
+
+def write(path, value):
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def main():
     """Record the digests of these kernels, which have to run here, or of all that the engine would run here."""
-    recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for name in names or isa.available():
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*", help="instruction sets")
+    parser.add_argument("--changelog", help="the sentence of CHANGELOG.md that tells users of the change")
+    arguments = parser.parse_args()
+    old, log = json.loads(FILE.read_text()), json.loads(LOG.read_text())
+    recorded = dict(old)
+    for name in arguments.names or isa.available():
         if reason := isa.why_not(name):     # this also asks for the permission to use tiles
             raise SystemExit(f"{name}: {reason}")
         kernels = Kernels(import_module(f"{isa.__package__}.kernels_{name}").table)
         for precision in PRECISIONS:
-            recorded[f"{name}/{kernels.product(precision).name}"] = {
-                model: digest(kernels, model, precision, 1) for model in MODELS}
-    FILE.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+            if (product := kernels.product(precision)).exists:
+                recorded[f"{name}/{product.name}"] = {model: digest(kernels, model, precision, 1) for model in MODELS}
+    recorded = dict(sorted(recorded.items()))
+    log = logged(old, recorded, log, arguments.changelog)
+    if wrong := problems(recorded, log, CHANGELOG.read_text(encoding="utf-8")):
+        raise SystemExit("\n".join(wrong))
+    write(FILE, recorded)
+    write(LOG, log)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

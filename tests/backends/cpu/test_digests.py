@@ -13,6 +13,9 @@ if digests.isa.ARCHITECTURE != "x86_64":
 NAMES = digests.isa.available()
 RECORDED = json.loads(digests.FILE.read_text())
 
+NOT_RECORDED = {"amx/bfloat16x3"}
+"""A CPU with AVX512-BF16 has to record it; tests of the kernels compare each of its products with NumPy."""
+
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("model", digests.MODELS)
@@ -21,9 +24,12 @@ def test_bits_are_those_on_record(name, model):
 
     The emulation of tiles is slow, and runs once, on 1 to 4 threads by turns.
     """
+    kernels = digests.isa.load(name)
     for precision in digests.PRECISIONS:
-        kernels = digests.isa.load(name)
-        expected = RECORDED[f"{name}/{kernels.product(precision).name}"][model]
+        record = f"{name}/{kernels.product(precision).name}"
+        if not kernels.product(precision).exists or record in NOT_RECORDED:
+            continue
+        expected = RECORDED[record][model]
         alone, *more = digests.THREADS
         turn = NAMES.index(name) + digests.PRECISIONS.index(precision) + list(digests.MODELS).index(model)
         emulated = digests.THREADS[turn % len(digests.THREADS)],
