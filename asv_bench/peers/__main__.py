@@ -5,27 +5,16 @@
 """
 
 import argparse
-import json
-import platform
-from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 
-from engine.backends import get_backend
-from engine.base.version import __version__
-from engine.files.writing import replacing
-
 from .libraries import LIBRARIES, tokenizer
-from .machine import cpu_name, short_name
+from .machine import short_name
 from .measure import PRECISIONS, measure
 from .report import draw, index, table
+from .results import ROOT, Steal, machine, read, write, write_text
 from .work import CASES, SHAPES, TEXT, sentences, write_folders
-
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("onnxruntime", "openvino", "nncf", "ctranslate2", "torch", "transformers", "zentorch",
-            "sentence-transformers", "llama-cpp-python", "numpy")  # fmt: skip
 
 
 def main():
@@ -43,15 +32,17 @@ def main():
                             help=f"only these: {', '.join(choices)}")  # fmt: skip
     a = parser.parse_args()
     here, path = machine(a.threads), a.out / a.name
-    old = json.loads(named(path, "json").read_text()) if a.keep else {"machine": here, "peak": {}, "rows": []}
+    old = read(named(path, "json")) if a.keep else {"machine": here, "peak": {}, "rows": []}
     if why := unlike(old["machine"], here):
         parser.error(why)
     write_folders(a.files, a.minilm)
-    numbers = {"machine": here, "quick": a.quick, "text": text(a.files / "MiniLM")}
+    steal = Steal()
+    numbers = {"tool": "peers", "machine": here, "quick": a.quick, "text": text(a.files / "MiniLM")}
     a.out.mkdir(parents=True, exist_ok=True)
     for rows, peak in measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick):
         numbers |= merged(old, rows, peak)
-        write(named(path, "json"), json.dumps(numbers, indent=1) + "\n")
+        here["steal"] = steal.share()
+        write(named(path, "json"), numbers)
     publish(a.out)
 
 
@@ -62,11 +53,11 @@ def named(path: Path, ending: str) -> Path:
 
 def publish(folder: Path) -> None:
     """Write the table and the figure of each CPU whose numbers are in the folder, and the page of all CPUs."""
-    all_numbers = {path.name.removesuffix(".json"): json.loads(path.read_text()) for path in folder.glob("*.json")}
+    all_numbers = {path.name.removesuffix(".json"): read(path) for path in folder.glob("*.json")}
     for name, numbers in all_numbers.items():
-        write(folder / f"{name}.md", table(numbers, f"{name}.json"))
+        write_text(folder / f"{name}.md", table(numbers, f"{name}.json"))
         draw(numbers, folder / f"{name}.svg")
-    write(folder / "README.md", index(all_numbers))
+    write_text(folder / "README.md", index(all_numbers))
 
 
 def unlike(old: dict, new: dict) -> str | None:
@@ -83,26 +74,6 @@ def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
     measured = {(row["model"], row["precision"], row["case"]) for row in rows}
     kept = [row for row in old["rows"] if (row["model"], row["precision"], row["case"]) not in measured]
     return {"peak": {name: max(limit, old["peak"].get(name, 0)) for name, limit in peak.items()}, "rows": kept + rows}
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file in one step, so that it is complete at any time."""
-    with replacing(path) as file:
-        file.write(text.encode())
-
-
-def machine(threads: int) -> dict:
-    """Describe the machine and the software of the measurement."""
-    return {"cpu": cpu_name(), "engine runs": get_backend("auto").describe().splitlines()[0],
-            "threads": threads, "python": platform.python_version(), "date": date.today().isoformat(),
-            "versions": {"engine": __version__} | {name: installed(name) for name in PACKAGES}}  # fmt: skip
-
-
-def installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def text(folder: Path) -> dict:

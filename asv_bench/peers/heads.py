@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from .machine import cpu_name, environment
+from .machine import environment
+from .results import Steal, machine, write
 from .work import SENTENCES, sentences
 from .worker import Failed, settle, variables
 
@@ -458,16 +459,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the numbers")
     a = parser.parse_args()
     a.files.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"cpu": cpu_name(), "threads": a.threads, "quick": a.quick, "rows": {}}
+    steal = Steal()
+    found: dict[str, Any] = {"tool": "heads", "machine": machine(a.threads), "quick": a.quick, "rows": []}
     for row in a.rows:
         with ExitStack() as stack:
             cells = Row(row, (a.files.resolve(), a.minilm.resolve(), a.splade and a.splade.resolve(), a.sentences,
                               a.threads), stack).measure(a.quick)
-        found["rows"][row] = cells
+        found["rows"] += [{"row": row, "library": name, **cell} for name, cell in cells.items()]
         for name, cell in cells.items():
             print(f"{row:<18} {name:<22}", why_or_times(cell), file=sys.stderr, flush=True)
     if a.out:
-        a.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        found["machine"]["steal"] = steal.share()
+        write(a.out, found)
 
 
 def why_or_times(cell: dict[str, Any]) -> str:

@@ -54,6 +54,7 @@ def table(numbers: dict, source: str = "peers.json") -> str:
         f"- The engine runs {machine['engine runs']}.",
         f"- Measured peak of the machine, in 10^9 operations a second: {limits}.",
         f"- Versions: {versions}, Python {machine['python']}.",
+        *circumstances(machine),
         "",
         "Each cell shows the median time (and the best time), the speed of the median as a share of the measured "
         "peak in this precision, and the mean cosine between the vectors and those of PyTorch in float32. The "
@@ -67,6 +68,17 @@ def table(numbers: dict, source: str = "peers.json") -> str:
             if rows:
                 lines += [f"## {model}, {precision}", "", *grid(rows, cases, text["sentences"]), ""]
     return "\n".join([*lines, *notes(numbers)]) + "\n"
+
+
+def circumstances(machine: dict) -> list[str]:
+    """Say from which commit and beside how much other load numbers are; older files do not say."""
+    lines = []
+    if machine.get("commit"):
+        lines.append(f"- Commit {machine['commit'].rstrip('+')}"
+                     f"{', with changes that are not committed' * machine['commit'].endswith('+')}.")
+    if machine.get("steal") is not None:
+        lines.append(f"- The hypervisor gave {machine['steal']:.1%} of the CPU time to other machines.")
+    return lines
 
 
 def grid(rows: list[dict], cases: list[str], sentences: int) -> list[str]:

@@ -159,3 +159,46 @@ def test_batches_and_pooling_lose_nothing():
     means = np.stack([table[row].mean(0) for row in rows])
     expected = means / np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(np.stack([seen[i] for i in range(len(rows))]), expected, rtol=0, atol=1e-6)
+
+
+def test_results_of_both_forms(tmp_path):
+    """Files from before there was a schema can be read, and nothing else is written."""
+    from peers.report import table
+    from peers.results import problems, read, write
+
+    for path in sorted((ROOT / "docs/peers").glob("*.json")):
+        found = read(path)
+        assert problems(found) == []
+        assert found["machine"]["isa"] in path.read_text(encoding="utf-8")
+    old = numbers([ran("engine", "1x16", 0.001)])
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    read_back = read(tmp_path / "old.json")
+    assert read_back["machine"]["commit"] is read_back["machine"]["steal"] is None
+    here = read_back["machine"] | {"isa": "avx2", "commit": "abc+", "steal": 0.25}
+    write(tmp_path / "new.json", read_back | {"machine": here})
+    assert read(tmp_path / "new.json")["machine"] == here
+    page = table(read(tmp_path / "new.json"))
+    assert "- Commit abc, with changes that are not committed." in page
+    assert "- The hypervisor gave 25.0% of the CPU time to other machines." in page
+    for wrong, message in (({"schema": 3}, "has the form 3"), ({"rows": {}}, "rows must be list"),
+                           ({"machine": here | {"steal": 1}}, "machine.steal"), ({"rows": [{}]}, "row 0 needs")):
+        (tmp_path / "bad.json").write_text(json.dumps(read(tmp_path / "new.json") | wrong))
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "bad.json")
+    with pytest.raises(ValueError, match="row 0 needs"):
+        write(tmp_path / "unwritten.json", read_back | {"rows": [{}]})
+    assert not (tmp_path / "unwritten.json").exists()
+
+
+def test_stolen_time(tmp_path):
+    from peers.results import Steal, isa_of, machine, problems
+
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 100 700 50 0 0 50 10 0\ncpu0 1 2\n")
+    steal = Steal(stat)
+    stat.write_text("cpu  150 0 100 720 50 0 0 80 20 0\n")
+    assert steal.share() == 0.3                     # 30 of 100 ticks; guests' 10 are part of the users' 50
+    assert Steal(tmp_path / "none").share() is None
+    assert isa_of("amx kernels (of amx, avx2 here)") == "amx"
+    here = {"schema": 2, "tool": "peers", "quick": False, "machine": machine(1), "rows": []}
+    assert problems(here) == []
