@@ -116,8 +116,6 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
 
     _add_encoding(commands)
 
-    _add_encoding(commands)
-
     for name, text in HEAD_COMMANDS.items():
         command = commands.add_parser(name, help=text)
         add_head_options(command, name)
