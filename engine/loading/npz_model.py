@@ -72,12 +72,12 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, Model):
         raise InputError(f"save takes a Model, not {shown(model)}; load_model returns one")
-    document, arrays = contents(model)
+    document, arrays = _contents(model)
     text = json.dumps({"format": FORMAT, **document}, indent=1)
     write_npz(path, {"config": np.frombuffer(text.encode(), np.uint8)} | arrays)
 
 
-def contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _contents(model: Model) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of a model that its `.npz` holds, and its arrays by name; raises the errors of `save`."""
     model.check_parts("the model to save")
     if model.routes:

@@ -37,10 +37,11 @@ from ...jobs import (
     verify,
     write_manifest,
 )
-from ...loading.checksum import checksum
-from ...loading.load import load_model
+from ...loading.load import find_model
+from ...loading.model_files import checksum
 from ..encoding_stream import RESULTS
 from ..engine import Engine
+from .console import add_model
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])
 """The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
@@ -51,7 +52,7 @@ RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `engine embed`, except those of the backend and the precision."""
-    command.add_argument("model", nargs="?", help="model folder or .npz file")
+    add_model(command, nargs="?")
     command.add_argument("--input", action="append", metavar="PATTERN", help="files of rows: a pattern in quotes, such "
                          "as 'in/*.parquet' or 's3://bucket/in/*.jsonl'; may be given again")
     command.add_argument("--output", required=True, metavar="FOLDER", help="folder of the parts, also of an object "
@@ -96,10 +97,9 @@ def embed(args: argparse.Namespace) -> None:
     number, shards = _shard(args.shard)
     if args.verify is not None and args.verify < 0:
         raise InputError(f"--verify takes a number of rows of at least 1, not {args.verify}")
-    digest = checksum(load_model(args.model, kind="encode", task=args.task))
-    engine = Engine.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
-                         task=args.task)
-    settings = _settings(args, engine, digest)
+    path, _ = find_model(args.model, args.revision)
+    engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task)
+    settings = _settings(args, engine, checksum(path))
     settings.recipe.check(engine)
     isa = _instruction_set(engine)
     units = find_units(find_inputs(args.input), settings)
