@@ -35,7 +35,8 @@ PAGES = (
              "gelu", "relu", "silu", "rotary", "alibi_slopes", "relative_position_bias"))),
     Page("errors", "Errors", "Every error that the engine raises on purpose is an `EngineError`.",
          tuple(f"engine.{name}" for name in (
-             "EngineError", "InputError", "WeightsError", "UnsupportedError", "HubError", "TimedOut", "BackendUnavailable"))),
+             "EngineError", "InputError", "WeightsError", "UnsupportedError", "HubError", "TimedOut",
+             "BackendUnavailable"))),
     Page("calibration", "Calibration", "Calibrated probabilities and sets of labels: "
          "[How sure is it?](../docs/uncertainty.md).",
          ("engine.calibrate", "engine.Calibration", "engine.CalibrationReport")),
