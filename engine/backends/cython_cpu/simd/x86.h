@@ -57,7 +57,9 @@ INLINE vd d_dot(vd sum, vcodes codes, vweights weights) {
  * tile inside the vectors of columns, the sums of 6 rows, the weights of a group and their factor are 11 registers. */
 #define ENGINE_NIBBLE_GROUPS
 INLINE vx n_dot(vx sum, vx weights, vx codes) {
-    return x_dot(sum, _mm256_maddubs_epi16(weights, codes), x_set1(0x10001));
+    vx pairs;
+    __asm__("vpmaddubsw %2, %1, %0" : "=v"(pairs) : "v"(weights), "v"(codes));
+    return x_dot(sum, pairs, x_set1(0x10001));
 }
 INLINE vx n_group(vx sum, const vx *weights, const int8_t *codes, vx factor) {
     vx first, second;
