@@ -6,12 +6,11 @@
 #     for each query                            m, l, P as in ranges.pxi
 #     for each cell, each tile of columns       O = O + P V             [FEW][E]
 #
-# While a cell is multiplied, the one AHEAD_CELLS further is prefetched, in the order in which they are read: keys of the
-# range, its values, keys of the next range.
+# Memory delivers cells all the time: scoring a cell of keys fetches one half of the values with its place, each query's
+# weights fetch a part of the other half, and adding the values of a cell fetches the keys with its place in the next range.
 
 cdef enum:
     MOST_CELLS = 4          # cells of a tile
-    AHEAD_CELLS = 6
 
 cdef struct FewQueries:
     Py_ssize_t first        # the first query, and how many there are
@@ -19,7 +18,6 @@ cdef struct FewQueries:
     Py_ssize_t cell         # the first cell of the range
     Py_ssize_t from_cell    # the cells that one of the queries sees, counted from there
     Py_ssize_t cells
-    Py_ssize_t next_cells   # cells of the next range that will be read
     float* queries          # [d][n], with a row of zeros behind an odd d
     float* p                # [FEW][RANGE]
     float* product          # [FEW][E]
@@ -33,7 +31,7 @@ cdef Py_ssize_t few_scratch(Py_ssize_t d, Py_ssize_t e) noexcept nogil:
 
 
 cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexcept nogil:
-    cdef Py_ssize_t E = padded(call.e), count = call.T * call.heads, tiles = (count + FEW - 1) // FEW, i, k
+    cdef Py_ssize_t E = padded(call.e), count = call.T * call.heads, tiles = (count + FEW - 1) // FEW, i, k, q
     cdef float* rows
     cdef FewQueries g
     g.queries = scratch
@@ -46,8 +44,9 @@ cdef void attend_few_queries(const CachedAttention* call, float* scratch) noexce
         g.context = g.product + FEW * E if call.sums == NULL else call.sums + g.first * (E + 2)
         load_cached_queries(call, g.first, g.n, rows)
         memset(g.queries + call.d * g.n, 0, g.n * sizeof(float))
-        for k in range(call.d * g.n):
-            g.queries[k] = rows[k % g.n * call.d + k // g.n]
+        for k in range(call.d):
+            for q in range(g.n):
+                g.queries[k * g.n + q] = rows[q * call.d + k]
         attend_few_ranges(call, &g)
         g.first += g.n
 
@@ -78,8 +77,10 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     cdef Py_ssize_t E = padded(call.e), first = RANGE, last = 0, i, key = r * RANGE
     cdef float maximum[MR]
     cdef float sum[MR]
+    cdef Py_ssize_t half = CELL * E * bytes_of(call.storage) // 2
     cdef float* p
     cdef float* own
+    cdef Ahead ahead
     for i in range(g.n):
         seen_in_range(call, g.first + i, key, &g.begin[i], &g.end[i])
         if g.begin[i] < g.end[i]:
@@ -87,34 +88,21 @@ cdef void attend_few_in_range(const CachedAttention* call, FewQueries* g, Py_ssi
     if first >= last:
         return
     g.cell, g.from_cell, g.cells = r * (RANGE // CELL), first // CELL, (last + CELL - 1) // CELL
-    g.next_cells = min((call.S + CELL - 1) // CELL - g.cell - RANGE // CELL, <Py_ssize_t>AHEAD_CELLS)
     score_cells_of(call, g)
+    ahead.cells = call.cells + g.cell
     for i in range(g.n):
         p, maximum[i], sum[i] = g.p + i * RANGE, -3.0e38, 0
         if g.begin[i] < g.end[i]:
             if changes_cached_scores(call):
                 revise_cached_scores(call, g.first + i, p + g.begin[i], key + g.begin[i], g.end[i] - g.begin[i])
-            weigh_range(p, g.begin[i], g.end[i], &maximum[i], &sum[i])
+            ahead.first = call.values + half + half * i // g.n
+            ahead.last = call.values + half + half * (i + 1) // g.n
+            weigh_range(p, g.begin[i], g.end[i], &maximum[i], &sum[i], &ahead)
     memset(g.product, 0, g.n * E * sizeof(float))
     add_values_of(call, g)
     for i in range(g.n):
         own = g.context + i * (E + 2)
         fold(own + E, own + E + 1, own, maximum[i], sum[i], g.product + i * E, E)
-
-
-cdef inline const char* ahead_of(const CachedAttention* call, const FewQueries* g, Py_ssize_t place) noexcept nogil:
-    # Return the cell that is read at a place: cells of keys, cells of values, keys of the next range. If there is none, it
-    # is one that has been read.
-    cdef Py_ssize_t count = g.cells - g.from_cell
-    if place < count:
-        return keys_of(call, g.cell + g.from_cell + place)
-    place -= count
-    if place < count:
-        return values_of(call, g.cell + g.from_cell + place)
-    place -= count
-    if place < g.next_cells:
-        return keys_of(call, g.cell + RANGE // CELL + place)
-    return keys_of(call, g.cell + g.from_cell)
 
 
 # Scores
@@ -153,14 +141,14 @@ cdef inline void score_tile(const int storage, const int mr, const int cells, co
     cdef int i, j, step, steps = 4 // <int>bytes_of(storage)        # numbers of the keys of a cell that are one line
     for j in range(cells):
         key[j] = keys_of(call, g.cell + cell + j)
-        ahead[j] = ahead_of(call, g, cell - g.from_cell + j + AHEAD_CELLS)
+        ahead[j] = values_of(call, g.cell + cell + j)
     for i in range(mr):
         for j in range(cells * CELL_VECTORS):
             acc[i * cells * CELL_VECTORS + j] = v_set1(0.0)
     k = 0
     while k + steps <= call.d:
-        for j in range(cells):
-            fetch_far(ahead[j] + k * CELL * bytes_of(storage))
+        for j in range(cells):      # half as many lines as there are steps, so each one twice
+            fetch_far(ahead[j] + k // 2 * CELL * bytes_of(storage))
         for step in range(steps):
             add_scores(storage, mr, cells, key, q + step * mr, k + step, acc)
         q += steps * mr
@@ -226,45 +214,64 @@ cdef void score_cells_of(const CachedAttention* call, const FewQueries* g) noexc
 # Values
 
 cdef struct FewValues:
-    # Some keys of a cell, and the queries that see them.
-    const char* cell
-    const char* ahead
-    const float* p              # [][RANGE], from the first key of the cell on
+    # Some keys of a range, and the queries that see them.
+    const CachedAttention* call
+    Py_ssize_t cell             # the first cell of the range
+    const float* p              # [][RANGE]
     float* product              # [][E]
     Py_ssize_t E
     Py_ssize_t begin            # the keys
     Py_ssize_t end
 
 
+cdef inline const char* next_keys(const FewValues* v, Py_ssize_t cell) noexcept nogil:
+    # Return the keys with the place of a cell in the next range; if there are none, those of the range's first cell.
+    cdef Py_ssize_t place = v.cell + RANGE // CELL + cell
+    return keys_of(v.call, place if place * CELL < v.call.S else v.cell)
+
+
+cdef inline void add_weighted(const int storage, const int mr, const int nv, const char* values, const float* p,
+                              vf* acc) noexcept nogil:
+    # Add the products of one key's weights and nv vectors of its values.
+    cdef vf w[4]
+    cdef vfactor x[MR]
+    cdef int i, j
+    if mr <= 3:         # the weights stay in registers
+        for i in range(mr):
+            x[i] = v_factor(p + i * RANGE)
+        for j in range(nv):
+            w[0] = values_at(storage, values, j * VL)
+            for i in range(mr):
+                acc[i * nv + j] = v_add_product(acc[i * nv + j], x[i], w[0])
+    else:               # the values stay in registers
+        for j in range(nv):
+            w[j] = values_at(storage, values, j * VL)
+        for i in range(mr):
+            x[0] = v_factor(p + i * RANGE)
+            for j in range(nv):
+                acc[i * nv + j] = v_add_product(acc[i * nv + j], x[0], w[j])
+
+
 cdef inline void values_tile(const int storage, const int mr, const int nv, const FewValues* v,
                              Py_ssize_t column) noexcept nogil:
     # O = O + P V of mr queries and nv vectors of columns from `column` on.
     cdef vf acc[MR * 4]
-    cdef vf w[4]
-    cdef vfactor x[MR]
-    cdef Py_ssize_t key
+    cdef Py_ssize_t cell = v.begin // CELL, width = bytes_of(storage), key
+    cdef const char* values
+    cdef const char* ahead
     cdef int i, j
     for i in range(mr):
         for j in range(nv):
             acc[i * nv + j] = v_load(v.product + i * v.E + column + j * VL)
-    for key in range(v.begin, v.end):
-        for j in range(nv):
-            if j * VL * bytes_of(storage) % 64 == 0:
-                fetch_far(v.ahead + (key * v.E + column + j * VL) * bytes_of(storage))
-        if mr <= 3:         # the weights stay in registers
-            for i in range(mr):
-                x[i] = v_factor(v.p + i * RANGE + key)
+    while cell * CELL < v.end:
+        values = values_of(v.call, v.cell + cell) + (column - cell * CELL * v.E) * width
+        ahead = next_keys(v, cell) + (column - cell * nv * VL) * CELL * width
+        for key in range(max(v.begin, cell * CELL), min(v.end, (cell + 1) * CELL)):
             for j in range(nv):
-                w[0] = values_at(storage, v.cell, key * v.E + column + j * VL)
-                for i in range(mr):
-                    acc[i * nv + j] = v_add_product(acc[i * nv + j], x[i], w[0])
-        else:               # the values stay in registers
-            for j in range(nv):
-                w[j] = values_at(storage, v.cell, key * v.E + column + j * VL)
-            for i in range(mr):
-                x[0] = v_factor(v.p + i * RANGE + key)
-                for j in range(nv):
-                    acc[i * nv + j] = v_add_product(acc[i * nv + j], x[0], w[j])
+                if j * VL * bytes_of(storage) % 64 == 0:
+                    fetch_far(ahead + (key * nv + j) * VL * width)
+            add_weighted(storage, mr, nv, values + key * v.E * width, v.p + key, acc)
+        cell += 1
     for i in range(mr):
         for j in range(nv):
             v_store(v.product + i * v.E + column + j * VL, acc[i * nv + j])
@@ -297,16 +304,16 @@ cdef inline void values_any(const int storage, int mr, const FewValues* v) noexc
         values_rows(storage, 1, v)
 
 
-cdef void values_of_queries(const CachedAttention* call, const FewQueries* g, FewValues* v, Py_ssize_t query, int mr,
-                            Py_ssize_t cell, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    # Add the products of keys [begin, end) of the range that lie in a cell, for mr queries from `query` on.
-    v.begin, v.end = max(0, begin - cell * CELL), min(end - cell * CELL, <Py_ssize_t>CELL)
-    if v.begin >= v.end:
+cdef void values_of_queries(const FewQueries* g, FewValues* v, Py_ssize_t query, int mr, Py_ssize_t begin,
+                            Py_ssize_t end) noexcept nogil:
+    # Add the products of keys [begin, end) of the range for mr queries from `query` on.
+    if begin >= end:
         return
-    v.p, v.product = g.p + query * RANGE + cell * CELL, g.product + query * v.E
-    if call.storage == <int>FLOAT32:
+    v.begin, v.end = begin, end
+    v.p, v.product = g.p + query * RANGE, g.product + query * v.E
+    if v.call.storage == <int>FLOAT32:
         values_any(<int>FLOAT32, mr, v)
-    elif call.storage == <int>BFLOAT16:
+    elif v.call.storage == <int>BFLOAT16:
         values_any(<int>BFLOAT16, mr, v)
     else:
         values_any(<int>INT8, mr, v)
@@ -315,19 +322,19 @@ cdef void values_of_queries(const CachedAttention* call, const FewQueries* g, Fe
 cdef void add_values_of(const CachedAttention* call, const FewQueries* g) noexcept nogil:
     # All queries together add the keys that all of them see. The keys before and after are added for each query alone.
     cdef Py_ssize_t begin = g.begin[0], end = g.end[0], cell, i
+    cdef const float* scales
     cdef FewValues v
-    v.E = padded(call.e)
+    v.call, v.cell, v.E = call, g.cell, padded(call.e)
     for i in range(1, g.n):
         begin, end = max(begin, g.begin[i]), min(end, g.end[i])
     end = max(begin, end)
-    for cell in range(g.from_cell, g.cells):
-        v.cell = values_of(call, g.cell + cell)
-        v.ahead = ahead_of(call, g, g.cells - g.from_cell + cell - g.from_cell + AHEAD_CELLS)
-        if call.storage == <int>INT8:
+    if call.storage == <int>INT8:
+        for cell in range(g.from_cell, g.cells):
+            scales = scales_of(values_of(call, g.cell + cell), v.E) - cell * CELL
             for i in range(g.n):
-                multiply_scores(g.p + i * RANGE, scales_of(v.cell, v.E) - cell * CELL, cell * CELL, cell * CELL + 1)
-        for i in range(g.n):
-            values_of_queries(call, g, &v, i, 1, cell, g.begin[i], min(begin, g.end[i]))
-        values_of_queries(call, g, &v, 0, <int>g.n, cell, begin, end)
-        for i in range(g.n):
-            values_of_queries(call, g, &v, i, 1, cell, max(end, g.begin[i]), g.end[i])
+                multiply_scores(g.p + i * RANGE, scales, cell * CELL, cell * CELL + 1)
+    for i in range(g.n):
+        values_of_queries(g, &v, i, 1, g.begin[i], min(begin, g.end[i]))
+    values_of_queries(g, &v, 0, <int>g.n, begin, end)
+    for i in range(g.n):
+        values_of_queries(g, &v, i, 1, max(end, g.begin[i]), g.end[i])

@@ -152,7 +152,7 @@ cdef void attend_chunk(const CachedAttention* call, Unpacked* u, Py_ssize_t row,
             multiply_scores(p, u.key_scales, begin, end)
         if changes_cached_scores(call):
             revise_cached_scores(call, u.first + row + i, p + begin, key + begin, end - begin)
-        weigh_range(p, begin, end, &maximum[i], &sum[i])
+        weigh_range(p, begin, end, &maximum[i], &sum[i], NULL)
         begin, end = begin // CELL * CELL, (end + CELL - 1) // CELL * CELL
         memset(p + first, 0, max(0, begin - first) * sizeof(float))
         memset(p + end, 0, max(0, last - end) * sizeof(float))

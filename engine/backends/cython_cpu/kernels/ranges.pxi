@@ -42,13 +42,21 @@ cdef inline vf seen_lanes(Py_ssize_t i, Py_ssize_t begin, Py_ssize_t end) noexce
     return v_select(v_less(lane, v_set1(<float>(begin - i))), v_set1(0.0), mask)
 
 
-cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* maximum, float* sum) noexcept nogil:
+cdef struct Ahead:
+    # What is fetched while a cell of a range is weighed: some bytes of another cell with its place.
+    const size_t* cells     # of the range
+    Py_ssize_t first        # byte of a cell
+    Py_ssize_t last
+
+
+cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* maximum, float* sum,
+                             const Ahead* ahead) noexcept nogil:
     # Turn scores of keys [begin, end) of a range, of which there is at least one, into powers of two. Other keys of their
     # cells get the weight 0, and so does a score of -inf. The sum has CELL parts, of the keys with one place in their
     # cells, which are added half to half.
     cdef vf parts[CELL_VECTORS]
     cdef vf hidden = v_set1(-INFINITY), zero = v_set1(0.0), highest = v_set1(-3.0e38), x
-    cdef Py_ssize_t first = begin // CELL * CELL, last = (end + CELL - 1) // CELL * CELL, i = first
+    cdef Py_ssize_t first = begin // CELL * CELL, last = (end + CELL - 1) // CELL * CELL, i = first, byte
     cdef int j, half
     while i < last:
         x = v_load(p + i)
@@ -63,6 +71,11 @@ cdef inline void weigh_range(float* p, Py_ssize_t begin, Py_ssize_t end, float* 
         parts[j] = zero
     i = first
     while i < last:
+        if ahead != NULL:
+            byte = ahead.first
+            while byte < ahead.last:
+                fetch_far(<const char*>ahead.cells[i // CELL] + byte)
+                byte += 64
         for j in range(CELL_VECTORS):
             x = v_load(p + i + j * VL)
             x = v_select(v_equal(x, hidden), zero, v_exp2(v_sub(x, highest)))
