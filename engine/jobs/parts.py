@@ -130,10 +130,14 @@ def _parquet(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
 
 
 def read_part(data: bytes, name: str) -> tuple[Any, dict[str, Any]]:
-    """Return the table of a part and its metadata; raises `WeightsError` for a damaged file."""
+    """Return the table of a part and its metadata; raises `WeightsError` for a damaged file.
+
+    It starts no thread of Arrow: such a thread may still hold `data` when Python ends, and then aborts the process.
+    """
     pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
     try:
-        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
+        table = file.read(use_threads=False)
         return table, dict(json.loads(table.schema.metadata[KEY]))
     except DAMAGED as error:
         raise WeightsError(f"{name}: is damaged: {error}; delete it, and run the job again") from error

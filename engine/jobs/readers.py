@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ from .storage import InputFile
 
 MOST_LINE = 2**24
 """Limit on the bytes of a line, so that a file without line ends does not fill the memory."""
+MOST_NAMES = 20
+"""How many fields of JSON a message about a missing one names."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -177,6 +179,33 @@ def parse_json(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
     return text, {name: _as_string(row.get(name)) for name in columns.kept}
 
 
+def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
+    """Raise `InputError` if no object in files of JSON lines has the field of a column, whose name is then wrong.
+
+    It reads up to the object that has the last of the fields, which is mostly the first object.
+    """
+    missing, names = {columns.text, *columns.kept}, list[str]()
+    for row in _objects(files):
+        missing -= row.keys()
+        names += [name for name in row if len(names) < MOST_NAMES and name not in names]
+        if not missing:
+            return
+    if any(file.size for file in files):
+        which = files[0].name if len(files) == 1 else f"{len(files):,} files"
+        name = next(name for name in (columns.text, *columns.kept) if name in missing)
+        field = f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}" if names else ""
+        raise InputError(f"no line of {which} is a JSON object{field}")
+
+
+def _objects(files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in files; the other lines become rejected rows later."""
+    for file in files:
+        for _, line in lines(file, Range(0, file.size)):
+            with suppress(ValueError, RecursionError):
+                if isinstance(row := json.loads(line or b"null"), dict):
+                    yield row
+
+
 class Csv:
     """CSV with a header, whose quoted fields may hold line ends: a reader of CSV finds where rows begin."""
 
@@ -299,14 +328,15 @@ class Parquet:
 
     def _batches(self, file: InputFile, group: int, names: list[str]) -> Iterator[Any]:
         with self._parquet(file) as parquet:
-            yield from parquet.iter_batches(batch_size=self._size, row_groups=[group], columns=names)
+            # A thread of Arrow may still hold an object of Python when Python ends, and then aborts the process.
+            yield from parquet.iter_batches(batch_size=self._size, row_groups=[group], columns=names, use_threads=False)
 
     @contextmanager
     def _parquet(self, file: InputFile) -> Iterator[Any]:
         pq = require_files("pyarrow.parquet")
         with file.open() as stream:
             try:
-                parquet = pq.ParquetFile(stream)
+                parquet = pq.ParquetFile(stream, pre_buffer=False)
             except (ValueError, OSError) as error:
                 raise InputError(f"{file.name}: cannot be read as Parquet: {error}") from error
             yield parquet

@@ -23,6 +23,8 @@ from ..files.writing import replacing
 
 CLAIMS = ".claims"
 """The folder, in that of the parts, of the files that processes lock while they work on a unit."""
+OBJECT_STORES = ("s3", "gcs", "abfs")
+"""The file systems of pyarrow where a file is there whole or not at all."""
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -121,7 +123,7 @@ class LocalFolder:
 
 
 class ArrowFolder:
-    """A folder of an object store. One request writes an object, so that it is there whole or not at all."""
+    """A folder of an object store, where an object appears when its upload is completed, and never a part of it."""
 
     def __init__(self, files: Any, path: str):
         self._files, self._path = files, path.rstrip("/")
@@ -146,7 +148,7 @@ class ArrowFolder:
         """See `Folder`."""
         file = self._files.open_output_stream(self._at(name))
         file.write(data)
-        file.close()            # the object exists from here on; an error before this leaves none
+        file.close()            # which completes the upload; an error before this leaves no object
 
     def delete(self, name: str) -> None:
         """See `Folder`."""
@@ -162,10 +164,20 @@ class ArrowFolder:
 
 
 def open_folder(place: str) -> Folder:
-    """Return the folder at a path or a URI such as s3://bucket/folder; a local one is made."""
+    """Return the folder at a path or a URI such as s3://bucket/folder; a local one is made.
+
+    Raises `InputError` for a URI of another file system than an object store's, where a stop could leave half a file.
+    """
     if "://" not in place:
         return LocalFolder(place)
-    return ArrowFolder(*_arrow_files(place))
+    files, path = _arrow_files(place)
+    if files.type_name == "local":
+        return LocalFolder(path)
+    if files.type_name not in OBJECT_STORES:
+        raise InputError(f"parts cannot be written to {shown(place)}: expected a folder of this machine, or of an "
+                         f"object store ({listed(OBJECT_STORES)}), where no file is ever there in half; mount it as a "
+                         "folder")
+    return ArrowFolder(files, path)
 
 
 def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
@@ -238,5 +250,5 @@ def _arrow_files(uri: str) -> tuple[Any, str]:
     try:
         files, path = fs.FileSystem.from_uri(uri)
     except (ValueError, OSError) as error:
-        raise InputError(f"{shown(uri)} cannot be opened: {error}") from error
+        raise InputError(f"{shown(uri)} cannot be opened: {str(error).partition(chr(10))[0]}") from error
     return files, str(PurePosixPath(path))

@@ -13,8 +13,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,15 +60,50 @@ class Command:
         out, err = process.communicate()
         return process.returncode, out, err
 
-    def measure(self, output):
-        """Run it to its end; return the seconds, and the most memory that it held in MB."""
-        started = time.monotonic()
-        process = self.start(output)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0, process.stderr.read()
-        process.stdout.close(), process.stderr.close()
-        return time.monotonic() - started, usage.ru_maxrss / 1024
+
+class Watched:
+    """A running job, with the CPU seconds that it used until it began to compute and until it wrote its newest part.
+
+    CPU seconds do not depend on what else the machine does.
+    """
+
+    def __init__(self, process):
+        self._process, self._started = process, time.monotonic()
+        assert '"start"' in process.stdout.readline(), process.stderr.read()     # the model is loaded
+        self.begun = self.newest = self.cpu
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            if '"part"' in line:
+                self.newest = self.cpu
+
+    @property
+    def cpu(self):
+        """The CPU seconds that the process has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill_after(self, seconds):
+        """Kill it with -9 once it has computed for so many CPU seconds; return those since its newest part."""
+        while self.cpu < self.begun + seconds and self._reader.is_alive():
+            time.sleep(0.005)
+        lost = self.cpu - self.newest
+        self._process.kill()
+        assert self.end() == -signal.SIGKILL, "the job ended before it was killed"
+        return max(0.0, lost)
+
+    def end(self):
+        """Wait for its end, and return the exit status; then the attributes say what it used."""
+        self._reader.join()
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self.seconds = time.monotonic() - self._started
+        self.used, self.megabytes = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        assert self._process.returncode <= 0, self._process.stderr.read()
+        self._process.stdout.close(), self._process.stderr.close()
+        return self._process.returncode
 
 
 def parts(folder):
@@ -90,68 +127,59 @@ def every_row_once(folder, rows):
     assert ids == list(range(rows))
 
 
-def kill_at_random(command, output, kills, longest, seed=0):
-    """Kill runs of a job with -9 after random times, then let it end; return the lost seconds of each kill.
+def undisturbed(command, output):
+    """Run a job to its end, and return it."""
+    run = Watched(command.start(output, "--json"))
+    run.end()
+    return run
 
-    longest: the most seconds between the first sign of a run and its kill. What is lost is the time since the newest
-    part was written, or since the start of computing.
+
+def kill_at_random(command, output, kills, computing, seed=0):
+    """Kill runs of a job with -9 after random times.
+
+    computing: the CPU seconds of the whole job without loading. The kills are spread over about a half of it.
+
+    Returns the CPU seconds that each kill lost: those since the newest part or since the start of computing.
     """
     rng = random.Random(seed)
-    lost = []
-    while len(lost) < kills:
-        process = command.start(output, "--json")
-        process.stdout.readline()                # the model is loaded, and computing begins
-        begun = time.time()
-        time.sleep(rng.uniform(0, longest))
-        finished = process.poll() is not None
-        process.kill()
-        now = time.time()
-        process.communicate()
-        if finished:
-            break
-        newest = max((path.stat().st_mtime for path in parts(output).values()), default=0)
-        lost.append(now - max(newest, begun))
-    status, _, err = command.run(output)
-    assert status == 0, err
-    return lost
+    return [Watched(command.start(output, "--json")).kill_after(rng.uniform(0, computing / kills))
+            for _ in range(kills)]
 
 
-def two_claimants(command, output):
-    """Run two processes on the same units; return how many parts each wrote."""
+def two_claimants(command, output, expected_status=0):
+    """Run two processes on the same units; return how many parts each wrote, and the last message."""
     processes = [command.start(output, "--json") for _ in range(2)]
     found = []
     for process in processes:
-        out, err = process.communicate()
-        assert process.returncode == 0, err
-        found.append(json.loads(out.splitlines()[-1])["parts"])
-    return found
+        out, message = process.communicate()
+        assert process.returncode == expected_status, message
+        found.append(sum('"part"' in line for line in out.splitlines()))
+    return found, message.strip()
 
 
 @contextmanager
 def small_disk(folder, size):
-    """Mount a disk of so many bytes; the caller must be allowed to."""
+    """Mount a disk of so many bytes, and yield a function that gives it room; the caller must be allowed to mount."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
-        yield folder
+        yield lambda: subprocess.run(["mount", "-o", f"remount,size={2 * size}", str(folder)], check=True)
     finally:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def fill_disk(command, folder, expected):
-    """Run a job on a disk that holds half of its parts, then give it room; return the message of the full disk."""
-    size = sum(path.stat().st_size for path in parts(expected).values())
-    with small_disk(folder, size // 2):
-        status, _, message = command.run(folder / "out")
-        assert status == 1, message
-        done = parts(folder / "out")
-        assert 0 < len(done) < len(parts(expected))
-        assert not [path for path in (folder / "out").iterdir() if path.name.endswith(".tmp")]
-        subprocess.run(["mount", "-o", f"remount,size={2 * size + 2**22}", str(folder)], check=True)
-        status, _, err = command.run(folder / "out")
-        assert status == 0, err
-        same_parts(folder / "out", expected)
-    return message.strip()
+def fill_disk(command, output, expected, resize):
+    """Run two claimants until the disk is full, then give it room, and run them again.
+
+    Returns how many parts each wrote before and after, and the message of the full disk.
+    """
+    done = len(parts(output))
+    before, message = two_claimants(command, output, expected_status=1)
+    assert done < len(parts(output)) == done + sum(before) < len(parts(expected))
+    resize()
+    after, _ = two_claimants(command, output)
+    assert done + sum(before) + sum(after) == len(parts(expected))
+    return before, after, message
 
 
 def damage(folder, count, seed=0):
@@ -191,41 +219,52 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", required=True)
     parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--unit-rows", type=int, default=16384)
+    parser.add_argument("--unit-rows", type=int, help="by default a 25th of the rows, at least 2048 and at most 16384")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--damaged", type=int, default=20)
-    parser.add_argument("--fewer", type=int, help="rows of another run, whose memory is compared")
+    parser.add_argument("--verify", nargs=1, default=[], metavar="ROWS", help="how many rows of each part --verify "
+                        "computes again; by default all")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTHONPATH", os.getcwd())
-    rows, expected, output = args.folder / "rows.parquet", args.folder / "expected", args.folder / "out"
-    if not rows.exists():
-        write_rows(rows, args.rows)
-    command = Command(args.model, rows, "--unit-rows", str(args.unit_rows))
-    for old in (expected, output):
-        shutil.rmtree(old, ignore_errors=True)
-    seconds, memory = command.measure(expected)
-    every_row_once(expected, args.rows)
-    units = len(parts(expected))
-    print(f"undisturbed: {args.rows:,} rows in {units} parts, {seconds:.0f} s with loading, {memory:.0f} MB",
-          flush=True)
-    if args.fewer:
-        few = args.folder / "few.parquet"
-        write_rows(few, args.fewer)
-        shutil.rmtree(args.folder / "few", ignore_errors=True)
-        _, less = Command(args.model, few, "--unit-rows", str(args.unit_rows)).measure(args.folder / "few")
-        print(f"memory: {less:.0f} MB with {args.fewer:,} rows, {memory:.0f} MB with {args.rows:,}", flush=True)
-    lost = kill_at_random(command, output, args.kills, seconds / args.kills)
-    same_parts(output, expected)
-    unit = seconds / units
-    print(f"{len(lost)} kills: same bytes; lost {sum(lost):.1f} s, {sum(lost) / len(lost) / unit:.2f} units a kill, "
-          f"at most {max(lost) / unit:.2f}", flush=True)
-    shutil.rmtree(output)
-    print(f"two claimants wrote {two_claimants(command, output)} of {units} parts", flush=True)
-    same_parts(output, expected)
-    print(fill_disk(command, args.folder / "disk", expected), flush=True)
-    find_damage(command, output, args.damaged)
+    options = ["--unit-rows", str(args.unit_rows or max(2048, min(16384, args.rows // 25)))]
+    expected = args.folder / "expected"
+    command, run = prove_memory(args, options)
+    prove_bytes(command, expected, args.folder / "disk", run.used - run.begun, args.kills)
+    find_damage(command, expected, args.damaged, *args.verify)
     print(f"--verify names the {args.damaged} parts in which one bit is changed, and no other", flush=True)
+
+
+def prove_bytes(command, expected, disk, computing, kills):
+    """Kill a job, fill its disk and let two processes share it; its parts are those of the undisturbed run."""
+    size, units = sum(path.stat().st_size for path in parts(expected).values()), len(parts(expected))
+    with small_disk(disk, size * 3 // 4) as resize:
+        lost = kill_at_random(command, disk / "out", kills, computing)
+        unit = computing / units
+        print(f"{len(lost)} kills, with {len(parts(disk / 'out'))} parts after them; they lost {sum(lost):.1f} CPU s, "
+              f"{sum(lost) / len(lost) / unit:.2f} units a kill, at most {max(lost) / unit:.2f}", flush=True)
+        before, after, message = fill_disk(command, disk / "out", expected, resize)
+        print(f"two claimants wrote {before} parts until the disk was full, then {after}\n{message}", flush=True)
+        same_parts(disk / "out", expected)
+        print(f"the {units} parts and the manifest have the bytes of the undisturbed run", flush=True)
+
+
+def prove_memory(args, options):
+    """Run the job undisturbed, with all rows and with a tenth of them; return the command and the run of all rows."""
+    runs = {}
+    for name, count in (("tenth", args.rows // 10), ("expected", args.rows)):
+        rows, output = args.folder / f"{name}.parquet", args.folder / name
+        write_rows(rows, count)
+        shutil.rmtree(output, ignore_errors=True)
+        command = Command(args.model, rows, *options)
+        runs[name] = run = undisturbed(command, output)
+        every_row_once(output, count)
+        print(f"undisturbed: {count:,} rows in {len(parts(output))} parts, each once; {run.seconds:.0f} s and "
+              f"{run.used:.0f} CPU s, of which {run.begun:.1f} load; {run.megabytes:.0f} MB", flush=True)
+    more = runs["expected"].megabytes - runs["tenth"].megabytes
+    print(f"memory: {more:+.0f} MB for ten times the rows", flush=True)
+    shutil.rmtree(args.folder / "tenth")
+    return command, runs["expected"]
 
 
 if __name__ == "__main__":

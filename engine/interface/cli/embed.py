@@ -8,7 +8,6 @@ import json
 import re
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,11 +132,23 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
         raise InputError("a batch of requests is answered with float32 vectors; leave --result, --dtype, --id and "
                          "--keep out")
     if args.ranges is not None:
-        options["ranges"] = ranges = np.load(Path(args.ranges), allow_pickle=False)
+        options["ranges"] = ranges = _read_ranges(args.ranges)
         described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
     rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
     return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
                     positive_int("--unit-bytes", args.unit_bytes))
+
+
+def _read_ranges(path: str) -> np.ndarray:
+    """Return the array in a file of `np.save`; raises `InputError`."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path}: expected an array that np.save wrote, of the smallest and the largest number of "
+                         f"each dimension: {error}") from error
+    if not isinstance(found, np.ndarray):
+        raise InputError(f"{path}: expected one array that np.save wrote, and not an archive of several")
+    return found
 
 
 def _instruction_set(engine: Engine) -> str:
