@@ -122,9 +122,10 @@ soak: $(INSTALLED)  ## Use the engine from many threads for SECONDS=3600; compar
 	$(BIN)/python -m tests.soak $(SECONDS) --duty $(DUTY) --record build/soak.jsonl
 
 JOB_ROWS ?= 1000000
-jobs: $(INSTALLED)  ## Kill, share, starve and damage an embedding job of JOB_ROWS rows with MODEL=path; as root, for a small disk
+jobs: $(INSTALLED)  ## Kill, share, starve, damage and time an embedding job of JOB_ROWS rows with MODEL=path; as root, for a small disk
 	$(if $(MODEL),,$(error say MODEL=path))
-	$(BIN)/python -m tests.jobs.prove build/jobs --model $(MODEL) --rows $(JOB_ROWS) --fewer $$(( $(JOB_ROWS) / 10 ))
+	$(BIN)/python -m tests.jobs.prove build/jobs --model $(MODEL) --rows $(JOB_ROWS)
+	$(BIN)/python -m tests.jobs.rate build/jobs --model $(MODEL)
 
 documents:  ## Try every block of the documents as a new user: a copy, a fresh environment, an empty folder
 	$(PYTHON) -m tests.project.clean build/documents
