@@ -6,6 +6,7 @@ from . import (
     files,
     generation,
     interface,
+    jobs,
     kernels,
     models,
     native,
@@ -18,7 +19,7 @@ from . import (
 )
 from .mistake import Mistake
 
-TABLES = (models, files, text, generation, speech, interface, uncertainty, operations, kernels, native, numba_cpu,
+TABLES = (models, files, text, generation, speech, interface, jobs, uncertainty, operations, kernels, native, numba_cpu,
           numba_cuda)
 
 MISTAKES: tuple[Mistake, ...] = tuple(mistake for table in TABLES for mistake in table.MISTAKES)
