@@ -3,13 +3,16 @@
     python -m tools.wheels.build OUT [WORD...]        (or: make wheels)
 
 Each WORD selects the wheels whose names contain it, such as cp311, musllinux or cp313-manylinux_2_28_aarch64. Those
-that can't be built here, because the headers of the Python or the compiler are absent, are named at the end.
+that can't be built here, because the headers of the Python or the compiler are absent, are named at the end. A wheel
+that is in OUT already, made from the same files, is not built again, so a build that was stopped goes on where it was.
 The interpreter that runs this builds for every other: it reads all that it has to know about it from a module of
 `sysconfig` that we write. README.md says why gcc and zig share the work.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -36,6 +39,12 @@ ZIG = f"{sys.executable} -m ziglang cc"
 
 SYSCONFIG = "_sysconfigdata_of_a_wheel"
 
+INPUTS = ("engine", "tools/wheels", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+"""The files and folders that a wheel is made from."""
+
+RECORD = "made-from.json"
+"""The file in OUT that says of each wheel what it was made from."""
+
 
 def main(out: Path, words: list[str]) -> int:
     """Build the wheels into a folder; return 1 where one of them could not be built."""
@@ -46,9 +55,13 @@ def main(out: Path, words: list[str]) -> int:
     shutil.rmtree(work, ignore_errors=True)
     copy(work / "tree")
     for target in targets:
-        if target not in lacking:
+        if target in lacking:
+            continue
+        made_from = digest(target, includes[target.python], work / "tree")
+        if (wheel := finished(target, made_from, out)) is None:
             wheel = build(target, includes[target.python], work, out)
-            print(f"{wheel.name}: {describe(wheel)}", flush=True)
+            record(target, made_from, wheel)
+        print(f"{wheel.name}: {describe(wheel)}", flush=True)
     shutil.rmtree(work)
     for target, reason in lacking.items():
         print(f"not built: {target}, because {reason}; the workflow builds it")
@@ -72,8 +85,37 @@ def copy(tree: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def digest(target: Target, include: Path, tree: Path) -> str:
+    """Return a hash of all that a wheel is made from: our files, the settings, the compiler, and Python's headers."""
+    files = sorted(path for name in INPUTS for path in (tree / name, *(tree / name).rglob("*")) if path.is_file())
+    hashed = hashlib.sha256(repr((commit_time(), os.environ.get("ENGINE_BUILD_ISA"), str(include),
+                                  told(COMPILERS[target.machine], "--version"))).encode())  # fmt: skip
+    for path in (*files, include / "patchlevel.h"):
+        hashed.update(f"\n{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+    return hashed.hexdigest()
+
+
+def finished(target: Target, made_from: str, out: Path) -> Path | None:
+    """Return the wheel that an earlier run has made from the same; None if it has to be built."""
+    name, made = recorded(out).get(str(target), ("", ""))
+    return out / name if made == made_from and (out / name).is_file() else None
+
+
+def recorded(out: Path) -> dict[str, list[str]]:
+    """Return the name of the wheel of each target, and the digest of what it was made from."""
+    return json.loads((out / RECORD).read_text(encoding="utf-8")) if (out / RECORD).is_file() else {}
+
+
+def record(target: Target, made_from: str, wheel: Path) -> None:
+    """Note what a wheel was made from, once the whole wheel is there."""
+    made = wheel.with_name(f"{RECORD}.new")
+    notes = recorded(wheel.parent) | {str(target): [wheel.name, made_from]}
+    made.write_text(json.dumps(notes, indent=1), encoding="utf-8")
+    made.replace(wheel.with_name(RECORD))
+
+
 def build(target: Target, include: Path, work: Path, out: Path) -> Path:
-    """Build one wheel and return its path."""
+    """Build one wheel, move it to its place when it is whole, and return its path."""
     folder = work / str(target)
     folder.mkdir()
     write_sysconfig(folder / f"{SYSCONFIG}.py", target, include)
