@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -24,6 +25,18 @@ from urllib.parse import unquote, urlsplit
 LARGE = 10_000
 """Files of more bytes than this are stored apart, as the hub stores them in Git LFS."""
 TOKEN = "hf_of_the_tests"
+
+
+@cache
+def sha1(data: bytes) -> str:
+    """Return the SHA-1 of a file, which is computed once: a file may be a whole model, and be asked for often."""
+    return hashlib.sha1(data).hexdigest()
+
+
+@cache
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of a file, which is computed once."""
+    return hashlib.sha256(data).hexdigest()
 
 
 class Hub:
@@ -49,7 +62,7 @@ class Hub:
     def commit(self, name: str) -> str:
         """Return the commit of a repository, which depends on its files."""
         files = self.repositories[name]
-        return hashlib.sha1(repr([(file, files[file]) for file in sorted(files)]).encode()).hexdigest()
+        return sha1(repr([(file, sha1(files[file])) for file in sorted(files)]).encode())
 
     def asked_for(self) -> list[str]:
         """Return the paths of the files that were asked for, in the order in which they were first."""
@@ -106,8 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _json(self, name: str, tree: bool) -> None:
         files = self.server.hub.repositories[name]
         if tree:
-            entries = [{"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-                       | ({"lfs": {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}}
+            entries = [{"type": "file", "path": file, "size": len(data), "oid": sha1(data)}
+                       | ({"lfs": {"oid": sha256(data), "size": len(data), "pointerSize": 130}}
                           if len(data) > LARGE else {}) for file, data in files.items()]
             return self._send(200, json.dumps(entries).encode())
         found = {"id": name, "modelId": name, "sha": self.server.hub.commit(name), "private": False, "gated": False,
@@ -121,8 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             return self._send(404, b"", headers | {"X-Error-Code": "EntryNotFound"})
         if len(data) <= LARGE:
-            return self._send(200, data, headers | {"ETag": f'"{hashlib.sha1(data).hexdigest()}"'})
-        blob = hashlib.sha256(data).hexdigest()
+            return self._send(200, data, headers | {"ETag": f'"{sha1(data)}"'})
+        blob = sha256(data)
         place = f"{hub.url.replace('127.0.0.1', 'localhost')}/blobs/{blob}"
         return self._send(302, b"", headers | {"Location": place, "X-Linked-Etag": f'"{blob}"',
                                                "X-Linked-Size": str(len(data))})
@@ -130,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _blob(self, blob: str) -> None:
         hub = self.server.hub
         [data] = {data for files in hub.repositories.values() for data in files.values()
-                  if hashlib.sha256(data).hexdigest() == blob}
+                  if sha256(data) == blob}
         start = int((re.fullmatch(r"bytes=(\d+)-", self.headers.get("range") or "") or ["", 0])[1])
         headers = {"ETag": f'"{blob}"'}
         if start:
