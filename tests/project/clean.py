@@ -22,6 +22,7 @@ TRIED = {
     "make demo": "README or choose or guide or precision or demo or stsb",
     "pip install .": "npz.md or ops.md",
     "pip install '.[text]'": "README or choose or guide or precision or demo or stsb",
+    "pip install '.[speech]'": "speech.md",
     "pip install '.[numba]'": "test_blocks_run or test_examples",
 }
 """Commands of README.md that run, with the tests of the documents that follow."""
@@ -34,12 +35,13 @@ LEFT_OUT = {
 
 def main(folder: Path) -> None:
     """Do everything in a folder, which is made anew; raises `CalledProcessError` where something fails."""
+    to_run = readme_commands(ROOT)
     shutil.rmtree(folder, ignore_errors=True)
     copy, empty, fresh = folder / "copy", folder / "empty", folder / "fresh"
     empty.mkdir(parents=True)
     copy_repository(copy)
     subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
-    for command in readme_commands(copy):
+    for command in to_run:
         if reason := LEFT_OUT.get(command):
             print(f"left out: {command}, because {reason}", flush=True)
             continue

@@ -28,6 +28,7 @@ from ..tools.documents import NOT_RUN, ROOT, Block, blocks, commands, documents,
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.head_models import write_folder
 from ..tools.head_texts import sentence
+from .clean import readme_commands
 
 MODEL = "models/all-MiniLM-L6-v2.npz"
 TEXTS = {
@@ -189,6 +190,10 @@ def test_examples_run(command, model, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "stsb-dev.tsv").write_text(TEXTS["pairs.tsv"], encoding="utf-8")
     subprocess.run(command, shell=True, cwd=tmp_path, env=os.environ | {"PATH": SCRIPTS}, check=True)
+
+
+def test_make_documents_knows_every_command_of_the_readme():
+    assert "make demo" in readme_commands(ROOT)
 
 
 def test_how_blocks_are_read():
