@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ..base.errors import InputError, shown
+from ..base.install import needs_package
 from ..encoding.vector_precision import PRECISIONS
+
+with needs_package("pyarrow", __name__):
+    import pyarrow as pa
 
 METHODS = ("encode", "encode_query", "encode_document")
 """The methods of an `Engine` that give each text one vector."""

@@ -19,13 +19,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import ray
 
 from ..base.errors import InputError, listed
+from ..base.install import needs_package
 from ..interface.engine import Engine
 from .arrow import check_encode, encode_column
+
+with needs_package("'ray[data]'", __name__):
+    import pandas as pd
+    import pyarrow as pa
+    import ray
 
 
 class Embed:

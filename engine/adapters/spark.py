@@ -20,13 +20,17 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
-import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.functions import arrow_udf
-from pyspark.sql.types import ArrayType, ByteType, DataType, FloatType, ShortType
+import numpy as np
 
+from ..base.install import needs_package
 from ..interface.engine import Engine
 from .arrow import check_encode, encode_column
+
+with needs_package("'pyspark[sql]>=4.1'", __name__):
+    import pyarrow as pa
+    from pyspark import TaskContext
+    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.types import ArrayType, ByteType, DataType, FloatType, ShortType
 
 _NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
     "float32": (FloatType(), pa.float32()), "int8": (ByteType(), pa.int8()), "binary": (ByteType(), pa.int8()),
@@ -56,10 +60,17 @@ def embedder(
         engine = loaded(path, context.cpus() if context else None, settings)
         encode = partial(getattr(engine, method), **options)
         for column in columns:
-            yield encode_column(encode, column).cast(pa.list_(in_arrow))
+            yield _lists(encode_column(encode, column), in_arrow)
 
     embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads no text
     return arrow_udf(embed, ArrayType(numbers))
+
+
+def _lists(vectors: pa.FixedSizeListArray, numbers: pa.DataType) -> pa.ListArray:
+    """Return lists of a variable size, which Spark reads; `cast` would copy all numbers for them."""
+    width = vectors.type.list_size
+    ends = pa.array(np.arange(0, (len(vectors) + 1) * width, width, np.int32))
+    return pa.ListArray.from_arrays(ends, vectors.values.cast(numbers), mask=vectors.is_null())
 
 
 @lru_cache(maxsize=3)

@@ -7,14 +7,25 @@ The workers share the modules of Python, the tokenizer and the weights, also of 
 finds the engine if it gets the same path, and no options for `Engine.load`.
 """
 
+import ctypes
 import gc
+import importlib
 import os
+import sys
+from zipimport import zipimporter
 
-import pandas  # noqa: F401, because each worker of Spark imports it
+# What each worker of Spark imports before it runs a function, or when it does so for the first time.
+import pyarrow.pandas_compat  # noqa: F401
+import pyspark.logger.worker_io
+import pyspark.sql.conversion
+import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from ..base.errors import InputError
 from .spark import loaded
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h. glibc raises both as it sees large arrays, unless they are set."""
 
 
 def main() -> None:
@@ -24,8 +35,30 @@ def main() -> None:
         raise InputError("engine.adapters.spark_daemon loads the model of the variable ENGINE_SPARK_MODEL, which is "
                          'not set; set it with .config("spark.executorEnv.ENGINE_SPARK_MODEL", path)')
     loaded(path, int(os.environ.get("OMP_NUM_THREADS", "1")), ()).encode([""])  # Spark sets it to spark.task.cpus
+    _keep_directories()
+    gc.collect()
+    _return_memory()
     gc.freeze()     # a collection in a worker would write to every object, and so copy the pages that it shares
     daemon.manager()
+
+
+def _keep_directories() -> None:
+    """Let the workers keep what was read of the zip files that Python imports from.
+
+    Every worker of Spark forgets it (`importlib.invalidate_caches`), and would read the list of the thousands of files
+    in pyspark.zip again, into 16 MB of its own. The files that Spark adds for a job come later, and are not concerned.
+    """
+    importlib.invalidate_caches()
+    for finder in sys.path_importer_cache.values():
+        if isinstance(finder, zipimporter):
+            vars(finder)["invalidate_caches"] = lambda: None
+
+
+def _return_memory() -> None:
+    """Let the C library give what a call used back to the system; else each worker keeps its activations."""
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:    # musl has none, and keeps nothing
+        mallopt(_TRIM_THRESHOLD, 2**17)
+        mallopt(_MMAP_THRESHOLD, 2**18)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ _NO_LIMIT = 2**31
 """A length limit above this number of tokens is none."""
 
 
+SPARSE_SIMILARITY = "dot"
+"""How sparse vectors are compared where a model states nothing."""
 _SPARSE_ENCODER = "SparseEncoder"
 """The model_type of a model with sparse vectors."""
 _LATE_ENCODER = "MultiVectorEncoder"
@@ -214,8 +216,10 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)
         prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
-        return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
-                       default_prompt_name=name)
+        with modules.folder.within():
+            return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
+                           default_prompt_name=name, similarity=tokenizer.similarity if modules.sparse is None else
+                           modules.folder.read_object_or_empty(PROMPTS).get("similarity_fn_name") or SPARSE_SIMILARITY)
     settings = _transformer_settings(modules.transformer)
     limit = max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = (("mean",), True) if modules.pooling is None else _pooling(modules.pooling)

@@ -32,7 +32,7 @@ from ..text.vocabularies.of_folder import read_tokenizers
 from ..weights.bfloat16 import widened
 from ..weights.head import Head
 from ..weights.model import Transformer
-from .sentence_transformers import max_seq_length
+from .sentence_transformers import SPARSE_SIMILARITY, max_seq_length
 
 _SPARSE = "sparse_static"
 MODEL2VEC = "model2vec"
@@ -83,7 +83,7 @@ def read_sparse_static(folder: ModelFolder, memory: str) -> Transformer:
     with folder.within():
         config = static_config(_SPARSE, 1, len(weight))
         head = HeadConfig("encode_sparse", "all", (Scatter(len(weight)),))
-        text = replace(text, special_tokens=False, feeds_token_types=False,
+        text = replace(text, special_tokens=False, feeds_token_types=False, similarity=SPARSE_SIMILARITY,
                        max_seq_length=max_seq_length(folder, {}, config))
     return Transformer(config, {"embeddings.word": weight.reshape(-1, 1)}, text, heads=(Head(head),))
 

@@ -1,7 +1,9 @@
-"""Ray Data on a cluster of this machine: the bits of `Engine.encode`, also after a worker was killed."""
+"""Ray Data on a cluster of this machine: the bits of `engine embed`, also if a worker is killed, and the example."""
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,19 +14,20 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 ray = pytest.importorskip("ray")
 
+import pyarrow.parquet as pq
 from ray.data import ActorPoolStrategy
 
-from engine import Engine
 from engine.adapters.ray_data import Embed, require_unique_ids
 from engine.base.errors import InputError
 
 from ..tools import minilm
-from .texts import manual
+from ..tools.paths import ROOT
+from .conftest import bits_of
 
 pytestmark = [pytest.mark.filterwarnings("default"),
               pytest.mark.skipif(not minilm.FOLDER.exists(), reason=minilm.MISSING)]
 
-ROWS, BATCH = 2048, 128
+BATCH = 128
 
 
 class Watched(Embed):
@@ -48,21 +51,6 @@ def cluster():
     ray.shutdown()
 
 
-@pytest.fixture(scope="module")
-def texts():
-    return list(manual()[:ROWS])
-
-
-@pytest.fixture(scope="module")
-def vectors(texts):
-    return Engine.load(minilm.FOLDER, threads=1).encode(texts)
-
-
-def dataset(texts, first=0):
-    table = pa.table({"id": pa.array(range(first, first + len(texts))), "text": texts})
-    return ray.data.from_arrow([table.slice(start, BATCH) for start in range(0, len(texts), BATCH)])
-
-
 def kill_one(journal, killed):
     """Kill a worker as soon as it has finished its second batch."""
     while not killed:
@@ -74,12 +62,14 @@ def kill_one(journal, killed):
         time.sleep(0.01)
 
 
-def test_a_killed_worker_changes_no_bit(texts, vectors, tmp_path):
+def test_a_killed_worker_changes_no_bit(by_command, tmp_path):
+    rows, vectors = by_command
+    dataset = ray.data.from_arrow([rows.slice(start, BATCH) for start in range(0, len(rows), BATCH)])
     killed = []
     killer = threading.Thread(target=kill_one, args=(tmp_path, killed))
     killer.start()
     try:
-        table = pa.concat_tables(dataset(texts).map_batches(
+        table = pa.concat_tables(dataset.map_batches(
             Watched, compute=ActorPoolStrategy(size=2), num_cpus=1, batch_size=BATCH, batch_format="pyarrow",
             fn_constructor_kwargs={"model": str(minilm.FOLDER), "journal": str(tmp_path)},
         ).iter_batches(batch_size=None, batch_format="pyarrow"))
@@ -93,11 +83,24 @@ def test_a_killed_worker_changes_no_bit(texts, vectors, tmp_path):
     assert table.column_names == ["id", "text", "vector"]
     assert table.schema.field("vector").type == pa.list_(pa.float32(), 384)
     table = table.sort_by("id").combine_chunks()
-    assert table["id"].to_pylist() == list(range(ROWS))
-    found = table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, 384)
-    assert (found.view(np.uint32) == vectors.view(np.uint32)).all()
+    assert table["id"].equals(rows["id"])
+    assert (bits_of(table["vector"]) == vectors.view(np.uint32)).all()
 
 
+def test_the_example_leaves_out_what_is_done(by_command, tmp_path):
+    rows, vectors = by_command[0].slice(0, 300), by_command[1][:300]
+    folder = {name: tmp_path / name for name in ("in", "out", "checkpoint")}
+    folder["in"].mkdir()
+    program = ROOT / "examples/embed_with_ray.py"
+    assert len(program.read_text(encoding="utf-8").splitlines()) <= 60
+    command = [sys.executable, str(program), str(minilm.FOLDER.absolute()), *map(str, folder.values()), "id", "text"]
+    environment = os.environ | {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    for start in (0, 200):
+        pq.write_table(rows.slice(start, 200), folder["in"] / f"{start}.parquet")
+        subprocess.run(command, check=True, env=environment)
+    table = pq.read_table(folder["out"]).sort_by("id").combine_chunks()
+    assert table["id"].equals(rows["id"]), "each row is there once"
+    assert (bits_of(table["vector"]) == vectors.view(np.uint32)).all()
 
 
 @pytest.mark.parametrize(("ids", "twice"), [([3, 1, 2, 3], "3"), (["b", "a", "c", "a"], "a")])

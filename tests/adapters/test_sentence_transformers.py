@@ -106,4 +106,7 @@ def test_constructors_take_the_same_arguments(place):
                          ("SparseEncoder", "splade"), ("MultiVectorEncoder", "colbert")):
         parameters = inspect.signature(getattr(theirs, name).__init__).parameters.values()
         options = {one.name: one.default for one in parameters if one.kind.name == "KEYWORD_ONLY"}
-        getattr(ours, name)(str(place / folder), **options)
+        given, bare = getattr(ours, name)(str(place / folder), **options), getattr(ours, name)(str(place / folder))
+        assert options
+        for setting in ("prompts", "default_prompt_name", "max_seq_length", "device"):
+            assert getattr(given, setting) == getattr(bare, setting)

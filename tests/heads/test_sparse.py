@@ -16,6 +16,7 @@ from engine.heads import runner as runner_module
 from engine.heads import sparse as sparse_module
 
 from ..tools import head_texts as texts
+from ..tools.encoders import load_encoder, save_encoder
 from ..tools.head_models import folder_of, write_folder
 from ..tools.paths import HEADS, MODELS
 from ..tools.tiles import floats_on_tiles
@@ -167,3 +168,12 @@ def test_the_real_splade_tiny(one_backend):
     found = Engine.load(SPLADE, backend=one_backend).encode_sparse(REAL).decode(64)
     assert [[token for token, _ in row] for row in found] == [[token for token, _ in row] for row in EXPECTED["real"]]
     assert_words(found, EXPECTED["real"])
+
+
+@pytest.mark.parametrize(("stated", "expected"), [({}, "dot"), ({"similarity_fn_name": "dot"}, "dot"),
+                                                  ({"similarity_fn_name": "euclidean"}, "euclidean")])
+def test_similarity_is_that_of_the_folder(stated, expected, tmp_path):
+    folder = sparse_folder(tmp_path / "folder", "bert_fill_mask", **stated)
+    save_encoder(load_encoder(folder), tmp_path / "model.npz")
+    for path in (folder, tmp_path / "model.npz"):
+        assert Engine.load(path).similarity_fn_name == expected

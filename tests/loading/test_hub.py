@@ -18,6 +18,7 @@ from huggingface_hub import constants, file_download
 
 import engine
 from engine import Engine, Generator, HubError, InputError, Reranker, Transcriber, UnsupportedError, WeightsError
+from engine.adapters.sentence_transformers import SparseEncoder
 from engine.interface.cli.main import main
 from engine.loading.hub import HubName, as_name
 from engine.loading.load import open_source
@@ -403,3 +404,8 @@ def test_the_weights_come_last(hub, tmp_path):
                                       "x-00001-of-00001.safetensors": weights}
     assert Engine.load("org/split", **OPTIONS).config.family == "bert"
     assert hub.asked_for()[-1] == "x-00001-of-00001.safetensors"
+
+
+def test_a_sparse_encoder_compares_as_the_repository_says(hub, tmp_path):
+    hub.add("org/sparse", write_router(tmp_path / "router", "sparse query"))    # which states "cosine"
+    assert SparseEncoder("org/sparse").similarity_fn_name == "cosine"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ...base.arguments import flag, positive_int_or_none
 from ...base.errors import InputError, shown
 from ...heads import SparseVectors
+from ...loading.load import open_source
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, is_tensor, like, sparse_tensor, to_sparse
 
@@ -31,7 +31,8 @@ class SparseEncoder(Encoder):
         """As sentence-transformers; `Model` says what the engine does with options."""
         super().__init__(model_name_or_path, **options)
         self.max_active_dims = positive_int_or_none("max_active_dims", max_active_dims) or self._head.max_active_dims
-        if similarity_fn_name is not None or not _states_similarity(model_name_or_path):
+        if similarity_fn_name is not None or (self.similarity_fn_name == "cosine" and not _states_similarity(
+                model_name_or_path, options.get("revision"))):
             self.similarity_fn_name = similarity_fn_name
 
     def _check_kind(self) -> None:
@@ -127,7 +128,10 @@ class SparseEncoder(Encoder):
         return self.engine.tokenizer.token(number)
 
 
-def _states_similarity(path: Any) -> bool:
-    """Return whether the folder of a model says how its vectors are compared. Others are compared by dot products."""
-    settings = Path(path) / _SETTINGS
-    return settings.exists() and json.loads(settings.read_text(encoding="utf-8")).get("similarity_fn_name") is not None
+def _states_similarity(path: Any, revision: Any) -> bool:
+    """Return whether the folder of a model, or of a name on the hub, says how its vectors are compared.
+
+    A plain model of words does not, and an .npz does not tell; both are compared by dot products.
+    """
+    settings = open_source(path, "map", revision).path / _SETTINGS
+    return settings.is_file() and json.loads(settings.read_text(encoding="utf-8")).get("similarity_fn_name") is not None
