@@ -1,10 +1,8 @@
-"""Spark with four workers on this machine: the bits of `engine embed`, and the memory of the workers."""
+"""Spark with four workers on this machine: the bits of `engine embed`."""
 
 import os
-import re
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,8 +24,6 @@ from .conftest import bits_of
 pytestmark = [pytest.mark.filterwarnings("default"),
               pytest.mark.skipif(not minilm.FOLDER.exists(), reason=minilm.MISSING)]
 WORKERS = 4
-ROWS = 250
-"""The rows of a worker when its memory is measured."""
 
 
 @pytest.fixture(scope="module")
@@ -46,40 +42,6 @@ def spark(packed):
                .config("spark.executorEnv.ENGINE_SPARK_MODEL", packed).getOrCreate())
     yield session
     session.stop()
-
-
-def workers():
-    """Return the processes of Spark's daemon and its workers, by their numbers, the daemon first."""
-    found, new = [], [os.getpid()]
-    while new:
-        new = [int(child) for parent in new for path in Path(f"/proc/{parent}/task").glob("*/children")
-               for child in path.read_text().split()]
-        found += [pid for pid in new if b"spark_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return found
-
-
-def memory(spark, packed, texts, count):
-    """Return the megabytes of the daemon and its workers, after each of `count` workers embedded its rows."""
-    rows = pa.table({"text": texts[:count * ROWS]})
-    for _ in range(5):
-        # A job whose first task ends before the last begins needs fewer workers.
-        spark.createDataFrame(rows).repartition(count).select(embedder(packed)("text")).write.format("noop").mode(
-            "overwrite").save()
-        found = workers()
-        if len(found) == 1 + count:
-            break
-    assert len(found) == 1 + count
-    sizes = [int(re.search(r"^Pss: +([0-9]+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)[1])
-             for pid in found]
-    return sum(sizes) / 1000
-
-
-def test_four_workers_share_what_one_holds(spark, packed, by_command, capsys):
-    texts = by_command[0]["text"].to_pylist()
-    one, four = (memory(spark, packed, texts, count) for count in (1, WORKERS))
-    with capsys.disabled():
-        print(f"\nSpark: one worker and its daemon {one:.0f} MB, {WORKERS} workers {four:.0f} MB: {four / one:.2f}")
-    assert four <= 1.5 * one
 
 
 def test_vectors_have_the_bits_of_the_command(spark, packed, by_command):
