@@ -211,8 +211,9 @@ plot: $(INSTALLED)  ## Measure attention against length and draw docs/attention.
 
 peers: $(FOLDER)  ## Measure the engine and its peers; write docs/peers/ (two hours, 3 GB, a C++ compiler)
 	$(PYTHON) -m venv build/peers
-	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[text]'
+	ENGINE_BUILD_ISA=native build/peers/bin/pip install -q -r asv_bench/peers/requirements.txt -e '.[files]'
 	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers --minilm ../$(FOLDER)
+	cd asv_bench && HF_HUB_OFFLINE=1 ../build/peers/bin/python -m peers.jobs --minilm ../$(FOLDER)
 
 golden: $(FOLDER)  ## Make the golden files anew, with torch and transformers in environments of their own
 	$(PYTHON) -m tests.golden.make all $(FOLDER)

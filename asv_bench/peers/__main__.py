@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import jobs_report
 from .libraries import LIBRARIES, tokenizer
 from .machine import short_name
 from .measure import PRECISIONS, measure
@@ -37,7 +38,7 @@ def main():
         parser.error(why)
     write_folders(a.files, a.minilm)
     steal = Steal()
-    numbers = {"tool": "peers", "machine": here, "quick": a.quick, "text": text(a.files / "MiniLM")}
+    numbers = {"tool": "peers", "machine": here, "quick": a.quick, "text": text(a.files / "MiniLM", sentences())}
     a.out.mkdir(parents=True, exist_ok=True)
     for rows, peak in measure(a.files, a.threads, a.models, a.precisions, a.cases, a.libraries, a.quick):
         numbers |= merged(old, rows, peak)
@@ -52,12 +53,19 @@ def named(path: Path, ending: str) -> Path:
 
 
 def publish(folder: Path) -> None:
-    """Write the table and the figure of each CPU whose numbers are in the folder, and the page of all CPUs."""
+    """Write the table and the figure of each file of numbers in the folder, and the page of all CPUs."""
+    forms = {"peers": (table, draw), "jobs": (jobs_report.table, jobs_report.draw)}
     all_numbers = {path.name.removesuffix(".json"): read(path) for path in folder.glob("*.json")}
     for name, numbers in all_numbers.items():
-        write_text(folder / f"{name}.md", table(numbers, f"{name}.json"))
-        draw(numbers, folder / f"{name}.svg")
-    write_text(folder / "README.md", index(all_numbers))
+        write_table, write_figure = forms[numbers["tool"]]
+        write_text(folder / f"{name}.md", write_table(numbers, f"{name}.json"))
+        write_figure(numbers, folder / f"{name}.svg")
+    pages = index(of_tool(all_numbers, "peers")), jobs_report.index(of_tool(all_numbers, "jobs"))
+    write_text(folder / "README.md", "".join(pages))
+
+
+def of_tool(all_numbers: dict[str, dict], tool: str) -> dict[str, dict]:
+    return {name: numbers for name, numbers in all_numbers.items() if numbers["tool"] == tool}
 
 
 def unlike(old: dict, new: dict) -> str | None:
@@ -76,9 +84,9 @@ def merged(old: dict, rows: list[dict], peak: dict[str, float]) -> dict:
     return {"peak": {name: max(limit, old["peak"].get(name, 0)) for name, limit in peak.items()}, "rows": kept + rows}
 
 
-def text(folder: Path) -> dict:
-    """Describe the lengths of the sentences, in tokens."""
-    lengths = [len(encoding.ids) for encoding in tokenizer(folder).encode_batch_fast(sentences())]
+def text(folder: Path, texts: list[str]) -> dict:
+    """Describe the lengths of texts, in tokens."""
+    lengths = [len(encoding.ids) for encoding in tokenizer(folder).encode_batch_fast(texts)]
     return {"sentences": len(lengths), "tokens": sum(lengths), "median": float(np.median(lengths)),
             "95 %": float(np.percentile(lengths, 95)), "longest": max(lengths)}  # fmt: skip
 

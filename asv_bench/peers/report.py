@@ -6,7 +6,8 @@ from .work import BATCH, CASES, TEXT
 
 COLOURS = {"engine": "#c2410c", "ONNX Runtime": "#0d9488", "OpenVINO": "#7c3aed", "CTranslate2": "#ca8a04",
            "PyTorch": "#2563eb", "PyTorch, compiled": "#60a5fa", "zentorch": "#db2777",
-           "sentence-transformers": "#94a3b8", "llama.cpp": "#65a30d"}  # fmt: skip
+           "sentence-transformers": "#94a3b8", "llama.cpp": "#65a30d", "sentence-transformers, pool": "#64748b",
+           "Ray Data": "#0ea5e9", "fastembed": "#be123c"}  # fmt: skip
 
 
 def index(all_numbers: dict[str, dict]) -> str:
@@ -43,18 +44,11 @@ def leads_of(numbers: dict, model: str, precision: str, cases: list[str]) -> lis
 
 def table(numbers: dict, source: str = "peers.json") -> str:
     """Return the page of one CPU; source: the name of the file with the numbers."""
-    machine, text = numbers["machine"], numbers["text"]
-    limits = ", ".join(f"{value:,.0f} in {precision}" for precision, value in numbers["peak"].items())
-    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
-    lines = ["# The engine and its peers", "", f"`make peers` writes this page from the numbers in {source}.", ""]
-    if numbers["quick"]:
-        lines += ["**This was a quick run, to see that everything works. Its times mean nothing.**", ""]
-    lines += [
-        f"- Machine: {machine['cpu']}, {machine['threads']} threads, {machine['date']}.",
-        f"- The engine runs {machine['engine runs']}.",
-        f"- Measured peak of the machine, in 10^9 operations a second: {limits}.",
-        f"- Versions: {versions}, Python {machine['python']}.",
-        *circumstances(machine),
+    text = numbers["text"]
+    lines = [
+        "# The engine and its peers",
+        "",
+        *origin(numbers, source),
         "",
         "Each cell shows the median time (and the best time), the speed of the median as a share of the measured "
         "peak in this precision, and the mean cosine between the vectors and those of PyTorch in float32. The "
@@ -68,6 +62,21 @@ def table(numbers: dict, source: str = "peers.json") -> str:
             if rows:
                 lines += [f"## {model}, {precision}", "", *grid(rows, cases, text["sentences"]), ""]
     return "\n".join([*lines, *notes(numbers)]) + "\n"
+
+
+def origin(numbers: dict, source: str) -> list[str]:
+    """Say where the numbers of a page come from: the file, the machine, the versions and the other load."""
+    machine = numbers["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    lines = [f"`make peers` writes this page from the numbers in {source}.", ""]
+    if numbers["quick"]:
+        lines += ["**This was a quick run, to see that everything works. Its times mean nothing.**", ""]
+    lines += [f"- Machine: {machine['cpu']}, {machine['threads']} threads, {machine['date']}.",
+              f"- The engine runs {machine['engine runs']}."]
+    if "peak" in numbers:
+        limits = ", ".join(f"{value:,.0f} in {precision}" for precision, value in numbers["peak"].items())
+        lines.append(f"- Measured peak of the machine, in 10^9 operations a second: {limits}.")
+    return [*lines, f"- Versions: {versions}, Python {machine['python']}.", *circumstances(machine)]
 
 
 def circumstances(machine: dict) -> list[str]:
@@ -166,13 +175,7 @@ def notes(numbers: dict) -> list[str]:
 
 def draw(numbers: dict, path) -> None:
     """Draw a panel for each model and precision: every library's speed as a multiple of the engine's in float32."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "peers", "font.family": "sans-serif", "font.size": 9,
-                         "axes.spines.top": False, "axes.spines.right": False})  # fmt: skip
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     rows = [row for row in numbers["rows"] if "median" in row]
     base = [row for row in rows if (row["library"], row["precision"]) == ("engine", "float32")]
     own = {(row["model"], row["case"]): row["median"] for row in base}
@@ -192,6 +195,18 @@ def draw(numbers: dict, path) -> None:
         legend |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=5, frameon=False)
     figure.savefig(path, metadata={"Date": None})
+
+
+def pyplot():
+    """Return matplotlib.pyplot, set so that it writes a figure of the same numbers with the same bytes."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "peers", "font.family": "sans-serif", "font.size": 9,
+                         "axes.spines.top": False, "axes.spines.right": False})  # fmt: skip
+    from matplotlib import pyplot as plt
+
+    return plt
 
 
 def bars(panel, rows: list[dict], cases: list[str], own: dict) -> None:

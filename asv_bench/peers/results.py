@@ -14,7 +14,7 @@ import subprocess
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.backends import get_backend
 from engine.base.version import __version__
@@ -49,18 +49,30 @@ class Steal:
         now = ticks(self._stat)
         if self._before is None or now is None:
             return None
-        stolen, total = now[0] - self._before[0], now[1] - self._before[1]
+        stolen, total = now.stolen - self._before.stolen, now.total - self._before.total
         return stolen / total if total > 0 else 0.0
 
 
-def ticks(stat: Path) -> tuple[int, int] | None:
-    """Return the stolen time and all time of all CPUs, in clock ticks; None where the system does not say."""
+class Ticks(NamedTuple):
+    """Times of all CPUs since the machine started, in clock ticks."""
+
+    stolen: int
+    total: int
+    busy: int
+    """The time in which programs and the kernel ran."""
+
+
+def ticks(stat: Path = Path("/proc/stat")) -> Ticks | None:
+    """Return the times of all CPUs; None where the system does not say."""
     try:
         name, *fields = stat.read_text().splitlines()[0].split()
         times = [int(field) for field in fields[:8]]        # guest times, which follow, are part of user times
     except (OSError, IndexError, ValueError):
         return None
-    return (times[7], sum(times)) if name == "cpu" and len(times) == 8 else None
+    if name != "cpu" or len(times) != 8:
+        return None
+    idle = times[3] + times[4]
+    return Ticks(times[7], sum(times), sum(times) - idle - times[7])
 
 
 def machine(threads: int) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""Define the work: two models, five uniform shapes, and real text of mixed lengths."""
+"""Define the work: two models, five uniform shapes, real text of mixed lengths, and the rows of a job."""
 
 import ast
 import json
 import shutil
 import sysconfig
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +31,13 @@ MODULES = (
 """Modules of Python's standard library whose docstrings are the text: English that is on every machine."""
 
 
-def write_folders(root: Path, minilm: Path) -> None:
-    """Write each model as a Hugging Face folder, root/NAME/hf, if it does not exist yet.
+def write_folders(root: Path, minilm: Path, names: Iterable[str] = CASES) -> None:
+    """Write the models of these names as Hugging Face folders, root/NAME/hf, if they do not exist yet.
 
     minilm: the folder of the real all-MiniLM-L6-v2. BERT-base gets random weights of the scale of a real model's. It
     also gets what some converters need: MiniLM's tokenizer, and names in config.json that today's BERT no longer has.
     """
-    for name in CASES:
+    for name in names:
         folder = root / name / "hf"
         if (folder / "done").exists():
             continue
@@ -60,7 +62,25 @@ def inputs(case: str) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def sentences() -> list[str]:
-    """Return `SENTENCES` paragraphs of prose, of at least 4 words, drawn evenly from the docstrings of `MODULES`."""
+    """Return `SENTENCES` paragraphs of prose, drawn evenly from all of `paragraphs`."""
+    texts = paragraphs()
+    return [texts[i * len(texts) // SENTENCES] for i in range(SENTENCES)]
+
+
+def rows(count: int) -> list[str]:
+    """Return different texts for a job: runs of words of the prose, each as long as a paragraph picked at random."""
+    texts = paragraphs()
+    words, lengths = " ".join(texts).split(), [len(text.split()) for text in texts]
+    rng, found = np.random.default_rng(0), dict.fromkeys(())
+    while len(found) < count:
+        start, length = int(rng.integers(len(words))), lengths[rng.integers(len(lengths))]
+        found[" ".join(words[start : start + length])] = None
+    return list(found)
+
+
+@cache
+def paragraphs() -> list[str]:
+    """Return the different paragraphs of prose, of at least 4 words, in the docstrings of `MODULES`."""
     library = Path(sysconfig.get_path("stdlib"))
     found: dict[str, None] = {}
     for module in MODULES:
@@ -68,10 +88,9 @@ def sentences() -> list[str]:
         source = (path if path.exists() else library / module / "__init__.py").read_text(encoding="utf8")
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                paragraphs = (ast.get_docstring(node) or "").split("\n\n")
-                found |= dict.fromkeys(" ".join(p.split()) for p in paragraphs if is_prose(p))
-    texts = list(found)
-    return [texts[i * len(texts) // SENTENCES] for i in range(SENTENCES)]
+                parts = (ast.get_docstring(node) or "").split("\n\n")
+                found |= dict.fromkeys(" ".join(p.split()) for p in parts if is_prose(p))
+    return list(found)
 
 
 def is_prose(paragraph: str) -> bool:
