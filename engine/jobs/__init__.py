@@ -1,14 +1,31 @@
 """Jobs over files: rows in, results out, in parts that are whole or absent, so that a stopped job goes on."""
 
 from .job import Job, Settings, Unit, find_units, open_job, refuse_stale, shard_of
-from .manifest import entry_of, write_manifest
+from .manifest import drop_old_manifest, entry_of, write_manifest
 from .parts import Part
 from .readers import FORMATS, Columns
 from .results import Recipe
-from .storage import find_inputs, open_folder
+from .storage import find_inputs, open_folder, refuse_own_parts
 from .verify import diff, verify
 
 __all__ = [
-    "FORMATS", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "entry_of", "find_inputs", "find_units",
-    "open_folder", "open_job", "refuse_stale", "shard_of", "verify", "write_manifest",
+    "FORMATS",
+    "Columns",
+    "Job",
+    "Part",
+    "Recipe",
+    "Settings",
+    "Unit",
+    "diff",
+    "drop_old_manifest",
+    "entry_of",
+    "find_inputs",
+    "find_units",
+    "open_folder",
+    "open_job",
+    "refuse_own_parts",
+    "refuse_stale",
+    "shard_of",
+    "verify",
+    "write_manifest",
 ]

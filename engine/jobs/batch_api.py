@@ -43,8 +43,8 @@ def read_request(line: bytes | None) -> Request:
         return Request(reason="expected an object with custom_id, method, url and body")
     name, body = row["custom_id"], row.get("body")
     if row.get("url") != URL or row.get("method") != "POST":
-        return Request(name, reason=f"{shown(row.get('method'))[1:-1]} {shown(row.get('url'))} is not answered here; "
-                                    f"only POST {URL} is")
+        return Request(name, reason=f"the method {shown(row.get('method'))} of {shown(row.get('url'))} is not answered "
+                                    f"here; only POST of {URL} is")
     if not isinstance(body, dict):
         return Request(name, reason="the request has no body")
     return _read_body(name, body)
@@ -85,7 +85,8 @@ def refusal(request: Request, reason: str) -> dict[str, Any]:
 
 
 def _line(request: Request, status: int, body: dict[str, Any]) -> dict[str, Any]:
-    number = hashlib.sha256(f"{request.custom_id}".encode()).hexdigest()[:24]    # the same in every run
+    own = f"{request.custom_id}".encode("utf-8", "surrogatepass")
+    number = hashlib.sha256(own).hexdigest()[:24]       # the same in every run
     return {"id": f"batch_req_{number}", "custom_id": request.custom_id,
             "response": {"status_code": status, "request_id": number, "body": body}, "error": None}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.errors import InputError, listed
+from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .parts import Part, make_part, unique_texts
 from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of
@@ -89,7 +90,7 @@ def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
     formats = [settings.format or format_of(file) for file in files]
     check_fields([file for file, name in zip(files, formats, strict=True) if name == "jsonl"], settings.columns)
     for file, name in zip(files, formats, strict=True):
-        place = hashlib.sha256(file.name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
         suffix = "jsonl" if name == "openai" else "parquet"
         for i, part in enumerate(settings.formats[name].ranges(file, settings.columns)):
             key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
@@ -170,7 +171,10 @@ class Job:
                 yield unit
 
     def _read(self, unit: Unit) -> tuple[Unit, Rows]:
-        return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, self.settings.columns)
+        try:
+            return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, self.settings.columns)
+        finally:
+            unit.file.check()       # in place of other errors, which a change may cause
 
     def _compute(self, chunk: tuple[Unit, Rows, list[str], bool]) -> tuple[Unit, Rows, Computed, bool]:
         unit, rows, texts, last = chunk
@@ -261,11 +265,22 @@ def open_job(folder: Folder, settings: Settings, version: str, isa: str, allow_m
 
     Parts of another model, other options or another version of the engine would stand beside these.
     """
-    own = {"engine": version, **settings.description}
+    while (give_up := folder.claim(JOB)) is None:       # or two jobs that begin at once would both see none
+        time.sleep(0.01)
+    try:
+        _record(folder, {"engine": version, **settings.description}, isa, allow_mixed_isa)
+    finally:
+        give_up()
+
+
+def _record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_isa: bool) -> None:
     sets = [isa]
     if folder.has(JOB):
-        recorded = json.loads(folder.read(JOB))
-        sets = recorded.pop("instruction_sets")
+        recorded = read_object(folder, JOB, "restore it, or give another folder")
+        sets = recorded.pop("instruction_sets", None)
+        if not isinstance(sets, list) or not all(isinstance(name, str) for name in sets):
+            raise WeightsError(f"{JOB} in the output folder is damaged: it names no instruction sets; restore it, or "
+                               "give another folder")
         if different := sorted(_differences(recorded, own)):
             raise InputError(f"the output folder holds the parts of another job, which differs in {listed(different)}; "
                              "give the job that is there its own options, or this one another folder")
@@ -277,6 +292,17 @@ def open_job(folder: Folder, settings: Settings, version: str, isa: str, allow_m
                              "give another folder, or say --allow-mixed-isa")
         sets = sorted({*sets, isa})
     folder.write(JOB, json.dumps(own | {"instruction_sets": sets}, indent=1, sort_keys=True).encode() + b"\n")
+
+
+def read_object(folder: Folder, name: str, advice: str) -> dict[str, Any]:
+    """Return the object in a file of JSON that a job wrote; raises `WeightsError` with advice for a damaged one."""
+    try:
+        found = json.loads(folder.read(name))
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{name} in the output folder is damaged: {error}; {advice}") from error
+    if not isinstance(found, dict):
+        raise WeightsError(f"{name} in the output folder is damaged: it is no JSON object; {advice}")
+    return found
 
 
 def _differences(one: dict[str, Any], other: dict[str, Any], at: str = "") -> Iterator[str]:

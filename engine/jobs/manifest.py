@@ -7,11 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .job import JOB, Unit
+from ..base.errors import WeightsError, shown
+from .job import JOB, Unit, read_object
 from .parts import read_metadata
 from .storage import Folder
 
 MANIFEST = "manifest.json"
+_ADVICE = "restore it, or delete it and run the job again"
 COUNTS = ("rows", "rejected", "tokens")
 
 
@@ -19,18 +21,38 @@ def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, di
     """Write the manifest of units that all have their parts, and return it.
 
     known: the entries of the parts that this process wrote. The others are read once. The manifest is the same
-    whichever process writes it.
+    whichever process writes it. Raises `WeightsError` for a part that is damaged, that holds other rows than its name
+    says, or that is not the one of the manifest before, so that no damage becomes a checksum.
     """
+    before = read_manifest(folder)["parts"]
     parts = {unit.name: known.get(unit.name) or _entry(unit, folder) for unit in units}
+    for name, entry in parts.items():
+        if name not in known and name in before and before[name].get("sha256") != entry["sha256"]:
+            raise WeightsError(f"{name}: its checksum is not that of {MANIFEST}; delete it, and run the job again")
     totals = {name: sum(entry[name] for entry in parts.values()) for name in COUNTS}
-    manifest = json.loads(folder.read(JOB)) | totals | {"parts": parts}
+    manifest = read_object(folder, JOB, "run the job again") | totals | {"parts": parts}
     folder.write(MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n")
     return dict(manifest)
 
 
 def read_manifest(folder: Folder) -> dict[str, Any]:
-    """Return the manifest, or a dictionary without parts if the job is not finished."""
-    return dict(json.loads(folder.read(MANIFEST))) if folder.has(MANIFEST) else {"parts": {}}
+    """Return the manifest, or a dictionary without parts if the job is not finished; raises `WeightsError`."""
+    if not folder.has(MANIFEST):
+        return {"parts": {}}
+    found = read_object(folder, MANIFEST, _ADVICE)
+    parts = found.get("parts")
+    if not isinstance(parts, dict) or not all(isinstance(entry, dict) for entry in parts.values()):
+        raise WeightsError(f"{MANIFEST} in the output folder is damaged: it lists no parts; {_ADVICE}")
+    return found
+
+
+def drop_old_manifest(units: Sequence[Unit], folder: Folder) -> None:
+    """Delete a manifest of other units than these, so that the manifest of a folder says that all its parts are there.
+
+    A job whose inputs became more or fewer has one until it is finished again.
+    """
+    if read_manifest(folder)["parts"].keys() != {unit.name for unit in units}:
+        folder.delete(MANIFEST)
 
 
 def entry_of(data: bytes, counts: Mapping[str, int]) -> dict[str, Any]:
@@ -41,10 +63,18 @@ def entry_of(data: bytes, counts: Mapping[str, int]) -> dict[str, Any]:
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
     data = folder.read(unit.name)
     if unit.format == "openai":
-        lines = [json.loads(line)["response"]["body"]["usage"]["total_tokens"] for line in data.splitlines()]
+        try:
+            lines = [int(json.loads(line)["response"]["body"]["usage"]["total_tokens"]) for line in data.splitlines()]
+        except (ValueError, KeyError, TypeError) as error:
+            raise WeightsError(f"{unit.name}: is damaged: {error}; delete it, and run the job again") from error
         refused = folder.read(unit.rejected) if folder.has(unit.rejected) else b""
         counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
     else:
         metadata = read_metadata(data, unit.name)
+        place = unit.range
+        own = {"input": unit.file.name, "first": place.first, "last": place.last, "group": place.group}
+        if found := {name: metadata.get(name) for name in own if metadata.get(name) != own[name]}:
+            raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(found)[1:-1]}); delete it, and "
+                               "run the job again")
         counts = {name: metadata[name] for name in COUNTS}
     return entry_of(data, counts)

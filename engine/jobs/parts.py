@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -110,12 +111,19 @@ def _ids(rows: Rows, i: int) -> dict[str, Any]:
     """Return the copied values of a row as JSON can hold them."""
     values = {name: column[i] if isinstance(column, list) else column[i].as_py()
               for name, column in rows.columns.items()}
-    return {name: value if isinstance(value, (int, float, str, type(None))) else str(value)
-            for name, value in values.items()}
+    return {name: value if isinstance(value, (int, str, type(None))) or (isinstance(value, float) and isfinite(value))
+            else str(value) for name, value in values.items()}
 
 
 def _json_lines(rows: Sequence[dict[str, Any]]) -> bytes:
-    return b"".join(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for row in rows)
+    return b"".join(_json_line(row) for row in rows)
+
+
+def _json_line(row: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:      # half a surrogate pair, which JSON can hold and UTF-8 cannot
+        return json.dumps(row).encode() + b"\n"
 
 
 def _parquet(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:

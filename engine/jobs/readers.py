@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from typing import Any, Protocol
 
 from ..base.errors import InputError, listed, nearest, shown
@@ -216,35 +216,37 @@ class Csv:
         """See `Format`. It reads the whole file once."""
         starts: list[int] = []
         begun = False
-        for position, row, _ in self._rows(file, Range(0, file.size)):
+        for position, row, fault in self._rows(file, Range(0, file.size)):
             if not begun:
+                if fault:
+                    raise InputError(f"{file.name}: the line of column names cannot be read: {fault}")
                 _check_columns(file, columns, row)
                 begun = True
             elif not starts or position >= starts[-1] + self._size:
                 starts.append(position)
         if not begun:
             raise InputError(f"{file.name}: expected CSV with a line of column names, and the file is empty")
-        return [Range(first, last) for first, last in zip(starts, [*starts[1:], file.size], strict=True)]
+        return [Range(first, last) for first, last in pairwise([*starts, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
         """See `Format`."""
         [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
         rows = Rows(columns={name: [] for name in columns.kept})
-        for position, row, whole in self._rows(file, part):
-            if not whole:
-                rows.add(position, Unreadable("the row is no CSV"), dict.fromkeys(columns.kept))
+        for position, row, fault in self._rows(file, part):
+            if fault:
+                rows.add(position, Unreadable(fault), dict.fromkeys(columns.kept))
                 continue
             fields = dict(zip(header, row, strict=False))
             text: Any = fields.get(columns.text)
-            if text is None:
+            if text is None or any(row[len(header) :]):     # a comma without quotes may have cut the text
                 text = Unreadable(f"the row has {len(row)} fields, and not {len(header)}")
             else:
                 text = text.encode("utf-8", "surrogateescape")      # the bytes of the file again
             rows.add(position, text, {name: _readable(fields.get(name)) for name in columns.kept})
         return rows
 
-    def _rows(self, file: InputFile, part: Range) -> Iterator[tuple[int, list[str], bool]]:
-        """Yield the first byte of each row, its fields, and whether it could be read."""
+    def _rows(self, file: InputFile, part: Range) -> Iterator[tuple[int, list[str], str]]:
+        """Yield the first byte of each row, its fields, and why it could not be read, which is empty if it could."""
         csv.field_size_limit(MOST_LINE)
         with file.open() as stream:
             stream.seek(part.first)
@@ -257,16 +259,16 @@ class Csv:
                     read += len(line)
                     yield own.decode("utf-8", "surrogateescape")
 
-            reader = csv.reader(decoded())
+            reader = csv.reader(decoded(), strict=True)     # or an open quote would take all rows after it as text
             while True:
                 try:
-                    row, whole = next(reader), True
+                    row, fault = next(reader), ""
                 except StopIteration:
                     return
-                except csv.Error:
-                    row, whole = [""], False
+                except csv.Error as error:
+                    row, fault = [""], f"the {read - position:,} bytes of the row are no CSV: {error}"
                 if row:
-                    yield position, row, whole
+                    yield position, row, fault
                 position = read
 
 
@@ -299,7 +301,7 @@ class Parquet:
         """See `Format`."""
         pa = require_files("pyarrow")
         table = self._read(file, part, columns)
-        rows = Rows(columns={name: table.column(name).combine_chunks() for name in columns.kept})
+        rows = Rows(columns={name: _without_view(table.column(name)).combine_chunks() for name in columns.kept})
         column = table.column(columns.text)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
@@ -323,6 +325,8 @@ class Parquet:
             at += len(batch)
             if not missing:
                 break
+        if missing:
+            raise InputError(f"{file.name}: row group {part.group} has {missing:,} rows fewer than the file says")
         self._open = (file, part.group, at, batches) if at == part.last else None
         return pa.Table.from_batches(taken)
 
@@ -336,10 +340,19 @@ class Parquet:
         pq = require_files("pyarrow.parquet")
         with file.open() as stream:
             try:
-                parquet = pq.ParquetFile(stream, pre_buffer=False)
-            except (ValueError, OSError) as error:
+                yield pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
+            except InputError:
+                raise
+            except (ValueError, OSError, NotImplementedError) as error:
                 raise InputError(f"{file.name}: cannot be read as Parquet: {error}") from error
-            yield parquet
+
+
+def _without_view(column: Any) -> Any:
+    """Return a column of views as one of large strings or bytes, since pyarrow cannot take rows of views."""
+    pa = require_files("pyarrow")
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
 class Requests:
@@ -368,6 +381,9 @@ def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
     for name in (columns.text, *columns.kept):
         if name not in names:
             raise InputError(f"{file.name} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}")
+        if names.count(name) > 1:
+            raise InputError(f"{file.name} has {names.count(name)} columns of the name {shown(name)}; give each a name "
+                             "of its own")
 
 
 def _as_string(value: Any) -> str | None:

@@ -39,6 +39,16 @@ class InputFile:
     """In nanoseconds."""
     open: Callable[[], Any]
     """Opens it for reading: a binary file that can seek."""
+    state: Callable[[], tuple[int, int]] | None = None
+    """Returns its size and when it was modified now."""
+    place: str = ""
+    """What two names of one file have in common; empty where that is not known."""
+
+    def check(self) -> None:
+        """Raise `InputError` if it is no longer in the state in which it was found."""
+        if self.state is not None and self.state() != (self.size, self.modified):
+            raise InputError(f"{self.name} changed while it was read; the parts that are done stay. Run the command "
+                             "again once nothing writes into the file")
 
 
 class Folder(Protocol):
@@ -66,9 +76,12 @@ class Folder(Protocol):
 class LocalFolder:
     """A folder of this machine, or of a shared disk."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, make: bool = True):
         self._path = Path(path)
-        self._path.mkdir(parents=True, exist_ok=True)
+        if make:
+            self._path.mkdir(parents=True, exist_ok=True)
+        elif not self._path.is_dir():
+            raise InputError(f"there is no folder {shown(path)}; expected one into which a job wrote")
 
     def names(self) -> list[str]:
         """See `Folder`."""
@@ -163,16 +176,16 @@ class ArrowFolder:
         return f"{self._path}/{name}"
 
 
-def open_folder(place: str) -> Folder:
-    """Return the folder at a path or a URI such as s3://bucket/folder; a local one is made.
+def open_folder(place: str, make: bool = True) -> Folder:
+    """Return the folder at a path or a URI such as s3://bucket/folder; make: a local one is made if it is not there.
 
     Raises `InputError` for a URI of another file system than an object store's, where a stop could leave half a file.
     """
     if "://" not in place:
-        return LocalFolder(place)
+        return LocalFolder(place, make)
     files, path = _arrow_files(place)
     if files.type_name == "local":
-        return LocalFolder(path)
+        return LocalFolder(path, make)
     if files.type_name not in OBJECT_STORES:
         raise InputError(f"parts cannot be written to {shown(place)}: expected a folder of this machine, or of an "
                          f"object store ({listed(OBJECT_STORES)}), where no file is ever there in half; mount it as a "
@@ -183,7 +196,7 @@ def open_folder(place: str) -> Folder:
 def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
     """Return the files that match patterns such as "in/*.parquet" or "s3://bucket/in/*.jsonl", ordered by name.
 
-    Raises `InputError` for a pattern without a file, and for two files of one name.
+    Raises `InputError` for a pattern without a file, for two files of one name, and for one file of two names.
     """
     found: list[InputFile] = []
     for pattern in patterns:
@@ -195,21 +208,68 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
     if twice := [one.name for one, other in pairwise(found) if one.name == other.name]:
         raise InputError(f"two inputs are called {listed(twice)}; give one pattern that matches both, such as "
                          "'in/**/*.parquet', so that their folders tell them apart")
+    names: dict[str, str] = {}
+    for file in found:
+        if file.place and (other := names.setdefault(file.place, file.name)) != file.name:
+            raise InputError(f"{shown(other)} and {shown(file.name)} are one file, by a link or by two patterns, and "
+                             "its rows would be there twice; give patterns that match it once")
     return found
+
+
+def refuse_own_parts(patterns: Sequence[str], place: str, names: Sequence[str]) -> None:
+    """Raise `InputError` if a pattern matches files of such names in the output folder: they would become inputs."""
+    for pattern in patterns:
+        start = _root(pattern)
+        below = pattern.partition("?")[0][len(start) :].lstrip("/") if "://" in pattern else pattern[len(start) :]
+        inside = PurePosixPath(_resolved(place)), PurePosixPath(_resolved(start))
+        if inside[0].is_relative_to(inside[1]) and _WILD.search(below):
+            folder = inside[0].relative_to(inside[1])
+            if own := [name for name in names if _matches(str(folder / name), below.lstrip("/"))]:
+                raise InputError(f"{shown(pattern)} also matches what the job writes into {shown(place)}, such as "
+                                 f"{own[0]}, so that the next run would read it; give an output folder elsewhere, or a "
+                                 "pattern that does not match its files")
+
+
+def _resolved(place: str) -> str:
+    return place.rstrip("/") if "://" in place else os.path.realpath(place)
 
 
 def _find_local(pattern: str) -> list[InputFile]:
     if os.path.isdir(pattern):
         raise InputError(f"{pattern} is a folder; name its files by a pattern such as {pattern.rstrip('/')}/*.parquet")
-    paths = glob.glob(pattern, recursive=True) if _WILD.search(pattern) else [pattern]
-    root = _root(pattern)
+    wild = _WILD.search(pattern) and not os.path.lexists(pattern)      # a name may have brackets
+    paths = glob.glob(pattern, recursive=True) if wild else [pattern]
+    root = _root(pattern) if wild else os.path.dirname(pattern)
     found = []
     for path in paths:
         if os.path.isfile(path):
             status = os.stat(path)
-            found.append(InputFile(os.path.relpath(path, root or "."), status.st_size, status.st_mtime_ns,
-                                   partial(open, path, "rb", 2**20)))
+            name = os.fsencode(os.path.relpath(path, root or ".")).decode("utf-8", "backslashreplace")
+            found.append(InputFile(name, status.st_size, status.st_mtime_ns, partial(open, path, "rb", 2**20),
+                                   partial(_local_state, path), f"{status.st_dev}:{status.st_ino}"))
+        elif os.path.lexists(path):
+            _refuse_no_file(path, pattern)
     return found
+
+
+def _local_state(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _refuse_no_file(path: str, pattern: str) -> None:
+    """Raise `InputError` for what a pattern matches and is no file, since to leave it out would lose its rows.
+
+    A folder is left out where the pattern is for all names, or for the files in such folders too.
+    """
+    if not os.path.exists(path):
+        raise InputError(f"{shown(path)} is a link to a file that is not there; mend or delete the link")
+    if not os.path.isdir(path):
+        raise InputError(f"{shown(path)} is a pipe, a socket or a device, which cannot be read again after a stop; "
+                         "write its rows into a file")
+    if "**" not in pattern and not pattern.endswith("/*"):
+        raise InputError(f"{shown(path)} is a folder; name its files by a pattern such as "
+                         f"{shown(path.rstrip('/') + '/*.parquet')}, or give a pattern that does not match it")
 
 
 def _find_remote(pattern: str) -> list[InputFile]:
@@ -220,9 +280,14 @@ def _find_remote(pattern: str) -> list[InputFile]:
     below = place[len(start) :].lstrip("/")
     found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [(os.path.relpath(info.path, root), info) for info in found if info.type == fs.FileType.File]
-    return [InputFile(name, info.size, info.mtime_ns or 0,
-                      partial(_open_remote, files, info.path))
+    return [InputFile(name, info.size, info.mtime_ns or 0, partial(_open_remote, files, info.path),
+                      partial(_remote_state, files, info.path), f"{start.partition('://')[0]}://{info.path}")
             for name, info in names if _matches(name, below)]
+
+
+def _remote_state(files: Any, path: str) -> tuple[int, int]:
+    info = files.get_file_info(path)
+    return info.size or 0, info.mtime_ns or 0
 
 
 def _open_remote(files: Any, path: str) -> BufferedReader:

@@ -18,10 +18,15 @@ from .storage import Folder
 def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tuple[Unit, str | None]]:
     """Yield each unit that has a part, and what is wrong with it; None for a part that is right to the bit.
 
+    Raises `InputError` if none of the units of the job has one, which proves nothing.
+
     sample: how many rows of each part to compute again, beside a comparison of its checksum with the manifest's; None
     for all rows, where the whole files are compared.
     """
     there, known = part_names(job.folder), read_manifest(job.folder)["parts"]
+    if there.isdisjoint(unit.name for unit in job.units):
+        raise InputError(f"none of the {len(there):,} parts in the output folder is one of this job; give the model, "
+                         "the inputs and the options that the parts were computed with")
     for unit in units:
         if unit.name in there:
             data = job.folder.read(unit.name)
@@ -37,7 +42,8 @@ def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tupl
 def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
     expected = job.compute_again(unit)
     if data == expected.data:
-        return None
+        rejected = job.folder.read(unit.rejected) if job.folder.has(unit.rejected) else b""
+        return None if rejected == expected.rejected else f"{unit.rejected} is not what its rows give"
     if unit.format == "openai":
         return "its bytes are not those of its requests"
     try:
@@ -92,9 +98,12 @@ def _different(one: Any, other: Any) -> np.ndarray:
 def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
     """Yield the parts in which two finished or unfinished jobs over the same inputs disagree: a name, and ids of rows.
 
-    Parts belong together by input and place. A part that one of the two lacks gives a sentence in place of ids.
+    Parts belong together by input and place. A part that one of the two lacks gives a sentence in place of ids. Raises
+    `InputError` for a folder without parts.
     """
     parts = [{name.rpartition("-")[0]: name for name in part_names(folder)} for folder in (one, other)]
+    if not all(parts):
+        raise InputError(f"the {'output folder' if not parts[0] else 'folder to compare with'} holds no part of a job")
     for place in sorted(parts[0].keys() | parts[1].keys()):
         names = [own.get(place) for own in parts]
         if names[0] is None or names[1] is None:

@@ -14,6 +14,7 @@ from engine.base.errors import InputError  # noqa: E402
 from engine.interface.cli.main import main  # noqa: E402
 from engine.jobs import open_folder  # noqa: E402
 from engine.jobs.job import CHUNK  # noqa: E402
+from engine.jobs.storage import LocalFolder  # noqa: E402
 
 from ..tools.encoders import save_encoder  # noqa: E402
 from ..tools.head_models import folder_of, names_of  # noqa: E402
@@ -197,9 +198,10 @@ def test_a_batch_of_requests(run, model, tmp_path):
     write_batch(file, 12)
     with file.open("a") as lines:
         lines.write('{"custom_id": "chat", "method": "POST", "url": "/v1/chat/completions", "body": {}}\n')
+        lines.write('{"custom_id": "\\ud800", "method": "POST", "url": "/v1/embeddings", "body": {"input": "cat"}}\n')
     assert run("--format", "openai", file=file) == 0
     answers = [json.loads(line) for path in parts(tmp_path / "out").values() for line in path.read_text().splitlines()]
-    assert [row["custom_id"] for row in answers] == [f"request-{i}" for i in range(12)]
+    assert [row["custom_id"] for row in answers] == [*(f"request-{i}" for i in range(12)), "\ud800"]
     request = json.loads(file.read_text().splitlines()[2])
     expected = Engine.load(model).encode(request["body"]["input"])
     data = answers[2]["response"]["body"]["data"]
@@ -233,3 +235,103 @@ def test_another_job_in_the_folder_is_refused(run, tmp_path, capsys):
     assert run("--id", "id", "--prune") == 0
     every_row_once(tmp_path / "out", 71)
     assert run("--id", "id", "--diff", str(tmp_path / "out")) == 0
+
+
+def test_an_input_that_changes_while_it_is_read(run, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "rows.txt"
+    file.write_text("the cat\n" * 200)
+    write = LocalFolder.write
+
+    def change(folder, name, data):
+        write(folder, name, data)
+        if name.startswith("part-"):
+            file.write_text("other\n" * 200)
+
+    monkeypatch.setattr(LocalFolder, "write", change)
+    assert run(file=file) == 1
+    assert "rows.txt changed while it was read" in capsys.readouterr().err
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def test_damage_of_a_finished_job_is_no_new_checksum(run, tmp_path, capsys):
+    assert run("--id", "id") == 0
+    manifest = (tmp_path / "out/manifest.json").read_bytes()
+    [chosen] = damage(tmp_path / "out", 1)
+    assert run("--id", "id") == 1
+    assert chosen in capsys.readouterr().err
+    assert (tmp_path / "out/manifest.json").read_bytes() == manifest
+    (tmp_path / "out" / chosen).unlink()
+    first, second = list(parts(tmp_path / "out").values())[:2]
+    second.write_bytes(first.read_bytes())
+    (tmp_path / "out/manifest.json").unlink()
+    assert run("--id", "id") == 1
+    assert "holds the rows of another part" in capsys.readouterr().err
+    second.unlink()
+    assert run("--id", "id") == 0
+    every_row_once(tmp_path / "out", 70)
+    assert (tmp_path / "out/manifest.json").read_bytes() == manifest
+
+
+@pytest.mark.parametrize(("name", "text"), [("job.json", "{"), ("job.json", "{}"), ("manifest.json", "[]"),
+                                            ("manifest.json", '{"parts": 3}')])
+def test_damaged_records(run, tmp_path, capsys, name, text):
+    assert run("--id", "id") == 0
+    (tmp_path / "out" / name).write_text(text)
+    assert run("--id", "id") == 1
+    assert f"{name} in the output folder is damaged" in capsys.readouterr().err
+
+
+def test_a_manifest_is_of_all_parts(run, tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"in/{name}.txt").write_text("the cat\n")
+        assert run(file=tmp_path / "in/*.txt") == 0
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["rows"] == 2
+    (tmp_path / "in/c.txt").write_text("the cat\n")
+    monkeypatch.setattr("engine.interface.cli.embed._run", lambda *_: None)     # as if it were killed
+    assert run(file=tmp_path / "in/*.txt") == 0
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def test_nothing_is_not_verified(run, tmp_path, capsys):
+    assert run("--verify") == 1
+    assert run("--diff", str(tmp_path / "typo")) == 1
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "typo").exists()
+    assert run("--id", "id") == 0
+    capsys.readouterr()
+    assert run("--id", "id", "--normalize", "--verify") == 1
+    assert "none of the 5 parts" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run("--diff", str(tmp_path / "empty")) == 1
+    assert "the folder to compare with holds no part" in capsys.readouterr().err
+
+
+def test_verification_reads_the_rejected_rows(run, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "the cat"}\n{"text": null}\n')
+    assert run(file=file) == 0
+    assert run("--verify", file=file) == 0
+    next((tmp_path / "out/rejected").iterdir()).unlink()
+    assert run("--verify", file=file) == 1
+
+
+def test_parts_are_no_inputs(run, tmp_path, capsys):
+    assert run("--keep", "id,text", output=".", file=tmp_path / "*.parquet") == 1
+    assert run("--keep", "id,text", output="in/out", file=tmp_path / "**/*.parquet") == 1
+    assert "also matches what the job writes" in capsys.readouterr().err
+    assert run("--keep", "id,text", output=".", file=tmp_path / "rows.*") == 0
+
+
+def test_odd_columns_of_parquet(run, tmp_path, capsys):
+    file = tmp_path / "odd.parquet"
+    table = pa.table({"text": ["the cat", None], "k": pa.array(["a", "b"], pa.string_view()),
+                      "nan": [1.0, float("nan")]})
+    pq.write_table(table, file)
+    assert run("--id", "k", "--keep", "nan", file=file) == 0
+    assert read(tmp_path / "out")["k"].to_pylist() == ["a"]
+    [rejected] = (tmp_path / "out/rejected").iterdir()
+    assert json.loads(rejected.read_text(), parse_constant=pytest.fail)["nan"] == "nan"
+    pq.write_table(table.rename_columns(["text", "k", "k"]), file)
+    assert run("--id", "k", file=file, output="twice") == 1
+    assert "2 columns of the name 'k'" in capsys.readouterr().err

@@ -1,11 +1,13 @@
 """Test that each row of a file is in one range, wherever the ranges end."""
 
 import io
+import os
 
 import pytest
 
+from engine.base.errors import InputError
 from engine.jobs.readers import FORMATS, Columns
-from engine.jobs.storage import InputFile
+from engine.jobs.storage import InputFile, find_inputs
 
 DATA = {
     "text": (b"ab\n\ncde\r\nf\n" + b"g" * 20 + b"\nlast", ["ab", "", "cde", "f", "g" * 20, "last"]),
@@ -26,3 +28,43 @@ def test_each_row_is_in_one_range(name):
         positions = [position for rows in found for position in rows.positions]
         assert positions == sorted(set(positions)), size
         assert size <= len(data) or len(ranges) == 1
+
+
+@pytest.mark.parametrize(("data", "texts", "reasons"), [
+    (b"n,t\n1,a, b\n2,c,\n", [None, "c"], ["3 fields"]),
+    (b'n,t\n1,"a\n2,b\n', [None], ["unexpected end of data"]),
+    (b'n,t\n1,"a\n2,"b"\n3,c\n', [None, "c"], ["no CSV"]), (b"n,t\n", [], [])])
+def test_csv_loses_nothing_in_silence(data, texts, reasons):
+    """A comma or a quote that is not escaped would cut a text, or take the rows after it into one."""
+    file, columns = InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", "n", ())
+    reader = FORMATS["csv"](1, 1000)
+    found = [reader.rows(file, part, columns) for part in reader.ranges(file, columns)]
+    assert [text for rows in found for text in rows.texts] == texts
+    given = [reason for rows in found for reason in rows.reasons.values()]
+    assert all(a in b for a, b in zip(reasons, given, strict=True))
+
+
+@pytest.mark.parametrize("data", [b"n,n,t\n", b"n,t\r1,a\r"], ids=["twice", "line ends"])
+def test_csv_header(data):
+    with pytest.raises(InputError, match=r"2 columns of the name 'n'|cannot be read"):
+        FORMATS["csv"](1, 9).ranges(InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", "n", ()))
+
+
+def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path):
+    (tmp_path / "a[1].txt").write_text("a")
+    (tmp_path / "b\udcff.txt").write_text("b")
+    assert [file.name for file in find_inputs([f"{tmp_path}/*"])] == ["a[1].txt", "b\\xff.txt"]
+    assert [file.name for file in find_inputs([f"{tmp_path}/a[1].txt"])] == ["a[1].txt"]
+    odd = tmp_path / "c.txt"
+    for make, message in ((lambda: odd.symlink_to("nothing"), "a link to a file that is not there"),
+                          (lambda: os.mkfifo(odd), "a pipe"), (lambda: odd.symlink_to("a[1].txt"), "are one file")):
+        make()
+        with pytest.raises(InputError, match=message):
+            find_inputs([f"{tmp_path}/*.txt"])
+        odd.unlink()
+    odd.mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        find_inputs([f"{tmp_path}/*.txt"])
+    (odd / "loop").symlink_to("..")
+    with pytest.raises(InputError, match="are one file"):
+        find_inputs([f"{tmp_path}/**/*.txt"])

@@ -26,11 +26,13 @@ from ...jobs import (
     Settings,
     Unit,
     diff,
+    drop_old_manifest,
     entry_of,
     find_inputs,
     find_units,
     open_folder,
     open_job,
+    refuse_own_parts,
     refuse_stale,
     shard_of,
     verify,
@@ -101,13 +103,16 @@ def embed(args: argparse.Namespace) -> None:
     settings = _settings(args, engine, checksum(path))
     settings.recipe.check(engine)
     isa = _instruction_set(engine)
+    suffix = "jsonl" if args.format == "openai" else "parquet"
+    refuse_own_parts(args.input, args.output, [f"part-0.{suffix}", "rejected/part-0.jsonl"])
     units = find_units(find_inputs(args.input), settings)
-    folder = open_folder(args.output)
+    folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
     own = shard_of(units, number, shards)
     if args.verify is None:
         open_job(folder, settings, __version__, isa, args.allow_mixed_isa)
         refuse_stale(units, folder, args.prune)
+        drop_old_manifest(units, folder)
         _run(args, job, own)
     else:
         _verify(args, job, own)
@@ -115,7 +120,7 @@ def embed(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings:
     """Return what decides the bytes of a part; raises `InputError`."""
-    columns = Columns(args.column, args.id, tuple(name for name in args.keep.split(",") if name))
+    columns = Columns(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
     if taken := RESULT_COLUMNS.intersection(columns.kept):
         raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
     options: dict[str, Any] = {}
@@ -123,7 +128,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
                         ("normalize_embeddings", args.normalize or None),
                         ("precision", None if args.dtype in ("float32", "float16") else args.dtype)):
         options |= {} if value is None else {name: value}
-    described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": args.id,
+    described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": columns.id,
                            "keep": list(columns.keep), "computation": engine.precision, "backend": engine.backend,
                            "adapter": args.task, "format": args.format}
     if args.dtype != "float32" and args.result != "vectors":
@@ -239,7 +244,7 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
 def _diff(args: argparse.Namespace) -> None:
     """Print the rows of two folders that differ; raises `WeightsError` if there are any."""
     count = 0
-    for name, rows in diff(open_folder(args.output), open_folder(args.diff)):
+    for name, rows in diff(open_folder(args.output, make=False), open_folder(args.diff, make=False)):
         count += 1
         if args.json:
             print(json.dumps({"event": "different", "name": name, "rows": rows}), flush=True)
