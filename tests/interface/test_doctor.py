@@ -34,6 +34,14 @@ def test_a_number_of_threads_that_is_none_is_named(monkeypatch, capsys):
     assert told(capsys)["threads"][-1] == "OMP_NUM_THREADS=many is ignored: it is no number above 0"
 
 
+def test_bytes_that_are_no_utf_8_do_not_silence_it(monkeypatch, capsysbinary):
+    monkeypatch.setenv("HF_HOME", "/a\udcff")
+    assert main(["doctor"]) == 0
+    assert b"HF_HOME=/a\xff" in capsysbinary.readouterr().out
+    assert main(["info", "/a\udcff"]) == 1
+    assert rb"/a\udcff" in capsysbinary.readouterr().err
+
+
 def test_doctor_says_why_an_instruction_set_is_in_use(monkeypatch, capsys):
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
     monkeypatch.delenv("ENGINE_ISA", raising=False)

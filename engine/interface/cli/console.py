@@ -61,10 +61,14 @@ def print_row(label: str, value: str) -> None:
 
 
 def write_utf8() -> None:
-    """Let standard output and standard error write UTF-8, whatever the environment says."""
-    for stream in (sys.stdout, sys.stderr):
+    """Let standard output and standard error write UTF-8, whatever the environment says.
+
+    Paths and variables of the environment may hold other bytes: standard output gives them back, and messages show
+    them as escapes.
+    """
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")
+            stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 @contextmanager
