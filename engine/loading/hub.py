@@ -131,6 +131,10 @@ class _Client:
     def __init__(self, name: HubName, revision: str | None):
         if revision is not None and (not isinstance(revision, str) or not revision):
             raise InputError(f"revision must be a branch, a tag or a commit, or None, not {shown(revision)}")
+        if revision is not None and {".", ".."}.intersection(revision.split("/")):
+            # In the address of a request such a part is resolved, so that another revision would be loaded.
+            raise InputError(f"revision must be a branch, a tag or a commit, whose parts are never . or .., not "
+                             f"{shown(revision)}")
         self._name, self._revision = name, revision
         self.lacks = "it has no file of it"
         """What the cache lacks, after `cached` has found no model."""

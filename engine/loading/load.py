@@ -18,6 +18,8 @@ from .npz_model import NpzSource
 from .source import CLASSES, Fetched, Source
 
 _BARE = re.compile(r"[\w.-]+")
+_ADDRESS = re.compile(r"(?:https?://[^/]+/|hf://)([\w.-]+/[\w.-]+?)/*(?:/tree/([^/]+))?/*")
+_WITH_REVISION = re.compile(r"([\w.-]+/[\w.-]+)@(.+)")
 _EXAMPLES = "sentence-transformers/all-MiniLM-L6-v2, openai-community/gpt2"
 
 
@@ -88,6 +90,16 @@ def model_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(os.fsdecode(path)))
 
 
+def _hint(path: str) -> str:
+    """Return a sentence for a message about a path that is not there, if it was meant as a name on the hub."""
+    if _BARE.fullmatch(path):
+        return f". A name on the hub has the form org/name: {_EXAMPLES}"
+    if (found := _ADDRESS.fullmatch(path) or _WITH_REVISION.fullmatch(path)) is None:
+        return ""
+    revision = f", with revision={shown(found[2])}, or --revision on the command line" if found[2] else ""
+    return f". For the model on the hub say {shown(found[1])}{revision}"
+
+
 def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tuple[Path, Fetched | None]:
     """Return where a model is, and for a name on the hub what was fetched; path, revision: as in `open_source`.
 
@@ -103,9 +115,8 @@ def find_model(path: str | os.PathLike[str], revision: str | None = None) -> tup
         return place, None
     missing = f"{shown(str(place), 300)[1:-1]}: no such file or folder"
     if name is None:
-        bare = "" if not _BARE.fullmatch(str(path)) else f". A name on the hub has the form org/name: {_EXAMPLES}"
         raise WeightsError(f"{missing}; expected an .npz, a .gguf, the folder of a model, or its name on the Hugging "
-                           f"Face hub{bare}")
+                           f"Face hub{_hint(str(path))}")
     parent = place.parts[0]
     if revision is None and os.path.lexists(parent):
         raise WeightsError(f"{missing}, though {parent} is there, so this is read as a path and the hub is not asked. "

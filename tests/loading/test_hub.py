@@ -262,6 +262,11 @@ def test_a_mistyped_path_asks_nobody(hub):
         Engine.load("models/MiniLM")
     with pytest.raises(WeightsError, match=r"^MiniLM: no such file .* A name on the hub has the form org/name: sent"):
         Engine.load("MiniLM")
+    for path in ("org/tiny@v1", "https://huggingface.co/org/tiny/tree/v1"):
+        with pytest.raises(WeightsError, match=r"say 'org/tiny', with revision='v1', or --revision on the command li"):
+            Engine.load(path)
+    with pytest.raises(InputError, match=r"whose parts are never \. or \.\., not '\.\.'"):
+        Engine.load(NAME, revision="..")
     for path in (Path(NAME), f"./{NAME}", f"{NAME}/", "org/model.gguf", "a/b/c", "/org/name", "~/name"):
         with pytest.raises(WeightsError, match=r"no such file or folder; expected an \.npz, .*Hugging Face hub$"):
             Engine.load(path)
