@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ..base.arguments import positive_int_or_none
-from ..base.errors import InputError, listed
+from ..base.errors import InputError, listed, shown
 from ..base.install import needs_package
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
@@ -46,11 +46,15 @@ class EngineEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text as a list of floats."""
-        found: list[list[float]] = self.engine.encode_document(list(texts), **self.encode_options).tolist()
+        if isinstance(texts, str):
+            raise InputError("texts must be a list of texts, not one text; write [text], or call embed_query")
+        found: list[list[float]] = self.engine.encode_document(texts, **self.encode_options).tolist()
         return found
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a query as a list of floats."""
+        if not isinstance(text, str):       # a list of two texts would be taken for a pair
+            raise InputError(f"the query must be one text, not {shown(text)}")
         [found] = self.engine.encode_query([text], **self.encode_options).tolist()
         return found
 

@@ -116,3 +116,11 @@ def test_wrong_options_are_refused():
         EngineReranker(model=RERANKER, top_n=0)
     with pytest.raises(ValueError, match="extra"):
         EngineReranker(model=RERANKER, top_k=3)
+
+
+def test_one_text_is_no_list_and_a_list_is_no_query():
+    embeddings = EngineEmbeddings(MODEL)
+    with pytest.raises(InputError, match="not one text"):
+        embeddings.embed_documents("abc")
+    with pytest.raises(InputError, match="must be one text"):
+        embeddings.embed_query(["a", "b"])

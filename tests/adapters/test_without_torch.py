@@ -36,6 +36,7 @@ def place(tmp_path_factory):
     ({"trust_remote_code": True}, "trust_remote_code"),
     ({"processor_kwargs": {"padding_side": "left"}}, "padding_side"),
     ({"model_kwargs": {"device_map": "cuda:0"}}, "device_map"), ({"default_prompt_name": "x"}, "default_prompt_name"),
+    ({"prompts": ["x"]}, "prompts must be a dict"),
     ({"similarity_fn_name": "maxsim"}, "similarity maxsim"), ({"model_card_data": 3}, "model_card_data")])
 def test_constructors_refuse_by_name(options, message, place):
     with pytest.raises(EngineError, match=message):
