@@ -171,6 +171,7 @@ class Job:
                 yield unit
 
     def _read(self, unit: Unit) -> tuple[Unit, Rows]:
+        unit.file.check()               # a pipe that took its place would block
         try:
             return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, self.settings.columns)
         finally:

@@ -47,8 +47,8 @@ class InputFile:
     def check(self) -> None:
         """Raise `InputError` if it is no longer in the state in which it was found."""
         if self.state is not None and self.state() != (self.size, self.modified):
-            raise InputError(f"{self.name} changed while it was read; the parts that are done stay. Run the command "
-                             "again once nothing writes into the file")
+            raise InputError(f"{self.name} changed while the job ran; once nothing writes into it, run the command "
+                             "again with --prune, which deletes the parts of its old rows")
 
 
 class Folder(Protocol):

@@ -249,7 +249,7 @@ def test_an_input_that_changes_while_it_is_read(run, tmp_path, capsys, monkeypat
 
     monkeypatch.setattr(LocalFolder, "write", change)
     assert run(file=file) == 1
-    assert "rows.txt changed while it was read" in capsys.readouterr().err
+    assert "rows.txt changed while the job ran" in capsys.readouterr().err
     assert not (tmp_path / "out/manifest.json").exists()
 
 
