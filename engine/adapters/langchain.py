@@ -46,14 +46,14 @@ class EngineEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text as a list of floats."""
-        if isinstance(texts, str):
+        if _is_text(texts):
             raise InputError("texts must be a list of texts, not one text; write [text], or call embed_query")
         found: list[list[float]] = self.engine.encode_document(texts, **self.encode_options).tolist()
         return found
 
     def embed_query(self, text: str) -> list[float]:
         """Return the vector of a query as a list of floats."""
-        if not isinstance(text, str):       # a list of two texts would be taken for a pair
+        if not _is_text(text):      # a list of two texts would be taken for a pair
             raise InputError(f"the query must be one text, not {shown(text)}")
         [found] = self.engine.encode_query([text], **self.encode_options).tolist()
         return found
@@ -91,6 +91,11 @@ class EngineReranker(BaseDocumentCompressor):
             return []
         ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n)
         return [_scored(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether an argument is a string, whatever its type is declared to be."""
+    return isinstance(value, str)
 
 
 def _loaded(kind: type[Model], model: Any, options: dict[str, Any]) -> Model:

@@ -9,23 +9,7 @@ from .storage import find_inputs, open_folder, refuse_own_parts
 from .verify import diff, verify
 
 __all__ = [
-    "FORMATS",
-    "Columns",
-    "Job",
-    "Part",
-    "Recipe",
-    "Settings",
-    "Unit",
-    "diff",
-    "drop_old_manifest",
-    "entry_of",
-    "find_inputs",
-    "find_units",
-    "open_folder",
-    "open_job",
-    "refuse_own_parts",
-    "refuse_stale",
-    "shard_of",
-    "verify",
-    "write_manifest",
+    "FORMATS", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest", "entry_of",
+    "find_inputs", "find_units", "open_folder", "open_job", "refuse_own_parts", "refuse_stale", "shard_of",
+    "verify", "write_manifest",
 ]

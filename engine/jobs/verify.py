@@ -24,7 +24,7 @@ def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tupl
     for all rows, where the whole files are compared.
     """
     there, known = part_names(job.folder), read_manifest(job.folder)["parts"]
-    if there.isdisjoint(unit.name for unit in job.units):
+    if job.units and there.isdisjoint(unit.name for unit in job.units):
         raise InputError(f"none of the {len(there):,} parts in the output folder is one of this job; give the model, "
                          "the inputs and the options that the parts were computed with")
     for unit in units:

@@ -116,9 +116,10 @@ class Model:
         if limit is not None:
             self.max_seq_length = limit
         self.model_card_data = ModelCard()
-        if prompts is not None and not isinstance(prompts, Mapping):
-            raise InputError(f"prompts must be a dict of names and prompts, not {shown(prompts)}")
-        own: dict[str, str] = dict(prompts or {})
+        given: Any = prompts or {}
+        if not isinstance(given, Mapping):
+            raise InputError(f"prompts must be a dict of names and prompts, not {shown(given)}")
+        own: dict[str, str] = dict(given)
         for name, text in [*self.engine.prompts.items(), *((name, "") for name in self._own_prompts)]:
             own.setdefault(name, text)
         self.prompts = own
