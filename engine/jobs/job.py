@@ -22,7 +22,7 @@ import numpy as np
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
 from .parts import Part, make_part, unique_texts
-from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of
+from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
 from .storage import Folder, InputFile
 
@@ -87,6 +87,8 @@ class Settings:
 def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
     """Return the units of files; raises `InputError` for a file that cannot be read or lacks a column."""
     units = []
+    for file in files:
+        refuse_compressed(file)
     formats = [settings.format or format_of(file) for file in files]
     check_fields([file for file, name in zip(files, formats, strict=True) if name == "jsonl"], settings.columns)
     for file, name in zip(files, formats, strict=True):

@@ -121,6 +121,9 @@ class Lines:
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`."""
+        if self._parse is parse_text and columns.kept:
+            raise InputError(f"{file.name} is text, whose lines have no column {shown(columns.kept[0])}; leave --id and "
+                             "--keep out, or give files of text a job of their own")
         return [Range(first, min(first + self._size, file.size)) for first in range(0, file.size, self._size)]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
@@ -193,7 +196,8 @@ def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
     if any(file.size for file in files):
         which = files[0].name if len(files) == 1 else f"{len(files):,} files"
         name = next(name for name in (columns.text, *columns.kept) if name in missing)
-        field = f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}" if names else ""
+        field = (f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}"
+                 f"{_hint(name, columns)}" if names else "")
         raise InputError(f"no line of {which} is a JSON object{field}")
 
 
@@ -380,10 +384,16 @@ class Requests:
 def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
     for name in (columns.text, *columns.kept):
         if name not in names:
-            raise InputError(f"{file.name} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}")
+            raise InputError(f"{file.name} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"
+                             f"{_hint(name, columns)}")
         if names.count(name) > 1:
             raise InputError(f"{file.name} has {names.count(name)} columns of the name {shown(name)}; give each a name "
                              "of its own")
+
+
+def _hint(name: str, columns: Columns) -> str:
+    """Return for a message how to name the column of the text, if that is the one that is missing."""
+    return "; --column names the one with the text" if name == columns.text else ""
 
 
 def _as_string(value: Any) -> str | None:
@@ -418,6 +428,15 @@ FORMATS: dict[str, Callable[[int, int], Format]] = {
 """How to read each format, from the most rows and the most bytes of a range."""
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".parquet": "parquet"}
 """The format of files whose names end so."""
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+"""Ends of the names of compressed files: a unit is a range of bytes, and there reading cannot start in the middle."""
+
+
+def refuse_compressed(file: InputFile) -> None:
+    """Raise `InputError` for a file that is compressed, by its name."""
+    if file.name.endswith(COMPRESSED):
+        raise InputError(f"{file.name} is compressed, and such files are not read; decompress it first, or write its "
+                         "rows as Parquet, which compresses its columns itself")
 
 
 def format_of(file: InputFile) -> str:

@@ -88,11 +88,19 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
     except _UnreachableError as error:
         found = client.cached()
         if found is None:
-            raise HubError(f"{error}, and the cache has no complete copy of it: {client.lacks}") from error
+            raise HubError(f"{error}, and the cache has no complete copy of it: {client.lacks}. "
+                           f"{_way_out(name, error.is_wanted)}") from error
         if not error.is_wanted:
             LOG.warning("%s; commit %s is loaded from the cache", error, found.commit)
         return found
     return client.download(info.sha, {file.rfilename for file in info.siblings or ()})
+
+
+def _way_out(name: HubName, is_wanted: bool) -> str:
+    """Return what to do where the hub is not reached; is_wanted: as in `_UnreachableError`."""
+    first = "Unset HF_HUB_OFFLINE to let the engine ask" if is_wanted else "Try again when the hub can be reached"
+    return (f"{first}; or run engine fetch {name} on a machine that reaches the hub, copy what it prints to this one "
+            "(cp -rL), and pass the path of the copy")
 
 
 class _UnreachableError(HubError):

@@ -218,6 +218,17 @@ def test_refusals(run, capsys, options, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("rows.txt", ["--id", "id"], "rows.txt is text, whose lines have no column 'id'; leave --id"),
+    ("rows.txt.gz", ["--format", "text"], "rows.txt.gz is compressed, and such files are not read; decompress it"),
+    ("rows.csv", [], "it has id, texts; --column names the one with the text")])
+def test_files_that_are_refused_before_anything_is_written(run, tmp_path, capsys, name, options, message):
+    (tmp_path / name).write_text("id,texts\n1,the cat\n")
+    assert run(*options, file=tmp_path / name) == 1
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
 def test_output_that_could_be_there_in_half_is_refused(tmp_path):
     open_folder(f"file://{tmp_path}/out").write("part", b"whole")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["part"]
