@@ -2,7 +2,7 @@
 
     from engine.adapters.langchain import EngineEmbeddings, EngineReranker
 
-    store = InMemoryVectorStore(EngineEmbeddings("all-MiniLM-L6-v2"))
+    store = InMemoryVectorStore(EngineEmbeddings("sentence-transformers/all-MiniLM-L6-v2"))
     best = EngineReranker(model="bge-reranker-base", top_n=3).compress_documents(store.similarity_search(query), query)
 """
 

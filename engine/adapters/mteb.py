@@ -3,7 +3,7 @@
     import mteb
     from engine.adapters.mteb import EngineModel
 
-    mteb.evaluate(EngineModel("all-MiniLM-L6-v2"), mteb.get_tasks(["STSBenchmark"]))
+    mteb.evaluate(EngineModel("sentence-transformers/all-MiniLM-L6-v2"), mteb.get_tasks(["STSBenchmark"]))
 
 mteb itself needs torch and sentence-transformers; the vectors and the scores of pairs come from the engine.
 """

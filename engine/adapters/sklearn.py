@@ -2,7 +2,7 @@
 
     from engine.adapters.sklearn import EngineEncoder
 
-    model = make_pipeline(EngineEncoder("all-MiniLM-L6-v2"), LogisticRegression())
+    model = make_pipeline(EngineEncoder("sentence-transformers/all-MiniLM-L6-v2"), LogisticRegression())
     model.fit(texts, labels)
 """
 

@@ -2,7 +2,7 @@
 
     from engine.adapters.sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer("all-MiniLM-L6-v2")
+    model = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
     vectors = model.encode(["a first sentence", "a second one"])
 
 Neither sentence-transformers nor torch is needed. A call that asks for tensors of torch imports torch. The results of
