@@ -88,19 +88,11 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
     except _UnreachableError as error:
         found = client.cached()
         if found is None:
-            raise HubError(f"{error}, and the cache has no complete copy of it: {client.lacks}. "
-                           f"{_way_out(name, error.is_wanted)}") from error
+            raise HubError(f"{error}, and the cache has no complete copy of it: {client.lacks}") from error
         if not error.is_wanted:
             LOG.warning("%s; commit %s is loaded from the cache", error, found.commit)
         return found
     return client.download(info.sha, {file.rfilename for file in info.siblings or ()})
-
-
-def _way_out(name: HubName, is_wanted: bool) -> str:
-    """Return what to do where the hub is not reached; is_wanted: as in `_UnreachableError`."""
-    first = "Unset HF_HUB_OFFLINE to let the engine ask" if is_wanted else "Try again when the hub can be reached"
-    return (f"{first}; or run engine fetch {name} on a machine that reaches the hub, copy what it prints to this one "
-            "(cp -rL), and pass the path of the copy")
 
 
 class _UnreachableError(HubError):
@@ -144,7 +136,10 @@ class _Client:
             raise InputError(f"revision must be a branch, a tag or a commit, whose parts are never . or .., not "
                              f"{shown(revision)}")
         self._name, self._revision = name, revision
-        self.lacks = "it has no file of it"
+        self._remedy = (". Load it once where the hub can be reached and HF_HUB_OFFLINE is not set; or run engine "
+                        f"fetch {name} there, copy the folder that it prints here (cp -rL), and pass the path of the "
+                        "copy")
+        self.lacks = f"it has no file of it{self._remedy}"
         """What the cache lacks, after `cached` has found no model."""
         try:
             self.library: Any = import_module("huggingface_hub")
@@ -208,7 +203,7 @@ class _Client:
                                f"has a {MODULES}, which says how vectors are made. Load the name once with a network, "
                                f"or pass the folder to take it as it is: {folder}")
         except _MissingError as error:
-            self.lacks = f"{error} of commit {folder.name} is not there"
+            self.lacks = f"{error} of commit {folder.name} is not there{self._remedy}"
             return None
         except HubError as error:
             self.lacks = str(error)

@@ -147,9 +147,9 @@ def test_a_part_that_another_library_fetched_is_not_taken_for_the_whole(hub, off
 def test_offline_without_a_copy(hub, offline):
     offline()
     words = (f"{NAME}: no such file or folder; and as the name of a model on the hub: HF_HUB_OFFLINE is set, so the "
-             "hub is not asked, and the cache has no complete copy of it: it has no file of it. Unset HF_HUB_OFFLINE "
-             f"to let the engine ask; or run engine fetch {NAME} on a machine that reaches the hub, copy what it prints "
-             "to this one (cp -rL), and pass the path of the copy")
+             "hub is not asked, and the cache has no complete copy of it: it has no file of it. Load it once where the "
+             f"hub can be reached and HF_HUB_OFFLINE is not set; or run engine fetch {NAME} there, copy the folder "
+             "that it prints here (cp -rL), and pass the path of the copy")
     with pytest.raises(HubError, match=f"^{re.escape(words)}$"):
         Engine.load(NAME)
     assert not hub.requests
