@@ -35,9 +35,9 @@ CHUNK = 1024
 """How many texts are tokenized and computed by one call. Two calls run at a time: one tokenizes, the other computes."""
 CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
-JOB = "job.json"
-"""The file that says what the parts of a folder have in common."""
-REJECTED = "rejected"
+JOB = "_job.json"
+"""The file that says what the parts of a folder have in common. Readers of a folder of Parquet skip a name with `_`."""
+REJECTED = "_rejected"
 """The folder, in that of the parts, of the rows that could not be encoded."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -12,7 +12,7 @@ from .job import JOB, Unit, read_object
 from .parts import read_metadata
 from .storage import Folder
 
-MANIFEST = "manifest.json"
+MANIFEST = "_manifest.json"
 _ADVICE = "restore it, or delete it and run the job again"
 COUNTS = ("rows", "rejected", "tokens")
 

@@ -122,8 +122,8 @@ class Lines:
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`."""
         if self._parse is parse_text and columns.kept:
-            raise InputError(f"{file.name} is text, whose lines have no column {shown(columns.kept[0])}; leave --id and "
-                             "--keep out, or give files of text a job of their own")
+            raise InputError(f"{file.name} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
+                             "and --keep out, or give files of text a job of their own")
         return [Range(first, min(first + self._size, file.size)) for first in range(0, file.size, self._size)]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:

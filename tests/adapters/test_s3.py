@@ -49,7 +49,7 @@ def test_the_parts_of_a_local_job(bucket, tmp_path, capsys):
     local = {path.name: path.read_bytes() for path in parts(tmp_path / "out").values()}
     # The name of a part says when its input was written, and its bytes do not.
     assert [data for name, data in sorted(found.items()) if name.startswith("part-")] == [*local.values()]
-    assert len([name for name in found if name.startswith("rejected/")]) == 1
+    assert len([name for name in found if name.startswith("_rejected/")]) == 1
 
     gone = [name for name in found if name.startswith("part-")][1:3]
     for name in gone:

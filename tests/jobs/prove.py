@@ -117,7 +117,7 @@ def same_parts(folder, expected):
     assert own.keys() == others.keys(), (len(own), len(others))
     for name, path in own.items():
         assert path.read_bytes() == others[name].read_bytes(), name
-    assert (folder / "manifest.json").read_bytes() == (expected / "manifest.json").read_bytes()
+    assert (folder / "_manifest.json").read_bytes() == (expected / "_manifest.json").read_bytes()
 
 
 def every_row_once(folder, rows):

@@ -51,8 +51,8 @@ def test_the_bits_of_encode_and_resume(run, model, tmp_path, capsys):
     found = np.concatenate([np.stack(pq.read_table(path)["vector"].to_numpy()) for path in parts(out).values()])
     texts = pq.read_table(tmp_path / "rows.parquet")["text"].to_pylist()
     assert found.tobytes() == Engine.load(model).encode(texts).tobytes()
-    before = {path: path.read_bytes() for path in [*parts(out).values(), out / "manifest.json"]}
-    gone = [path for path in before if path.name != "manifest.json"][1:4]
+    before = {path: path.read_bytes() for path in [*parts(out).values(), out / "_manifest.json"]}
+    gone = [path for path in before if path.name != "_manifest.json"][1:4]
     for path in gone:
         path.unlink()
     capsys.readouterr()
@@ -109,7 +109,7 @@ def test_classes_and_tokens(run, tmp_path):
 
 def test_another_instruction_set_is_refused(run, tmp_path, capsys):
     assert run("--id", "id") == 0
-    job = tmp_path / "out/job.json"
+    job = tmp_path / "out/_job.json"
     recorded = json.loads(job.read_text())
     own = recorded["instruction_sets"]
     job.write_text(json.dumps(recorded | {"instruction_sets": ["cython, another"]}))
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_written(run, tmp_path):
         assert run("--id", "id") == 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {".claims", "job.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".claims", "_job.json"}
     assert run("--id", "id") == 0
     same_parts(tmp_path / "out", tmp_path / "expected")
 
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_written(run, tmp_path):
 def test_shards_divide_the_units(run, tmp_path):
     assert run("--id", "id") == 0
     assert [run("--id", "id", "--shard", f"{i}/3", output="shards") for i in range(3)] == [0] * 3
-    for path in [*parts(tmp_path / "out").values(), tmp_path / "out/manifest.json"]:
+    for path in [*parts(tmp_path / "out").values(), tmp_path / "out/_manifest.json"]:
         assert (tmp_path / "shards" / path.name).read_bytes() == path.read_bytes()
     assert run("--shard", "3/3") == 1
 
@@ -149,10 +149,10 @@ def test_verification_names_damaged_parts(run, tmp_path, capsys, options):
     assert run("--id", "id") == 0
     assert run("--id", "id", "--verify", *options) == 0
     chosen = damage(tmp_path / "out", 2)
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out/_manifest.json").read_text())
     other = min(manifest["parts"].keys() - {*chosen})
     manifest["parts"][other]["sha256"] = "0" * 64
-    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "out/_manifest.json").write_text(json.dumps(manifest))
     capsys.readouterr()
     assert run("--id", "id", "--verify", *options, "--json") == 1
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -167,7 +167,8 @@ def test_bad_rows_go_to_a_side_file(run, tmp_path):
     assert run("--id", "id", file=file) == 0
     ids = [number for path in parts(tmp_path / "out").values() for number in pq.read_table(path)["id"].to_pylist()]
     assert ids == ["1", "7"] * 20
-    rejected = [json.loads(line) for path in sorted((tmp_path / "out/rejected").iterdir())
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == ids       # what is no part is skipped by its name
+    rejected = [json.loads(line) for path in sorted((tmp_path / "out/_rejected").iterdir())
                 for line in path.read_text().splitlines()]
     assert len(rejected) == 100
     assert [row["id"] for row in rejected[:5]] == ["2", "3", None, "5", None]
@@ -206,7 +207,7 @@ def test_a_batch_of_requests(run, model, tmp_path):
     expected = Engine.load(model).encode(request["body"]["input"])
     data = answers[2]["response"]["body"]["data"]
     assert np.array([item["embedding"] for item in data], np.float32).tobytes() == expected.tobytes()
-    [refused] = (tmp_path / "out/rejected").iterdir()
+    [refused] = (tmp_path / "out/_rejected").iterdir()
     assert "/v1/chat/completions" in json.loads(refused.read_text())["response"]["body"]["error"]["message"]
 
 
@@ -261,30 +262,30 @@ def test_an_input_that_changes_while_it_is_read(run, tmp_path, capsys, monkeypat
     monkeypatch.setattr(LocalFolder, "write", change)
     assert run(file=file) == 1
     assert "rows.txt changed while the job ran" in capsys.readouterr().err
-    assert not (tmp_path / "out/manifest.json").exists()
+    assert not (tmp_path / "out/_manifest.json").exists()
 
 
 def test_damage_of_a_finished_job_is_no_new_checksum(run, tmp_path, capsys):
     assert run("--id", "id") == 0
-    manifest = (tmp_path / "out/manifest.json").read_bytes()
+    manifest = (tmp_path / "out/_manifest.json").read_bytes()
     [chosen] = damage(tmp_path / "out", 1)
     assert run("--id", "id") == 1
     assert chosen in capsys.readouterr().err
-    assert (tmp_path / "out/manifest.json").read_bytes() == manifest
+    assert (tmp_path / "out/_manifest.json").read_bytes() == manifest
     (tmp_path / "out" / chosen).unlink()
     first, second = list(parts(tmp_path / "out").values())[:2]
     second.write_bytes(first.read_bytes())
-    (tmp_path / "out/manifest.json").unlink()
+    (tmp_path / "out/_manifest.json").unlink()
     assert run("--id", "id") == 1
     assert "holds the rows of another part" in capsys.readouterr().err
     second.unlink()
     assert run("--id", "id") == 0
     every_row_once(tmp_path / "out", 70)
-    assert (tmp_path / "out/manifest.json").read_bytes() == manifest
+    assert (tmp_path / "out/_manifest.json").read_bytes() == manifest
 
 
-@pytest.mark.parametrize(("name", "text"), [("job.json", "{"), ("job.json", "{}"), ("manifest.json", "[]"),
-                                            ("manifest.json", '{"parts": 3}')])
+@pytest.mark.parametrize(("name", "text"), [("_job.json", "{"), ("_job.json", "{}"), ("_manifest.json", "[]"),
+                                            ("_manifest.json", '{"parts": 3}')])
 def test_damaged_records(run, tmp_path, capsys, name, text):
     assert run("--id", "id") == 0
     (tmp_path / "out" / name).write_text(text)
@@ -297,11 +298,11 @@ def test_a_manifest_is_of_all_parts(run, tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / f"in/{name}.txt").write_text("the cat\n")
         assert run(file=tmp_path / "in/*.txt") == 0
-    assert json.loads((tmp_path / "out/manifest.json").read_text())["rows"] == 2
+    assert json.loads((tmp_path / "out/_manifest.json").read_text())["rows"] == 2
     (tmp_path / "in/c.txt").write_text("the cat\n")
     monkeypatch.setattr("engine.interface.cli.embed._run", lambda *_: None)     # as if it were killed
     assert run(file=tmp_path / "in/*.txt") == 0
-    assert not (tmp_path / "out/manifest.json").exists()
+    assert not (tmp_path / "out/_manifest.json").exists()
 
 
 def test_nothing_is_not_verified(run, tmp_path, capsys):

@@ -104,7 +104,7 @@ def embed(args: argparse.Namespace) -> None:
     settings.recipe.check(engine)
     isa = _instruction_set(engine)
     suffix = "jsonl" if args.format == "openai" else "parquet"
-    refuse_own_parts(args.input, args.output, [f"part-0.{suffix}", "rejected/part-0.jsonl"])
+    refuse_own_parts(args.input, args.output, [f"part-0.{suffix}", f"{REJECTED}/part-0.jsonl"])
     units = find_units(find_inputs(args.input), settings)
     folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
@@ -187,7 +187,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
         why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
     else:
-        rejected = f", and {manifest['rejected']:,} rejected in rejected/" if manifest["rejected"] else ""
+        rejected = f", and {manifest['rejected']:,} rejected in _rejected/" if manifest["rejected"] else ""
         print(f"the job is finished: {manifest['rows']:,} rows{rejected}, {manifest['tokens']:,} tokens")
 
 
