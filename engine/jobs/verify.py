@@ -49,7 +49,7 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
     try:
         (found, metadata), (own, _) = read_part(data, unit.name), read_part(expected.data, unit.name)
     except WeightsError as error:
-        return str(error)
+        return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
     rows = list(different_rows(found, own))
@@ -60,7 +60,7 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
     try:
         found, metadata = read_part(data, unit.name)
     except WeightsError as error:
-        return str(error)
+        return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
     data, kept, rejected = job.compute_sample(unit, sample)

@@ -159,6 +159,16 @@ def test_verification_names_damaged_parts(run, tmp_path, capsys, options):
     assert {event["name"] for event in events if event["fault"]} == {*chosen, other}
 
 
+def test_a_job_that_is_not_there_is_neither_right_nor_equal(run, tmp_path, capsys):
+    assert run("--id", "id") == 0
+    next(iter(parts(tmp_path / "out").values())).unlink()
+    assert run("--id", "id", "--verify", "1") == 1
+    assert "parts are missing" in capsys.readouterr().err
+    assert run("--diff", str(tmp_path / "oops")) == 1
+    assert "oops holds no job" in capsys.readouterr().err
+    assert not (tmp_path / "oops").exists()
+
+
 def test_bad_rows_go_to_a_side_file(run, tmp_path):
     file = tmp_path / "rows.jsonl"
     lines = [b'{"id": 1, "text": "the cat"}', b'{"id": 2, "text": null}', b'{"id": 3}', b"no json", b"",
@@ -324,7 +334,7 @@ def test_verification_reads_the_rejected_rows(run, tmp_path):
     file.write_text('{"text": "the cat"}\n{"text": null}\n')
     assert run(file=file) == 0
     assert run("--verify", file=file) == 0
-    next((tmp_path / "out/rejected").iterdir()).unlink()
+    next((tmp_path / "out/_rejected").iterdir()).unlink()
     assert run("--verify", file=file) == 1
 
 
@@ -342,7 +352,7 @@ def test_odd_columns_of_parquet(run, tmp_path, capsys):
     pq.write_table(table, file)
     assert run("--id", "k", "--keep", "nan", file=file) == 0
     assert read(tmp_path / "out")["k"].to_pylist() == ["a"]
-    [rejected] = (tmp_path / "out/rejected").iterdir()
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
     assert json.loads(rejected.read_text(), parse_constant=pytest.fail)["nan"] == "nan"
     pq.write_table(table.rename_columns(["text", "k", "k"]), file)
     assert run("--id", "k", file=file, output="twice") == 1

@@ -19,6 +19,8 @@ from ...base.version import __version__
 from ...encoding.vector_precision import PRECISIONS
 from ...jobs import (
     FORMATS,
+    JOB,
+    REJECTED,
     Columns,
     Job,
     Part,
@@ -225,7 +227,7 @@ class _Progress:
 
 
 def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
-    """Compare parts with what their rows give now; raises `WeightsError` if any differs."""
+    """Compare parts with what their rows give now; raises `WeightsError` if any differs or is missing."""
     wrong, checked = 0, 0
     for unit, fault in verify(job, own, args.verify or None):
         checked, wrong = checked + 1, wrong + (fault is not None)
@@ -236,15 +238,22 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     if wrong:
         raise WeightsError(f"{wrong:,} of {checked:,} parts are not what their rows give; delete them, and run the job "
                            "again")
+    if checked < len(own):
+        right = ", and those that are there are right to the bit" if checked else ""
+        raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in {args.output}{right}; run the "
+                           "job without --verify to compute them")
     if not args.json:
         how = f"{args.verify:,} rows of each" if args.verify else "whole"
-        print(f"{checked:,} of {len(own):,} parts are there, and all of these are right to the bit ({how})")
+        print(f"all {checked:,} parts are right to the bit ({how})")
 
 
 def _diff(args: argparse.Namespace) -> None:
     """Print the rows of two folders that differ; raises `WeightsError` if there are any."""
-    count = 0
-    for name, rows in diff(open_folder(args.output, make=False), open_folder(args.diff, make=False)):
+    count, folders = 0, [open_folder(place, make=False) for place in (args.output, args.diff)]
+    for place, folder in zip((args.output, args.diff), folders, strict=True):
+        if not folder.has(JOB):
+            raise InputError(f"{place} holds no job; --output and --diff each name the folder of a job")
+    for name, rows in diff(*folders):
         count += 1
         if args.json:
             print(json.dumps({"event": "different", "name": name, "rows": rows}), flush=True)
