@@ -69,7 +69,7 @@ def embedder(
 def _lists(vectors: pa.FixedSizeListArray, numbers: pa.DataType) -> pa.ListArray:
     """Return lists of a variable size, which Spark reads; `cast` would copy all numbers for them."""
     width = vectors.type.list_size
-    ends = pa.array(np.arange(0, (len(vectors) + 1) * width, width, np.int32))
+    ends = pa.array(np.arange(0, (len(vectors) + 1) * width, width, dtype=np.int32))
     return pa.ListArray.from_arrays(ends, vectors.values.cast(numbers), mask=vectors.is_null())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ..tools.paths import ROOT
-from .test_peers import importable, numbers  # noqa: F401  # a fixture that every test uses
+from .conftest import numbers
 
 
 def turn(wall, **values):

@@ -1,33 +1,12 @@
 """Test the parts of the peers' table, without any peer."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from ..tools.paths import ROOT
-
-ASV_BENCH = ROOT / "asv_bench"
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(ASV_BENCH))
-    yield
-    for name in [n for n in sys.modules if n.split(".")[0] in ("peers", "benchmarks")]:
-        del sys.modules[name]
-
-
-def numbers(rows):
-    return {
-        "machine": {"cpu": "A CPU", "engine runs": "avx2", "threads": 2, "python": "3.11", "date": "2000-01-01",
-                    "versions": {"engine": "1"}},
-        "peak": {"float32": 200.0, "int8": 300.0},
-        "quick": False,
-        "text": {"sentences": 100, "tokens": 2000, "median": 18.0, "95 %": 70.0, "longest": 200},
-        "rows": [{"model": "MiniLM", "precision": "float32", **row} for row in rows],
-    }  # fmt: skip
+from .conftest import numbers
 
 
 def ran(library, case, median):
@@ -93,7 +72,7 @@ def test_the_published_numbers_can_be_added_to():
     pytest.importorskip("tokenizers", reason="needs the extra [text]")
     from peers.__main__ import unlike
 
-    published = list((ASV_BENCH.parent / "docs/peers").glob("*.json"))
+    published = list((ROOT / "docs/peers").glob("*.json"))
     assert len(published) >= 3
     for path in published:
         measured_on = json.loads(path.read_text())["machine"]
