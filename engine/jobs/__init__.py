@@ -1,6 +1,6 @@
 """Jobs over files: rows in, results out, in parts that are whole or absent, so that a stopped job goes on."""
 
-from .job import JOB, REJECTED, Job, Settings, Unit, find_units, open_job, refuse_stale, shard_of
+from .job import REJECTED, Job, Settings, Unit, find_units, open_job, refuse_stale, shard_of
 from .manifest import drop_old_manifest, entry_of, write_manifest
 from .parts import Part
 from .readers import FORMATS, Columns
@@ -9,7 +9,7 @@ from .storage import find_inputs, open_folder, refuse_own_parts
 from .verify import diff, verify
 
 __all__ = [
-    "FORMATS", "JOB", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest",
+    "FORMATS", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest",
     "entry_of", "find_inputs", "find_units", "open_folder", "open_job", "refuse_own_parts", "refuse_stale",
     "shard_of", "verify", "write_manifest",
 ]

@@ -165,7 +165,7 @@ def test_a_job_that_is_not_there_is_neither_right_nor_equal(run, tmp_path, capsy
     assert run("--id", "id", "--verify", "1") == 1
     assert "parts are missing" in capsys.readouterr().err
     assert run("--diff", str(tmp_path / "oops")) == 1
-    assert "oops holds no job" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().err
     assert not (tmp_path / "oops").exists()
 
 

@@ -19,7 +19,6 @@ from ...base.version import __version__
 from ...encoding.vector_precision import PRECISIONS
 from ...jobs import (
     FORMATS,
-    JOB,
     REJECTED,
     Columns,
     Job,
@@ -249,11 +248,8 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
 
 def _diff(args: argparse.Namespace) -> None:
     """Print the rows of two folders that differ; raises `WeightsError` if there are any."""
-    count, folders = 0, [open_folder(place, make=False) for place in (args.output, args.diff)]
-    for place, folder in zip((args.output, args.diff), folders, strict=True):
-        if not folder.has(JOB):
-            raise InputError(f"{place} holds no job; --output and --diff each name the folder of a job")
-    for name, rows in diff(*folders):
+    count = 0
+    for name, rows in diff(open_folder(args.output, make=False), open_folder(args.diff, make=False)):
         count += 1
         if args.json:
             print(json.dumps({"event": "different", "name": name, "rows": rows}), flush=True)
