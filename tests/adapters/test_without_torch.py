@@ -43,6 +43,19 @@ def test_constructors_refuse_by_name(options, message, place):
         ours.SentenceTransformer(str(place / "static"), **options)
 
 
+@pytest.mark.parametrize(("name", "asked"), [
+    ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"), ("intfloat/e5-small-v2", "intfloat/e5-small-v2"),
+    ("missing.npz", "missing.npz"), ("tests", "tests"), ("", "")])
+def test_a_short_name_is_one_of_sentence_transformers(name, asked, monkeypatch):
+    def load(path, **options):
+        raise EngineError(f"asked for {path}.")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("engine.adapters.sentence_transformers.model.Engine.load", load)
+    with pytest.raises(EngineError, match=f"asked for {asked}\\.$"):
+        ours.SentenceTransformer(name)
+
+
 def test_calls_refuse_by_name(place):
     model = ours.SentenceTransformer(str(place / "static"))
     for options, message in (({"device": ["cuda:0"]}, "device="), ({"pool": {"processes": [1]}}, "pool must come"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,14 @@ from ...base.arguments import flag, positive_int_or_none
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, like, to_array
 
+_FILES = (".npz", ".gguf")
+
+
+def _whole_name(name: Any) -> Any:
+    """Return the name on the hub of a short one, such as all-MiniLM-L6-v2; paths and whole names stay as they are."""
+    short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(_FILES)
+    return f"sentence-transformers/{name}" if short and not os.path.exists(name) else name
+
 
 class SentenceTransformer(Encoder):
     """sentence-transformers' class of this name: `encode` returns one vector for each text."""
@@ -17,7 +26,7 @@ class SentenceTransformer(Encoder):
     def __init__(self, model_name_or_path: Any = None, *, similarity_fn_name: Any = None,
                  truncate_dim: int | None = None, **options: Any):
         """As sentence-transformers; `Model` says what the engine does with options."""
-        super().__init__(model_name_or_path, **options)
+        super().__init__(_whole_name(model_name_or_path), **options)
         stated = self.engine.text.truncate_dim if self.engine.text else None
         self.truncate_dim = positive_int_or_none("truncate_dim", truncate_dim) or stated
         if stated is not None:
