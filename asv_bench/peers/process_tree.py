@@ -91,8 +91,8 @@ def has_ended(pid: int) -> bool:
 def look(root: int, used: Used) -> dict[int, int]:
     """Bring CPU time and bytes up to date; return the processes that live, and when each started.
 
-    What a process says of itself includes the children that it has waited for. So the sum over those that live is the
-    sum over all; the largest sum counts, because a parent may also let a child go without waiting.
+    The times of a process include those of children that it has waited for, so the sum over the living processes is
+    that of all. The largest sum counts, because a parent may also let a child go without waiting.
     """
     processes = {int(name): found for name in os.listdir("/proc") if name.isdigit() and (found := status(int(name)))}
     family, size = {root}, 0
@@ -147,7 +147,7 @@ def numbers_of(pid: int, file: str, names: tuple[str, ...]) -> int:
 
 
 def end(started: dict[int, int], seconds: float) -> None:
-    """Wait until these processes are gone, and kill those that stay; `started` has when each started."""
+    """Wait so many seconds for processes to end, then kill the others; started: when each of them started."""
     deadline = monotonic() + seconds
 
     def living() -> list[int]:
@@ -158,3 +158,5 @@ def end(started: dict[int, int], seconds: float) -> None:
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    while left and living():        # until they are gone, they use what the next job is measured by
+        sleep(INTERVAL)
