@@ -37,6 +37,8 @@ CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
 JOB = "_job.json"
 """The file that says what the parts of a folder have in common. Readers of a folder of Parquet skip a name with `_`."""
+PART = "part-"
+"""How the names of parts begin."""
 REJECTED = "_rejected"
 """The folder, in that of the parts, of the rows that could not be encoded."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -84,6 +86,15 @@ class Settings:
         return {"model": self.model, "options": self.options, "unit": {"rows": self.rows, "bytes": self.size}}
 
 
+def own_names(format: str | None) -> list[str]:
+    """Return names such as a job gives to parts and rejected rows; format: that of its inputs, None if it may vary."""
+    return [f"{PART}0.{_suffix(format)}", f"{REJECTED}/{PART}0.jsonl"]
+
+
+def _suffix(format: str | None) -> str:
+    return "jsonl" if format == "openai" else "parquet"
+
+
 def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
     """Return the units of files; raises `InputError` for a file that cannot be read or lacks a column."""
     units = []
@@ -93,12 +104,11 @@ def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
     check_fields([file for file, name in zip(files, formats, strict=True) if name == "jsonl"], settings.columns)
     for file, name in zip(files, formats, strict=True):
         place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
-        suffix = "jsonl" if name == "openai" else "parquet"
         for i, part in enumerate(settings.formats[name].ranges(file, settings.columns)):
             key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
                               settings.description], sort_keys=True)
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            units.append(Unit(file, name, part, f"part-{place}-{i:06}-{digest}.{suffix}"))
+            units.append(Unit(file, name, part, f"{PART}{place}-{i:06}-{digest}.{_suffix(name)}"))
     return units
 
 
@@ -113,7 +123,7 @@ def _digest(unit: Unit) -> str:
 
 def part_names(folder: Folder) -> set[str]:
     """Return the names of the parts that a folder holds."""
-    return {name for name in folder.names() if name.startswith("part-")}
+    return {name for name in folder.names() if name.startswith(PART)}
 
 
 class Job:

@@ -41,7 +41,7 @@ LOG = logging.getLogger("engine")
 
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_ALONE = (".gguf", ".npz")
+ALONE = (".gguf", ".npz")
 """The suffixes of files that are a model each."""
 _UNLISTED = "/"
 """Among the files of a commit: the cache has no list of them. No file has this name."""
@@ -67,7 +67,7 @@ class HubName:
 def as_name(path: Any) -> HubName | None:
     """Return the name of a model on the hub that a string can be; None for other strings, and for a `Path`."""
     match = _NAME.fullmatch(path) if isinstance(path, str) else None
-    if match is None or (match[2] is None and match[1].endswith(_ALONE)):
+    if match is None or (match[2] is None and match[1].endswith(ALONE)):
         return None
     return HubName(match[1], match[2])
 
@@ -315,7 +315,7 @@ def _refuse_early(folder: ModelFolder) -> None:
 
 def _alone(files: Iterable[str]) -> list[str]:
     """Return the files that are a model each, and of a model in several files the first."""
-    found = sorted(file for file in files if file.endswith(_ALONE))
+    found = sorted(file for file in files if file.endswith(ALONE))
     return [file for file in found if file == named_parts(file)[0]]
 
 

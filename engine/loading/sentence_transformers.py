@@ -216,10 +216,12 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
     if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)
         prompts, name = _prompts(modules.folder) if modules.folder.has(MODULES) else ({}, None)
+        similarity = tokenizer.similarity
+        if modules.sparse is not None:
+            similarity = modules.folder.read_object_or_empty(PROMPTS).get("similarity_fn_name") or SPARSE_SIMILARITY
         with modules.folder.within():
             return replace(tokenizer, max_seq_length=limit, feeds_token_types=token_types, prompts=prompts,
-                           default_prompt_name=name, similarity=tokenizer.similarity if modules.sparse is None else
-                           modules.folder.read_object_or_empty(PROMPTS).get("similarity_fn_name") or SPARSE_SIMILARITY)
+                           default_prompt_name=name, similarity=similarity)
     settings = _transformer_settings(modules.transformer)
     limit = max_seq_length(modules.transformer, settings, config)
     pooling, include_prompt = (("mean",), True) if modules.pooling is None else _pooling(modules.pooling)

@@ -86,7 +86,7 @@ class Watched:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill_after(self, seconds):
-        """Kill it with -9 once it has computed for so many CPU seconds; return those since its newest part."""
+        """Kill it with -9 after some CPU seconds of computing; return the CPU seconds since its newest part."""
         while self.cpu < self.begun + seconds and self._reader.is_alive():
             time.sleep(0.005)
         lost = self.cpu - self.newest
@@ -159,7 +159,7 @@ def two_claimants(command, output, expected_status=0):
 
 @contextmanager
 def small_disk(folder, size):
-    """Mount a disk of so many bytes, and yield a function that gives it room; the caller must be allowed to mount."""
+    """Mount a disk of `size` bytes, and yield a function that doubles its room; only root may mount."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...base.arguments import flag, positive_int_or_none
+from ...loading.hub import ALONE
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, like, to_array
-
-_FILES = (".npz", ".gguf")
 
 
 def _whole_name(name: Any) -> Any:
     """Return the name on the hub of a short one, such as all-MiniLM-L6-v2; paths and whole names stay as they are."""
-    short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(_FILES)
+    short = isinstance(name, str) and name.strip(".") and not {"/", "\\"} & {*name} and not name.endswith(ALONE)
     return f"sentence-transformers/{name}" if short and not os.path.exists(name) else name
 
 

@@ -33,6 +33,7 @@ from ...jobs import (
     find_units,
     open_folder,
     open_job,
+    own_names,
     refuse_own_parts,
     refuse_stale,
     shard_of,
@@ -104,8 +105,7 @@ def embed(args: argparse.Namespace) -> None:
     settings = _settings(args, engine, checksum(path))
     settings.recipe.check(engine)
     isa = _instruction_set(engine)
-    suffix = "jsonl" if args.format == "openai" else "parquet"
-    refuse_own_parts(args.input, args.output, [f"part-0.{suffix}", f"{REJECTED}/part-0.jsonl"])
+    refuse_own_parts(args.input, args.output, own_names(args.format))
     units = find_units(find_inputs(args.input), settings)
     folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
@@ -188,7 +188,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
         why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
     else:
-        rejected = f", and {manifest['rejected']:,} rejected in _rejected/" if manifest["rejected"] else ""
+        rejected = f", and {manifest['rejected']:,} rejected in {REJECTED}/" if manifest["rejected"] else ""
         print(f"the job is finished: {manifest['rows']:,} rows{rejected}, {manifest['tokens']:,} tokens")
 
 
@@ -238,7 +238,7 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
         raise WeightsError(f"{wrong:,} of {checked:,} parts are not what their rows give; delete them, and run the job "
                            "again")
     if checked < len(own):
-        right = ", and those that are there are right to the bit" if checked else ""
+        right = f", and the other {checked:,} are right to the bit" if checked else ""
         raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in {args.output}{right}; run the "
                            "job without --verify to compute them")
     if not args.json:
