@@ -1,5 +1,7 @@
 /* Many callers share the thread pool under ThreadSanitizer (`make tsan`): every job adds up all of its parts, with two
- * barriers between its phases, as a forward pass has them. Prints the number of jobs, and exits with 1 on a wrong sum. */
+ * barriers between its phases, as a forward pass has them. Prints the number of jobs, and exits with 1 on a wrong sum.
+ * Threads get small stacks unless they ask for more, as they do with musl, and a job needs a large one. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +9,7 @@
 #include "pool.h"
 
 enum { CALLERS = 6, JOBS = 150, PARTS = 64 };
+enum { SMALL_STACK = 128 << 10, LARGE_STACK = 1 << 20, FRAME = 192 << 10 };
 
 typedef struct {
     pool_barrier barrier;
@@ -16,6 +19,8 @@ typedef struct {
 
 static void work(void *arg, int rank, int size) {
     job *j = arg;
+    volatile char frame[FRAME];
+    for (int i = 0; i < FRAME; i += 4096) frame[i] = (char)rank;
     for (int i = rank; i < PARTS; i += size) j->first[i] = i;
     pool_barrier_wait(&j->barrier, size);
     /* Each part reads a neighbour that another thread wrote. */
@@ -39,7 +44,13 @@ static void *call(void *arg) {
 
 int main(void) {
     pthread_t callers[CALLERS];
-    for (size_t i = 0; i < CALLERS; i++) pthread_create(&callers[i], NULL, call, (void *)i);
+    pthread_attr_t small, large;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, SMALL_STACK);
+    pthread_setattr_default_np(&small);
+    pthread_attr_init(&large);
+    pthread_attr_setstacksize(&large, LARGE_STACK);
+    for (size_t i = 0; i < CALLERS; i++) pthread_create(&callers[i], &large, call, (void *)i);
     for (size_t i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
     printf("%d jobs of %d callers, %d wrong\n", CALLERS * JOBS, CALLERS, atomic_load(&wrong));
     return wrong != 0;

@@ -15,6 +15,9 @@
  * compared with the gaps between the phases of a forward pass, and short compared with the gaps between calls. */
 enum { SPINS = 4000 };
 
+/* The stack of a worker. Kernels with tiles keep up to 80 KB in one frame, and musl gives a thread 128 KB. */
+enum { STACK_BYTES = 1 << 20 };
+
 typedef struct {
     pthread_mutex_t mutex; /* guards `asleep` and `kept_off`; tickets are atomic */
     pthread_cond_t wake;
@@ -133,7 +136,11 @@ static int start_worker(int rank) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    int error = pthread_create(&thread, NULL, worker_main, self);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    int error = pthread_create(&thread, &attributes, worker_main, self);
+    pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         free(self);
