@@ -6,6 +6,9 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+# NumPy's products are small here, and the threads of two workers would wait for each other. NumPy reads it once.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 
