@@ -1,6 +1,8 @@
 # Everything below sets itself up: a fresh clone needs Python 3.10 or newer with its headers, gcc and make.
 
 .DELETE_ON_ERROR:
+# Without bytecode, each of the many processes of the tests would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
 .PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
