@@ -276,35 +276,46 @@ def _whole(chunks: Iterable[tuple[Unit, Rows, Computed, bool]]) -> Iterator[tupl
 def open_job(folder: Folder, settings: Settings, version: str, isa: str, allow_mixed_isa: bool) -> None:
     """Compare a folder with the job that writes into it, or record the job there; raises `InputError`.
 
-    Parts of another model, other options or another version of the engine would stand beside these.
+    Parts of another model, other options or another version of the engine would stand beside these. A folder that
+    knows the job is only read, so that it may be on a disk that cannot be written.
     """
+    own = {"engine": version, **settings.description}
+    if _sets_to_record(folder, own, isa, allow_mixed_isa) is None:
+        return
     while (give_up := folder.claim(JOB)) is None:       # or two jobs that begin at once would both see none
         time.sleep(0.01)
     try:
-        _record(folder, {"engine": version, **settings.description}, isa, allow_mixed_isa)
+        sets = _sets_to_record(folder, own, isa, allow_mixed_isa)
+        if sets is not None:
+            folder.write(JOB, as_json(own | {"instruction_sets": sets}))
     finally:
         give_up()
 
 
-def _record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_isa: bool) -> None:
-    sets = [isa]
-    if folder.has(JOB):
-        recorded = read_object(folder, JOB, "restore it, or give another folder")
-        sets = recorded.pop("instruction_sets", None)
-        if not isinstance(sets, list) or not all(isinstance(name, str) for name in sets):
-            raise WeightsError(f"{JOB} in the output folder is damaged: it names no instruction sets; restore it, or "
-                               "give another folder")
-        if different := sorted(_differences(recorded, own)):
-            raise InputError(f"the output folder holds the parts of another job, which differs in {listed(different)}; "
-                             "give the job that is there its own options, or this one another folder")
-        if isa in sets:
-            return
-        if not allow_mixed_isa:
-            raise InputError(f"the parts in the output folder were computed by {listed(sets)}, and this is {isa}, "
-                             "whose vectors differ in their last bits; set ENGINE_ISA to one that all machines have, "
-                             "give another folder, or say --allow-mixed-isa")
-        sets = sorted({*sets, isa})
-    folder.write(JOB, json.dumps(own | {"instruction_sets": sets}, indent=1, sort_keys=True).encode() + b"\n")
+def _sets_to_record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_isa: bool) -> list[str] | None:
+    """Return the instruction sets that the record of a folder has to name; None if it names this one already."""
+    if not folder.has(JOB):
+        return [isa]
+    recorded = read_object(folder, JOB, "restore it, or give another folder")
+    sets = recorded.pop("instruction_sets", None)
+    if not isinstance(sets, list) or not all(isinstance(name, str) for name in sets):
+        raise WeightsError(f"{JOB} in the output folder is damaged: it names no instruction sets; restore it, or "
+                           "give another folder")
+    if different := sorted(_differences(recorded, own)):
+        raise InputError(f"the output folder holds the parts of another job, which differs in {listed(different)}; "
+                         "give the job that is there its own options, or this one another folder")
+    if isa in sets:
+        return None
+    if not allow_mixed_isa:
+        raise InputError(f"the parts in the output folder were computed by {listed(sets)}, and this is {isa}, "
+                         "whose vectors differ in their last bits; set ENGINE_ISA to one that all machines have, "
+                         "give another folder, or say --allow-mixed-isa")
+    return sorted({*sets, isa})
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    """Return the contents of a file of JSON, the same for equal values."""
+    return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def read_object(folder: Folder, name: str, advice: str) -> dict[str, Any]:

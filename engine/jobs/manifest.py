@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.errors import WeightsError, shown
-from .job import JOB, Unit, read_object
+from .job import JOB, Unit, as_json, read_object
 from .parts import read_metadata
 from .storage import Folder
 
@@ -18,20 +18,22 @@ COUNTS = ("rows", "rejected", "tokens")
 
 
 def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Write the manifest of units that all have their parts, and return it.
+    """Write the manifest of units that all have their parts, if it is not there, and return it.
 
     known: the entries of the parts that this process wrote. The others are read once. The manifest is the same
     whichever process writes it. Raises `WeightsError` for a part that is damaged, that holds other rows than its name
     says, or that is not the one of the manifest before, so that no damage becomes a checksum.
     """
-    before = read_manifest(folder)["parts"]
+    old = read_manifest(folder)
+    before = old["parts"]
     parts = {unit.name: known.get(unit.name) or _entry(unit, folder) for unit in units}
     for name, entry in parts.items():
         if name not in known and name in before and before[name].get("sha256") != entry["sha256"]:
             raise WeightsError(f"{name}: its checksum is not that of {MANIFEST}; delete it, and run the job again")
     totals = {name: sum(entry[name] for entry in parts.values()) for name in COUNTS}
     manifest = read_object(folder, JOB, "run the job again") | totals | {"parts": parts}
-    folder.write(MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n")
+    if manifest != old:         # a finished job may be on a disk that cannot be written
+        folder.write(MANIFEST, as_json(manifest))
     return dict(manifest)
 
 

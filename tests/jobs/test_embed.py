@@ -1,5 +1,6 @@
 """Test `engine embed`: the bits of `encode`, resume, bad rows, verification, and what is refused."""
 
+import errno
 import json
 import resource
 
@@ -59,6 +60,24 @@ def test_the_bits_of_encode_and_resume(run, model, tmp_path, capsys):
     assert run("--id", "id", "--json") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["parts"] == 3
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_finished_job_on_a_disk_that_cannot_be_written(run, tmp_path, capsys, monkeypatch):
+    assert run("--id", "id") == 0
+
+    def refuse(self, name, *data):
+        raise OSError(errno.EROFS, "Read-only file system", name)
+
+    for method in ("write", "delete", "claim"):
+        monkeypatch.setattr(LocalFolder, method, refuse)
+    capsys.readouterr()
+    assert run("--id", "id") == 0
+    assert "all 5 parts are there already" in capsys.readouterr().out
+    assert run("--id", "id", "--verify") == 0
+    assert run("--diff", str(tmp_path / "out")) == 0
+    next(iter(parts(tmp_path / "out").values())).unlink()
+    assert run("--id", "id") == 1
+    assert "Read-only file system" in capsys.readouterr().err
 
 
 def read(folder):

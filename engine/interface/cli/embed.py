@@ -183,7 +183,10 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     if args.json:
         print(json.dumps(result), flush=True)
         return
-    print(f"{args.output}: wrote {len(written):,} of {len(job.units):,} parts in {progress.seconds:.1f} s")
+    if written or missing:
+        print(f"{args.output}: wrote {len(written):,} of {len(job.units):,} parts in {progress.seconds:.1f} s")
+    else:
+        print(f"{args.output}: all {len(job.units):,} parts are there already, and nothing was computed")
     if missing:
         why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
