@@ -322,7 +322,8 @@ class Engine(HeadMethods, Loaded):
         output_value: "sentence_embedding", "token_embeddings" for the vectors of all tokens, or None for everything.
         convert_to_numpy: False gives a list of n vectors in place of one array.
         normalize_embeddings: scale to length 1, even when the model does not.
-        truncate_dim: keep this many of the first dimensions; None for what the model's files say, usually all.
+        truncate_dim: keep this many of the first dimensions; None for what the model's files say, usually all. A number
+            above the width of the vectors keeps all, as in sentence-transformers.
         precision: "float32", or "int8", "uint8", "binary" or "ubinary" for vectors in fewer bits, as
             `quantize_embeddings` of sentence-transformers makes them: int8 [n, D'] or one bit a dimension [n, D'/8].
         ranges: for int8 and uint8 the smallest and the largest number of each dimension, [2, D']; None for those of the

@@ -242,6 +242,7 @@ def test_a_batch_of_requests(run, model, tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     (["--column", "no"], "has no column 'no'"), (["--dtype", "int8"], "--ranges"), (["--shard", "0"], "I/N"),
+    (["--truncate-dim", "999"], "--truncate-dim 999: the vectors of this model have "),
     (["--keep", "vector"], "this name"), (["--column", "id"], "not strings")])
 def test_refusals(run, capsys, options, message):
     assert run(*options) == 1

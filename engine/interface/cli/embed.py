@@ -104,6 +104,7 @@ def embed(args: argparse.Namespace) -> None:
     engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task)
     settings = _settings(args, engine, checksum(path))
     settings.recipe.check(engine)
+    _check_dimensions(args, engine)
     isa = _instruction_set(engine)
     refuse_own_parts(args.input, args.output, own_names(args.format))
     units = find_units(find_inputs(args.input), settings)
@@ -143,6 +144,15 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
     rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
     return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
                     positive_int("--unit-bytes", args.unit_bytes))
+
+
+def _check_dimensions(args: argparse.Namespace, engine: Engine) -> None:
+    """Raise `InputError` for more dimensions than vectors have, of which `encode` would keep all without a word."""
+    if args.truncate_dim is not None:
+        width = engine.engine_of(args.route).with_text(truncate_dim=None).get_embedding_dimension()
+        if args.truncate_dim > width:
+            raise InputError(f"--truncate-dim {args.truncate_dim}: the vectors of this model have {width} dimensions; "
+                             "give fewer, or leave the option out")
 
 
 def _read_ranges(path: str) -> np.ndarray:
