@@ -1,6 +1,6 @@
 """Jobs over files: rows in, results out, in parts that are whole or absent, so that a stopped job goes on."""
 
-from .job import REJECTED, Job, Settings, Unit, find_units, open_job, own_names, refuse_stale, shard_of
+from .job import REJECTED, Job, Settings, Unit, find_units, open_job, option_of, own_names, refuse_stale, shard_of
 from .manifest import drop_old_manifest, entry_of, write_manifest
 from .parts import Part
 from .readers import FORMATS, Columns
@@ -10,6 +10,6 @@ from .verify import diff, verify
 
 __all__ = [
     "FORMATS", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest",
-    "entry_of", "find_inputs", "find_units", "open_folder", "open_job", "own_names", "refuse_own_parts",
+    "entry_of", "find_inputs", "find_units", "open_folder", "open_job", "option_of", "own_names", "refuse_own_parts",
     "refuse_stale", "shard_of", "verify", "write_manifest",
 ]

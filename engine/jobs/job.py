@@ -41,6 +41,9 @@ PART = "part-"
 """How the names of parts begin."""
 REJECTED = "_rejected"
 """The folder, in that of the parts, of the rows that could not be encoded."""
+_OPTIONS = {"engine": "the version of the engine", "model": "the checksum of the model", "adapter": "--task",
+            "computation": "--precision", "normalize_embeddings": "--normalize", "task": "--route"}
+"""What entries of `Settings.description` are called where the option of `engine embed` has another name."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -302,8 +305,8 @@ def _sets_to_record(folder: Folder, own: dict[str, Any], isa: str, allow_mixed_i
         raise WeightsError(f"{JOB} in the output folder is damaged: it names no instruction sets; restore it, or "
                            "give another folder")
     if different := sorted(_differences(recorded, own)):
-        raise InputError(f"the output folder holds the parts of another job, which differs in {listed(different)}; "
-                         "give the job that is there its own options, or this one another folder")
+        raise InputError(f"the output folder holds the parts of another job. What differs: {'; '.join(different)}. "
+                         "Give the job that is there its own options, or this one another folder")
     if isa in sets:
         return None
     if not allow_mixed_isa:
@@ -329,13 +332,26 @@ def read_object(folder: Folder, name: str, advice: str) -> dict[str, Any]:
     return found
 
 
-def _differences(one: dict[str, Any], other: dict[str, Any], at: str = "") -> Iterator[str]:
-    for name in one.keys() | other.keys():
-        a, b = one.get(name), other.get(name)
+def _differences(there: dict[str, Any], here: dict[str, Any], at: str = "") -> Iterator[str]:
+    """Yield the options in which two records of jobs differ, each with both values."""
+    for name in there.keys() | here.keys():
+        a, b = there.get(name), here.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
-            yield from _differences(a, b, f"{at}{name}.")
+            yield from _differences(a, b, "unit_" if name == "unit" else "")
         elif a != b:
-            yield f"{at}{name} ({json.dumps(a)[:60]} there, {json.dumps(b)[:60]} here)"
+            yield f"{option_of(at + name)} ({_given(a)} there, {_given(b)} now)"
+
+
+def option_of(name: str) -> str:
+    """Return the option of `engine embed` that an entry of `Settings.description` comes from, or what else it is."""
+    return _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+
+
+def _given(value: Any) -> str:
+    """Return the value of an option for a message."""
+    if not value or value is True:
+        return "given" if value else "not given"
+    return str(",".join(map(str, value)) if isinstance(value, list) else value)[:40]
 
 
 def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:

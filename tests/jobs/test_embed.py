@@ -14,7 +14,7 @@ from engine import Engine  # noqa: E402
 from engine.base.errors import InputError  # noqa: E402
 from engine.interface.cli.main import main  # noqa: E402
 from engine.jobs import open_folder  # noqa: E402
-from engine.jobs.job import CHUNK  # noqa: E402
+from engine.jobs.job import CHUNK, option_of  # noqa: E402
 from engine.jobs.storage import LocalFolder  # noqa: E402
 
 from ..tools.encoders import save_encoder  # noqa: E402
@@ -243,6 +243,7 @@ def test_a_batch_of_requests(run, model, tmp_path):
 @pytest.mark.parametrize(("options", "message"), [
     (["--column", "no"], "has no column 'no'"), (["--dtype", "int8"], "--ranges"), (["--shard", "0"], "I/N"),
     (["--truncate-dim", "999"], "--truncate-dim 999: the vectors of this model have "),
+    (["--result", "classes", "--route", "x"], "--result classes does not go with --route"),
     (["--keep", "vector"], "this name"), (["--column", "id"], "not strings")])
 def test_refusals(run, capsys, options, message):
     assert run(*options) == 1
@@ -269,8 +270,13 @@ def test_output_that_could_be_there_in_half_is_refused(tmp_path):
 
 def test_another_job_in_the_folder_is_refused(run, tmp_path, capsys):
     assert run("--id", "id") == 0
-    assert run("--id", "id", "--normalize") == 1
-    assert "normalize_embeddings" in capsys.readouterr().err
+    assert run("--normalize", "--keep", "text", "--unit-bytes", "400") == 1
+    assert ("What differs: --id (id there, not given now); --keep (not given there, text now); --normalize (not "
+            "given there, given now); --unit-bytes (300 there, 400 now). Give") in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["embed", "--help"])
+    usage, recorded = capsys.readouterr().out, json.loads((tmp_path / "out/_job.json").read_text())
+    assert all(f"{option_of(name)} " in usage for name in [*recorded["options"], "normalize_embeddings", "task"])
     write_rows(tmp_path / "rows.parquet", 71)
     assert run("--id", "id") == 1
     assert "--prune" in capsys.readouterr().err

@@ -8,12 +8,13 @@ import json
 import re
 import sys
 import time
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from ...backends import get_backend
-from ...base.arguments import positive_int
+from ...base.arguments import positive_int, positive_int_or_none
 from ...base.errors import InputError, WeightsError, listed, shown
 from ...base.version import __version__
 from ...encoding.vector_precision import PRECISIONS
@@ -33,6 +34,7 @@ from ...jobs import (
     find_units,
     open_folder,
     open_job,
+    option_of,
     own_names,
     refuse_own_parts,
     refuse_stale,
@@ -126,18 +128,23 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
     if taken := RESULT_COLUMNS.intersection(columns.kept):
         raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
     options: dict[str, Any] = {}
-    for name, value in (("prompt_name", args.prompt_name), ("task", args.route), ("truncate_dim", args.truncate_dim),
-                        ("normalize_embeddings", args.normalize or None),
-                        ("precision", None if args.dtype in ("float32", "float16") else args.dtype)):
+    for name, value in (("prompt_name", args.prompt_name), ("task", args.route),
+                        ("truncate_dim", positive_int_or_none("--truncate-dim", args.truncate_dim)),
+                        ("normalize_embeddings", args.normalize or None)):
         options |= {} if value is None else {name: value}
     described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": columns.id,
                            "keep": list(columns.keep), "computation": engine.precision, "backend": engine.backend,
                            "adapter": args.task, "format": args.format}
+    known = signature(getattr(Engine, RESULTS[args.result])).parameters
+    if other := [option_of(name) for name in options if name not in known]:
+        raise InputError(f"--result {args.result} does not go with {listed(other)}")
     if args.dtype != "float32" and args.result != "vectors":
         raise InputError(f"--dtype {args.dtype} is for --result vectors")
     if args.format == "openai" and (args.result != "vectors" or args.dtype != "float32" or columns.kept):
         raise InputError("a batch of requests is answered with float32 vectors; leave --result, --dtype, --id and "
                          "--keep out")
+    if args.dtype in PRECISIONS[1:]:
+        options["precision"] = args.dtype
     if args.ranges is not None:
         options["ranges"] = ranges = _read_ranges(args.ranges)
         described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
@@ -147,7 +154,7 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
 
 
 def _check_dimensions(args: argparse.Namespace, engine: Engine) -> None:
-    """Raise `InputError` for more dimensions than vectors have, of which `encode` would keep all without a word."""
+    """Raise `InputError` for more dimensions than vectors have, of which `encode` would keep all."""
     if args.truncate_dim is not None:
         width = engine.engine_of(args.route).with_text(truncate_dim=None).get_embedding_dimension()
         if args.truncate_dim > width:
