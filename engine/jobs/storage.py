@@ -7,8 +7,8 @@ import fcntl
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -25,6 +25,8 @@ CLAIMS = ".claims"
 """The folder, in that of the parts, of the files that processes lock while they work on a unit."""
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """The file systems of pyarrow where a file is there whole or not at all."""
+RETRY_SECONDS = 15
+"""How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -144,29 +146,32 @@ class ArrowFolder:
     def names(self) -> list[str]:
         """See `Folder`."""
         fs = require_files("pyarrow.fs")
-        found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        with self._asking() as files:
+            found = files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def has(self, name: str) -> bool:
         """See `Folder`."""
         fs = require_files("pyarrow.fs")
-        return bool(self._files.get_file_info(self._at(name)).type == fs.FileType.File)
+        with self._asking() as files:
+            return bool(files.get_file_info(self._at(name)).type == fs.FileType.File)
 
     def read(self, name: str) -> bytes:
         """See `Folder`."""
-        with self._files.open_input_stream(self._at(name)) as file:
+        with self._asking() as files, files.open_input_stream(self._at(name)) as file:
             return bytes(file.read())
 
     def write(self, name: str, data: bytes) -> None:
         """See `Folder`."""
-        file = self._files.open_output_stream(self._at(name))
-        file.write(data)
-        file.close()            # which completes the upload; an error before this leaves no object
+        with self._asking() as files:
+            file = files.open_output_stream(self._at(name))
+            file.write(data)
+            file.close()            # which completes the upload; an error before this leaves no object
 
     def delete(self, name: str) -> None:
         """See `Folder`."""
-        with suppress(FileNotFoundError):
-            self._files.delete_file(self._at(name))
+        with self._asking() as files, suppress(FileNotFoundError):
+            files.delete_file(self._at(name))
 
     def claim(self, name: str) -> Callable[[], None] | None:
         """See `Folder`. Object stores have no locks: everybody gets a claim, and shards divide the work instead."""
@@ -174,6 +179,11 @@ class ArrowFolder:
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
+
+    @contextmanager
+    def _asking(self) -> Iterator[Any]:
+        with _told(f"{self._files.type_name}://{self._path}"):
+            yield self._files
 
 
 def open_folder(place: str, make: bool = True) -> Folder:
@@ -278,7 +288,8 @@ def _find_remote(pattern: str) -> list[InputFile]:
     start = _root(place)
     files, root = _arrow_files(f"{start}?{query}" if query else start)
     below = place[len(start) :].lstrip("/")
-    found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    with _told(start):
+        found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [(os.path.relpath(info.path, root), info) for info in found if info.type == fs.FileType.File]
     return [InputFile(name, info.size, info.mtime_ns or 0, partial(_open_remote, files, info.path),
                       partial(_remote_state, files, info.path), f"{start.partition('://')[0]}://{info.path}")
@@ -286,12 +297,14 @@ def _find_remote(pattern: str) -> list[InputFile]:
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:
-    info = files.get_file_info(path)
+    with _told(f"{files.type_name}://{path}"):
+        info = files.get_file_info(path)
     return info.size or 0, info.mtime_ns or 0
 
 
 def _open_remote(files: Any, path: str) -> BufferedReader:
-    return BufferedReader(files.open_input_file(path), 2**20)
+    with _told(f"{files.type_name}://{path}"):
+        return BufferedReader(files.open_input_file(path), 2**20)
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -311,9 +324,22 @@ def _root(pattern: str) -> str:
 
 
 def _arrow_files(uri: str) -> tuple[Any, str]:
+    """Return the file system of pyarrow at a URI, and the path in it; raises `InputError`."""
     fs = require_files("pyarrow.fs")
-    try:
+    if uri.startswith(("gs://", "gcs://")) and "retry_limit_seconds=" not in uri:
+        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={RETRY_SECONDS}"
+    with _told(uri.partition("?")[0]):
         files, path = fs.FileSystem.from_uri(uri)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{shown(uri)} cannot be opened: {str(error).partition(chr(10))[0]}") from error
     return files, str(PurePosixPath(path))
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    """Raise an `InputError` of one line about a place for what pyarrow raises, which is no `OSError` in all stores."""
+    pa = require_files("pyarrow")
+    try:
+        yield
+    except (ValueError, OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0].partition(" error_info=")[0].rstrip(".")
+        raise InputError(f"{shown(place)} cannot be reached: {reason}; check the name, the network and the "
+                         "credentials") from error

@@ -6,8 +6,9 @@ import os
 import pytest
 
 from engine.base.errors import InputError
+from engine.jobs import storage
 from engine.jobs.readers import FORMATS, Columns
-from engine.jobs.storage import InputFile, find_inputs
+from engine.jobs.storage import InputFile, find_inputs, open_folder
 
 DATA = {
     "text": (b"ab\n\ncde\r\nf\n" + b"g" * 20 + b"\nlast", ["ab", "", "cde", "f", "g" * 20, "last"]),
@@ -48,6 +49,14 @@ def test_csv_loses_nothing_in_silence(data, texts, reasons):
 def test_csv_header(data):
     with pytest.raises(InputError, match=r"2 columns of the name 'n'|cannot be read"):
         FORMATS["csv"](1, 9).ranges(InputFile("file", len(data), 0, lambda: io.BytesIO(data)), Columns("t", "n", ()))
+
+
+def test_a_store_that_cannot_be_reached(monkeypatch):
+    """Without the limit, Google's client would try for a quarter of an hour."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 1)
+    with pytest.raises(InputError, match=r"cannot be reached: .*exhausted.*; check the name, the network"):
+        open_folder("gs://anonymous@bucket/in?scheme=http&endpoint_override=127.0.0.1:9").names()
 
 
 def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path):
