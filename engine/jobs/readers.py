@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
@@ -20,7 +20,7 @@ from .batch_api import read_request
 from .storage import InputFile
 
 MOST_LINE = 2**24
-"""Limit on the bytes of a line, so that a file without line ends does not fill the memory."""
+"""Limit on the bytes of a line, and of a row of CSV, so that a file without line ends does not fill the memory."""
 MOST_NAMES = 20
 """How many fields of JSON a message about a missing one names."""
 _BOM = b"\xef\xbb\xbf"
@@ -144,21 +144,21 @@ def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
         position = part.first
         if position:
             stream.seek(position - 1)
-            position += _skip_line(stream) - 1
+            position += _skip_line(stream, part.last - position + 1) - 1
         while position < part.last and (line := stream.readline(MOST_LINE)):
             size = len(line)
             if size == MOST_LINE and not line.endswith(b"\n"):
-                size, line = size + _skip_line(stream), None
+                size, line = size + _skip_line(stream, part.last - position - size), None
             elif position == 0:
                 line = line.removeprefix(_BOM)
             yield position, None if line is None else line.removesuffix(b"\n").removesuffix(b"\r")
             position += size
 
 
-def _skip_line(stream: Any) -> int:
-    """Read up to the end of a line, and return the number of bytes."""
+def _skip_line(stream: Any, most: int) -> int:
+    """Read up to the end of a line, but not more than this many bytes, and return the number of bytes."""
     size = 0
-    while line := stream.readline(2**20):
+    while size < most and (line := stream.readline(min(2**20, most - size))):
         size += len(line)
         if line.endswith(b"\n"):
             break
@@ -256,21 +256,26 @@ class Csv:
             stream.seek(part.first)
             read = position = part.first
 
-            def decoded() -> Iterator[str]:
+            def decoded() -> Iterator[str | None]:
                 nonlocal read
-                while read < part.last and (line := stream.readline()):
+                while read < part.last and (line := stream.readline(MOST_LINE)):
                     own = line.removeprefix(_BOM) if read == 0 else line
                     read += len(line)
-                    yield own.decode("utf-8", "surrogateescape")
+                    if len(line) == MOST_LINE and not line.endswith(b"\n"):
+                        read += _skip_line(stream, part.last - read)
+                    # csv refuses what is no string, and begins a new row after it.
+                    yield own.decode("utf-8", "surrogateescape") if read - position <= MOST_LINE else None
 
-            reader = csv.reader(decoded(), strict=True)     # or an open quote would take all rows after it as text
+            # Not strict, an open quote would take all rows after it as text.
+            reader = csv.reader(cast(Iterator[str], decoded()), strict=True)
             while True:
                 try:
                     row, fault = next(reader), ""
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    row, fault = [""], f"the {read - position:,} bytes of the row are no CSV: {error}"
+                    reason = error if read - position <= MOST_LINE else f"the limit is {MOST_LINE:,} bytes"
+                    row, fault = [""], f"the {read - position:,} bytes of the row are no CSV: {reason}"
                 if row:
                     yield position, row, fault
                 position = read

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from engine.base.errors import InputError
-from engine.jobs import storage
+from engine.jobs import readers, storage
 from engine.jobs.readers import FORMATS, Columns
 from engine.jobs.storage import InputFile, find_inputs, open_folder
 
@@ -43,6 +43,42 @@ def test_csv_loses_nothing_in_silence(data, texts, reasons):
     assert [text for rows in found for text in rows.texts] == texts
     given = [reason for rows in found for reason in rows.reasons.values()]
     assert all(a in b for a, b in zip(reasons, given, strict=True))
+
+
+class Bounded(io.BytesIO):
+    """A file whose lines must not be read whole, whatever their length; it counts the bytes that are read."""
+
+    total = 0
+
+    def readline(self, size=-1):
+        assert size > 0
+        line = super().readline(size)
+        Bounded.total += len(line)
+        return line
+
+
+@pytest.mark.parametrize(("name", "data", "position"), [
+    ("text", b"a\n%s\nc", 2), ("jsonl", b'{"t":"a"}\n{"t":"%s"}\n{"t":"c"}', 10), ("csv", b"n,t\n1,a\n2,%s\n3,c\n", 8),
+    ("csv", b't\na\n"\n\n%s",\nc\n', 4)], ids=["text", "jsonl", "csv", "quoted"])
+def test_a_line_that_is_too_long_is_rejected(monkeypatch, name, data, position):
+    monkeypatch.setattr(readers, "MOST_LINE", 16)
+    data = data % (b"x" * 40)
+    file, columns = InputFile("file", len(data), 0, lambda: Bounded(data)), Columns("t", None, ())
+    reader = FORMATS[name](1, 1000)
+    [rows] = [reader.rows(file, part, columns) for part in reader.ranges(file, columns)]
+    assert rows.texts == ["a", None, "c"]
+    assert " 16 bytes" in rows.reasons[1]
+    assert rows.positions[1] == position
+
+
+def test_a_file_without_line_ends_is_read_once(monkeypatch):
+    monkeypatch.setattr(readers, "MOST_LINE", 16)
+    monkeypatch.setattr(Bounded, "total", 0)
+    data = b"x" * 4096
+    file, columns = InputFile("file", len(data), 0, lambda: Bounded(data)), Columns("t", None, ())
+    reader = FORMATS["text"](1, 64)
+    assert [reader.rows(file, part, columns).texts for part in reader.ranges(file, columns)] == [[None]] + [[]] * 63
+    assert Bounded.total < 1.1 * len(data)
 
 
 @pytest.mark.parametrize("data", [b"n,n,t\n", b"n,t\r1,a\r"], ids=["twice", "line ends"])
