@@ -21,7 +21,7 @@ import numpy as np
 
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
-from .parts import Part, make_part, unique_texts
+from .parts import PLACE, Part, make_part, unique_texts
 from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
 from .storage import Folder, InputFile
@@ -55,6 +55,12 @@ class Unit:
     format: str
     range: Range
     name: str
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Which rows it has, as the metadata of its part says."""
+        own = self.range
+        return dict(zip(PLACE, (self.file.name, own.first, own.last, own.group), strict=True))
 
     @property
     def rejected(self) -> str:
@@ -211,8 +217,7 @@ class Job:
         """Return the part of a unit."""
         columns = self.settings.columns
         own_id = columns.id if columns.id or "id" not in columns.keep else "id"
-        metadata = {"id": own_id, "input": unit.file.name, "first": unit.range.first, "last": unit.range.last,
-                    "group": unit.range.group, "isa": self.isa, "model": self.settings.model}
+        metadata = {"id": own_id, **unit.place, "isa": self.isa, "model": self.settings.model}
         return make_part(unit.file.name, rows, computed, lambda: self._empty, self.settings.recipe, metadata)
 
     def compute_again(self, unit: Unit) -> Part:

@@ -73,8 +73,7 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
         counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
     else:
         metadata = read_metadata(data, unit.name)
-        place = unit.range
-        own = {"input": unit.file.name, "first": place.first, "last": place.last, "group": place.group}
+        own = unit.place
         if found := {name: metadata.get(name) for name in own if metadata.get(name) != own[name]}:
             raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(found)[1:-1]}); delete it, and "
                                "run the job again")

@@ -20,6 +20,8 @@ from .results import Computed, Recipe
 
 KEY = b"engine"
 """The entry of a Parquet file's metadata that holds what the manifest says about a part, as JSON."""
+PLACE = ("input", "first", "last", "group")
+"""The entries of the metadata that say which rows a part holds."""
 
 DAMAGED = (ValueError, OSError, KeyError, TypeError, IndexError, NotImplementedError, MemoryError)
 """What pyarrow raises for damaged files."""

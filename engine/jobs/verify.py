@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from ..base.errors import InputError, WeightsError
 from .job import Job, Unit, part_names
 from .manifest import read_manifest
-from .parts import read_part
+from .parts import PLACE, read_part
 from .storage import Folder
 
 
@@ -98,22 +98,47 @@ def _different(one: Any, other: Any) -> np.ndarray:
 def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
     """Yield the parts in which two finished or unfinished jobs over the same inputs disagree: a name, and ids of rows.
 
-    Parts belong together by input and place. A part that one of the two lacks gives a sentence in place of ids. Raises
-    `InputError` for a folder without parts.
+    Parts of the same rows of an input belong together. A part that one of the two lacks gives a sentence in place of
+    ids. Raises `InputError` for a folder without parts.
     """
-    parts = [{name.rpartition("-")[0]: name for name in part_names(folder)} for folder in (one, other)]
-    if not all(parts):
-        raise InputError(f"the {'output folder' if not parts[0] else 'folder to compare with'} holds no part of a job")
-    for place in sorted(parts[0].keys() | parts[1].keys()):
-        names = [own.get(place) for own in parts]
-        if names[0] is None or names[1] is None:
-            yield next(name for name in names if name), "only one of the two jobs has this part"
+    names = [part_names(folder) for folder in (one, other)]
+    if not all(names):
+        raise InputError(f"the {'output folder' if not names[0] else 'folder to compare with'} holds no part of a job")
+    if not all(name.endswith(".parquet") for name in names[0] | names[1]):
+        raise InputError("only parts in Parquet are compared by row; compare answers to a batch as files")
+    # A name has 32 bits of the hash of its input, so that two inputs may share them: the metadata of a part decides.
+    places = [_grouped(own) for own in names]
+    for place in sorted(places[0].keys() | places[1].keys()):
+        yield from _diff_place(*(_read_place(folder, own.get(place, []))
+                                 for folder, own in zip((one, other), places, strict=True)))
+
+
+def _grouped(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names of parts by what they say of the place of their rows: the hash of the input, and a number."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.rpartition("-")[0], []).append(name)
+    return groups
+
+
+def _read_place(folder: Folder, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
+    """Return the name and the table of each of some parts, by the rows that it holds."""
+    parts = {}
+    for name in names:
+        table, metadata = read_part(folder.read(name), name)
+        parts[str([metadata.get(key) for key in PLACE])] = name, table
+    return parts
+
+
+def _diff_place(one: dict[str, tuple[str, Any]], other: dict[str, tuple[str, Any]]
+                ) -> Iterator[tuple[str, list[str] | str]]:
+    """Yield the results of `diff` for the parts of two folders."""
+    for place in sorted(one.keys() | other.keys()):
+        if place not in one or place not in other:
+            yield (one.get(place) or other[place])[0], "only one of the two jobs has a part of these rows"
             continue
-        if not all(name.endswith(".parquet") for name in names if name):
-            raise InputError("only parts in Parquet are compared by row; compare answers to a batch as files")
-        (a, _), (b, _) = (read_part(folder.read(name), name) for folder, name in
-                          zip((one, other), (names[0], names[1]), strict=True))
+        (name, a), (_, b) = one[place], other[place]
         if len(a) != len(b) or a.column_names != b.column_names:
-            yield names[0], f"{len(a)} rows of {a.column_names} and {len(b)} rows of {b.column_names}"
+            yield name, f"{len(a)} rows of {a.column_names} and {len(b)} rows of {b.column_names}"
         elif rows := list(different_rows(a, b)):
-            yield names[0], rows
+            yield name, rows

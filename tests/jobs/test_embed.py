@@ -3,6 +3,7 @@
 import errno
 import json
 import resource
+import shutil
 
 import numpy as np
 import pytest
@@ -353,6 +354,22 @@ def test_nothing_is_not_verified(run, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert run("--diff", str(tmp_path / "empty")) == 1
     assert "the folder to compare with holds no part" in capsys.readouterr().err
+
+
+def test_parts_are_compared_by_their_rows(run, tmp_path, capsys):
+    """Two inputs may have the same 32 bits in the names of their parts."""
+    for name, text in (("a", "the cat\n"), ("b", "a dog\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    assert run(file=tmp_path / "[ab].txt") == 0
+    one, other = parts(tmp_path / "out").values()
+    place = one.name.rpartition("-")[0]
+    other.rename(other.with_name(f"{place}-{other.name.rpartition('-')[2]}"))
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    assert run("--diff", str(tmp_path / "copy")) == 0
+    one.unlink()
+    capsys.readouterr()
+    assert run("--diff", str(tmp_path / "copy")) == 1
+    assert capsys.readouterr().out == f"{one.name}: only one of the two jobs has a part of these rows\n"
 
 
 def test_verification_reads_the_rejected_rows(run, tmp_path):
