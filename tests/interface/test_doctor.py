@@ -80,8 +80,9 @@ def test_the_c_library_and_the_cpu_are_read_from_what_linux_has(monkeypatch, tmp
         raise ValueError(name)
 
     monkeypatch.setattr("os.confstr", no_glibc)
-    (tmp_path / "maps").write_text("7f00-7f01 r-xp 0 0:1 5 /lib/ld-musl-x86_64.so.1\n")
-    assert doctor.c_library(str(tmp_path / "maps")) == "musl"
+    for mapped in ("/lib/ld-musl-x86_64.so.1", "/usr/lib/aarch64-linux-musl/libc.so"):
+        (tmp_path / "maps").write_text(f"7f00-7f01 r-xp 0 0:1 5 {mapped}\n")
+        assert doctor.c_library(str(tmp_path / "maps")) == "musl"
     assert doctor.c_library(str(tmp_path / "nowhere")) == "an unknown C library"
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n\nCPU part\t: 0x1\n")
     assert doctor.cpu_model(str(tmp_path / "cpuinfo")) == "implementer 0x41, part 0xd0c"

@@ -73,7 +73,8 @@ def c_library(maps: str = "/proc/self/maps") -> str:
         loaded = Path(maps).read_text(encoding="utf-8", errors="replace")
     except OSError:
         loaded = ""
-    return "musl" if re.search(r"/(?:ld|libc[.])-?musl-", loaded) else "an unknown C library"
+    # Alpine has /lib/ld-musl-x86_64.so.1, and Debian /usr/lib/x86_64-linux-musl/libc.so.
+    return "musl" if re.search(r"/ld-musl-|/libc\.musl-|-linux-musl/libc\.so", loaded) else "an unknown C library"
 
 
 def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str:
