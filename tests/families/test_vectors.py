@@ -24,6 +24,7 @@ from ..tools.golden_models import (
     MODELS,
     ROTARY,
     Golden,
+    arrays_of,
     assert_near,
     assert_same_bits,
     assert_vectors,
@@ -32,6 +33,7 @@ from ..tools.golden_models import (
     gate_and_up_swapped,
     load,
     models_with,
+    one_of_each,
 )
 from ..tools.running import RUNNING
 
@@ -71,14 +73,20 @@ def test_a_ragged_batch_and_each_alone(name, backend):
         assert_same_bits(engine.forward(golden.ids[::-1], None, reversed_types)[::-1], alone)
 
 
-def test_three_products_of_two_parts(golden, monkeypatch):
-    """bfloat16x3 may be ten times as far away as float32."""
+@pytest.mark.parametrize("name", one_of_each(lambda config: (config.gated, config.norm, config.norm_place,
+                                                             bool(config.biases), bool(config.relative))))
+def test_three_products_of_two_parts(name, monkeypatch):
+    """bfloat16x3 may be ten times as far away as float32, with whatever a linear map is joined to.
+
+    tests/backends/cpu/test_random_models.py compares it with its definition, for every option of a model.
+    """
     isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
-    name = next((name for name in isa.available() if isa.load(name).product("bfloat16x3").exists), None)
-    if name is None:
+    kernels = next((table for table in isa.available() if isa.load(table).product("bfloat16x3").exists), None)
+    if kernels is None:
         pytest.skip("no kernels here have it")
-    monkeypatch.setenv("ENGINE_ISA", name)
-    for i, hidden in enumerate(golden.forward(load(GOLDEN / golden.name, "cython", precision="bfloat16x3"))):
+    monkeypatch.setenv("ENGINE_ISA", kernels)
+    golden = Golden(name)
+    for i, hidden in enumerate(golden.forward(load(GOLDEN / name, "cython", precision="bfloat16x3"))):
         rows, expected = golden.expected(i)
         assert np.abs(hidden[rows] - expected).max() <= 3e-4
         assert cosine(hidden[rows], expected).min() >= 1 - 1e-8
@@ -102,7 +110,7 @@ def test_padded_batches(engine, golden):
 
 
 def with_array(key):
-    return [name for name in MODELS if key in Golden(name).arrays]
+    return [name for name in MODELS if key in arrays_of(name)]
 
 
 @pytest.mark.parametrize("name", with_array("ids_holes"))
