@@ -22,6 +22,7 @@ TRIED = {
     "make demo": "README or choose or guide or precision or demo or stsb",
     "pip install .": "npz.md or ops.md",
     "pip install '.[text]'": "README or choose or guide or precision or demo or stsb",
+    "pip install '.[files]'": "jobs.md",
     "pip install '.[speech]'": "speech.md",
     "pip install '.[numba]'": "test_blocks_run or test_examples",
 }

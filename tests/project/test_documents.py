@@ -94,7 +94,18 @@ def labelled(folder):
     return {"texts": texts, "labels": labels}
 
 
-PREPARED = {"coming-from.md": coming_from, "uncertainty.md": labelled}
+def rows(folder):
+    """Write a file of rows into a folder."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    (folder / "in").mkdir()
+    table = pa.table({"id": [0, 1], "text": ["A kitten sleeps.", "Interest rates rose."]})
+    pq.write_table(table, folder / "in/a.parquet")
+    (folder / "MODEL").symlink_to("../MODEL")
+    return {}
+
+
+PREPARED = {"coming-from.md": coming_from, "jobs.md": rows, "uncertainty.md": labelled}
 """Documents that need other models, with the functions that make them and return the names that their blocks use."""
 
 
