@@ -62,13 +62,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "as 'in/*.parquet' or 's3://bucket/in/*.jsonl'; may be given again")
     command.add_argument("--output", required=True, metavar="FOLDER", help="folder of the parts, also of an object "
                          "store, such as s3://bucket/out; a job that was stopped goes on there")
-    command.add_argument("--format", choices=FORMATS, help="format of the files; by default what their names say. "
+    command.add_argument("--format", choices=FORMATS, help="format of the files; by default the one of their "
+                         "names, such as .jsonl. "
                          "openai is the file of a batch of requests to /v1/embeddings, which is answered in its own "
                          "format")
     command.add_argument("--column", default="text", help="column, or field of JSON, with the text; by default text")
     command.add_argument("--id", help="column with the id of a row; by default the id is file:position")
     command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
-    command.add_argument("--result", choices=RESULTS, default="vectors", help="what to compute; by default vectors")
+    command.add_argument("--result", choices=RESULTS, default="vectors", help="what to compute for each row: "
+                         "a vector, a sparse vector, a vector for each token, or its class; by default vectors")
     command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the numbers of vectors; int8 and "
                          "uint8 need --ranges")
     command.add_argument("--ranges", metavar="FILE", help=".npy file with the smallest and the largest number of each "
@@ -77,16 +79,18 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--truncate-dim", type=int, metavar="N", help="keep the first N dimensions")
     command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each text")
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
-    command.add_argument("--shard", metavar="I/N", help="compute one of N shares of the units, counted from 0")
+    command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 "
+                         "to 15/16")
     command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part, for Parquet; by default "
                          "16384, or 1024 for tokens")
     command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
                          "one part, for the other formats; by default 1048576")
     command.add_argument("--verify", nargs="?", type=int, const=0, metavar="ROWS", help="compute the parts again, or "
                          "this many rows of each, and compare them to the bit")
-    command.add_argument("--diff", metavar="FOLDER", help="name the rows that differ between the output folder and "
-                         "this one")
-    command.add_argument("--prune", action="store_true", help="delete parts of inputs that changed or are not given")
+    command.add_argument("--diff", metavar="FOLDER", help="compare this folder with the output folder, and name the "
+                         "rows that differ; it needs no model")
+    command.add_argument("--prune", action="store_true", help="delete the parts of inputs that have changed "
+                         "or are not given any more")
     command.add_argument("--allow-mixed-isa", action="store_true", help="let machines with other instruction sets, "
                          "whose vectors differ in their last bits, write into one folder")
     command.add_argument("--json", action="store_true", help="write progress as lines of JSON to standard output")

@@ -233,7 +233,8 @@ def _add_measurements(commands: Any) -> None:
 
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS])
+    command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS], help="what computes; by default "
+                         "auto, the fastest one of this machine")  # fmt: skip
     command.add_argument(
         "--threads", type=int, help="maximum number of threads; by default "
         "all CPUs that the process may use, or OMP_NUM_THREADS of them"
