@@ -5,11 +5,11 @@ from .manifest import drop_old_manifest, entry_of, write_manifest
 from .parts import Part
 from .readers import FORMATS, Columns
 from .results import Recipe
-from .storage import find_inputs, open_folder, refuse_own_parts
+from .storage import find_inputs, open_folder, refuse_own_parts, without_credentials
 from .verify import diff, verify
 
 __all__ = [
     "FORMATS", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest",
     "entry_of", "find_inputs", "find_units", "open_folder", "open_job", "option_of", "own_names", "refuse_own_parts",
-    "refuse_stale", "shard_of", "verify", "write_manifest",
+    "refuse_stale", "shard_of", "verify", "without_credentials", "write_manifest",
 ]

@@ -28,6 +28,7 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,11 @@ class ArrowFolder:
             yield self._files
 
 
+def without_credentials(text: str) -> str:
+    """Return a URI, or a message with some, without the key and the secret of s3://key:secret@bucket."""
+    return _CREDENTIALS.sub("", text)
+
+
 def open_folder(place: str, make: bool = True) -> Folder:
     """Return the folder at a path or a URI such as s3://bucket/folder; make: a local one is made if it is not there.
 
@@ -197,9 +203,9 @@ def open_folder(place: str, make: bool = True) -> Folder:
     if files.type_name == "local":
         return LocalFolder(path, make)
     if files.type_name not in OBJECT_STORES:
-        raise InputError(f"parts cannot be written to {shown(place)}: expected a folder of this machine, or of an "
-                         f"object store ({listed(OBJECT_STORES)}), where no file is ever there in half; mount it as a "
-                         "folder")
+        raise InputError(f"parts cannot be written to {shown(without_credentials(place))}: expected a folder of this "
+                         f"machine, or of an object store ({listed(OBJECT_STORES)}), where no file is ever there in "
+                         "half; mount it as a folder")
     return ArrowFolder(files, path)
 
 
@@ -212,7 +218,8 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
     for pattern in patterns:
         own = _find_remote(pattern) if "://" in pattern else _find_local(pattern)
         if not own:
-            raise InputError(f"no file matches {shown(pattern)}; expected files such as in/*.parquet, in quotes")
+            raise InputError(f"no file matches {shown(without_credentials(pattern))}; expected files such as "
+                             "in/*.parquet, in quotes")
         found += own
     found.sort(key=lambda file: file.name)
     if twice := [one.name for one, other in pairwise(found) if one.name == other.name]:
@@ -235,9 +242,10 @@ def refuse_own_parts(patterns: Sequence[str], place: str, names: Sequence[str]) 
         if inside[0].is_relative_to(inside[1]) and _WILD.search(below):
             folder = inside[0].relative_to(inside[1])
             if own := [name for name in names if _matches(str(folder / name), below.lstrip("/"))]:
-                raise InputError(f"{shown(pattern)} also matches what the job writes into {shown(place)}, such as "
-                                 f"{own[0]}, so that the next run would read it; give an output folder elsewhere, or a "
-                                 "pattern that does not match its files")
+                inputs, output = (shown(without_credentials(given)) for given in (pattern, place))
+                raise InputError(f"{inputs} also matches what the job writes into {output}, such as {own[0]}, so that "
+                                 "the next run would read it; give an output folder elsewhere, or a pattern that does "
+                                 "not match its files")
 
 
 def _resolved(place: str) -> str:
@@ -341,5 +349,5 @@ def _told(place: str) -> Iterator[None]:
         yield
     except (ValueError, OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0].partition(" error_info=")[0].rstrip(".")
-        raise InputError(f"{shown(place)} cannot be reached: {reason}; check the name, the network and the "
-                         "credentials") from error
+        raise InputError(without_credentials(f"{shown(place)} cannot be reached: {reason}; check the name, the network "
+                                             "and the credentials")) from error

@@ -95,6 +95,13 @@ def test_a_store_that_cannot_be_reached(monkeypatch):
         open_folder("gs://anonymous@bucket/in?scheme=http&endpoint_override=127.0.0.1:9").names()
 
 
+def test_credentials_are_not_shown():
+    pytest.importorskip("pyarrow")
+    with pytest.raises(InputError, match=r"^'s3://bucket name/out' cannot be reached: ") as raised:
+        open_folder("s3://key:secret@bucket name/out")
+    assert "secret" not in str(raised.value)
+
+
 def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path):
     (tmp_path / "a[1].txt").write_text("a")
     (tmp_path / "b\udcff.txt").write_text("b")

@@ -173,7 +173,7 @@ def header_folders(zig: str) -> list[str]:
     command = [*zig.split(), "-E", "-v", "-x", "c", os.devnull]
     asked = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     listed = asked.partition("#include <...> search starts here:\n")[2].partition("End of search list.")[0]
-    # zig names folders from where it runs, and the compiler runs elsewhere. The first has clang's headers; gcc has its own.
+    # zig names folders from where it runs, and gcc runs elsewhere. The first has clang's headers; gcc has its own.
     return [os.path.abspath(folder) for folder in listed.split()[1:]]
 
 

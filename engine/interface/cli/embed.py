@@ -40,6 +40,7 @@ from ...jobs import (
     refuse_stale,
     shard_of,
     verify,
+    without_credentials,
     write_manifest,
 )
 from ...loading.load import find_model
@@ -204,10 +205,11 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     if args.json:
         print(json.dumps(result), flush=True)
         return
+    place = without_credentials(args.output)
     if written or missing:
-        print(f"{args.output}: wrote {len(written):,} of {len(job.units):,} parts in {progress.seconds:.1f} s")
+        print(f"{place}: wrote {len(written):,} of {len(job.units):,} parts in {progress.seconds:.1f} s")
     else:
-        print(f"{args.output}: all {len(job.units):,} parts are there already, and nothing was computed")
+        print(f"{place}: all {len(job.units):,} parts are there already, and nothing was computed")
     if missing:
         why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
@@ -263,8 +265,8 @@ def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
                            "again")
     if checked < len(own):
         right = f", and the other {checked:,} are right to the bit" if checked else ""
-        raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in {args.output}{right}; run the "
-                           "job without --verify to compute them")
+        raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in "
+                           f"{without_credentials(args.output)}{right}; run the job without --verify to compute them")
     if not args.json:
         how = f"{args.verify:,} rows of each" if args.verify else "whole"
         print(f"all {checked:,} parts are right to the bit ({how})")
