@@ -37,6 +37,9 @@ _NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
     "uint8": (ShortType(), pa.int16()), "ubinary": (ShortType(), pa.int16())}
 """The numbers of a vector in Spark, which has no unsigned ones, and in Arrow, by the precision of the vector."""
 
+ROWS = 1024
+"""The most rows of a result. Spark sends 10,000 texts at a time, and takes their vectors in any number of parts."""
+
 
 def embedder(
     model: str | os.PathLike[str],
@@ -60,14 +63,16 @@ def embedder(
         engine = loaded(path, context.cpus() if context else None, settings)
         encode = partial(getattr(engine, method), **options)
         for column in columns:
-            yield _lists(encode_column(encode, column), in_arrow)
+            for start in range(0, len(column), ROWS):
+                yield vectors_of(column.slice(start, ROWS), encode, in_arrow)
 
     embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads no text
     return arrow_udf(embed, ArrayType(numbers))
 
 
-def _lists(vectors: pa.FixedSizeListArray, numbers: pa.DataType) -> pa.ListArray:
-    """Return lists of a variable size, which Spark reads; `cast` would copy all numbers for them."""
+def vectors_of(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], numbers: pa.DataType) -> pa.ListArray:
+    """Return the vectors of texts as lists of a variable size, which Spark reads; `cast` would copy all numbers."""
+    vectors = encode_column(encode, texts)
     width = vectors.type.list_size
     ends = pa.array(np.arange(0, (len(vectors) + 1) * width, width, dtype=np.int32))
     return pa.ListArray.from_arrays(ends, vectors.values.cast(numbers), mask=vectors.is_null())

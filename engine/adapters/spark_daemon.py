@@ -15,14 +15,15 @@ import sys
 from zipimport import zipimporter
 
 # What each worker of Spark imports before it runs a function, or when it does so for the first time.
-import pyarrow.pandas_compat  # noqa: F401
+import pyarrow as pa
+import pyarrow.pandas_compat
 import pyspark.logger.worker_io
 import pyspark.sql.conversion
 import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from ..base.errors import InputError
-from .spark import loaded
+from .spark import loaded, vectors_of
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h. glibc raises both as it sees large arrays, unless they are set."""
@@ -34,7 +35,9 @@ def main() -> None:
     if not path:
         raise InputError("engine.adapters.spark_daemon loads the model of the variable ENGINE_SPARK_MODEL, which is "
                          'not set; set it with .config("spark.executorEnv.ENGINE_SPARK_MODEL", path)')
-    loaded(path, int(os.environ.get("OMP_NUM_THREADS", "1")), ()).encode([""])  # Spark sets it to spark.task.cpus
+    pa.set_memory_pool(pa.system_memory_pool())
+    engine = loaded(path, int(os.environ.get("OMP_NUM_THREADS", "1")), ())  # Spark sets it to spark.task.cpus
+    vectors_of(pa.array([""]), engine.encode, pa.float32())
     _keep_directories()
     gc.collect()
     _return_memory()
