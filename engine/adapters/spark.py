@@ -37,8 +37,11 @@ _NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
     "uint8": (ShortType(), pa.int16()), "ubinary": (ShortType(), pa.int16())}
 """The numbers of a vector in Spark, which has no unsigned ones, and in Arrow, by the precision of the vector."""
 
-ROWS = 1024
+ROWS = 512
 """The most rows of a result. Spark sends 10,000 texts at a time, and takes their vectors in any number of parts."""
+THREAD_TOKENS = 2048
+"""The most tokens that a thread computes at a time, unless a text of the model can be longer: each process of Spark holds
+their vectors."""
 
 
 def embedder(
@@ -81,4 +84,9 @@ def vectors_of(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], numbe
 @lru_cache(maxsize=3)
 def loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]) -> Engine:
     """Return the engine of this process; Spark keeps a process for the next tasks (spark.python.worker.reuse)."""
-    return Engine.load(path, **{"threads": threads, **dict(settings)})
+    given: dict[str, Any] = {"threads": threads, **dict(settings)}
+    few = {"max_batch_tokens": THREAD_TOKENS * (given["threads"] or 1)}
+    engine = Engine.load(path, **few | given)
+    longest = engine.max_seq_length
+    fits = longest is not None and longest <= engine.max_batch_tokens
+    return engine if fits or "max_batch_tokens" in given else Engine.load(path, **given)
