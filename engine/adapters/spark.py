@@ -40,8 +40,8 @@ _NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
 ROWS = 512
 """The most rows of a result. Spark sends 10,000 texts at a time, and takes their vectors in any number of parts."""
 THREAD_TOKENS = 2048
-"""The most tokens that a thread computes at a time, unless a text of the model can be longer: each process of Spark holds
-their vectors."""
+"""The most tokens that a thread computes at a time, unless a text of the model can be longer; each process of Spark
+holds their vectors."""
 
 
 def embedder(
