@@ -37,8 +37,8 @@ _NUMBERS: dict[str, tuple[DataType, pa.DataType]] = {
     "uint8": (ShortType(), pa.int16()), "ubinary": (ShortType(), pa.int16())}
 """The numbers of a vector in Spark, which has no unsigned ones, and in Arrow, by the precision of the vector."""
 
-ROWS = 512
-"""The most rows of a result. Spark sends 10,000 texts at a time, and takes their vectors in any number of parts."""
+THREAD_ROWS = 256
+"""The most rows of a result for each thread. Spark sends 10,000 texts, and takes their vectors in any parts."""
 THREAD_TOKENS = 2048
 """The most tokens that a thread computes at a time, unless a text of the model can be longer; each process of Spark
 holds their vectors."""
@@ -64,10 +64,10 @@ def embedder(
     def embed(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
         context = TaskContext.get()
         engine = loaded(path, context.cpus() if context else None, settings)
-        encode = partial(getattr(engine, method), **options)
+        encode, rows = partial(getattr(engine, method), **options), THREAD_ROWS * engine.threads
         for column in columns:
-            for start in range(0, len(column), ROWS):
-                yield vectors_of(column.slice(start, ROWS), encode, in_arrow)
+            for start in range(0, len(column), rows):
+                yield vectors_of(column.slice(start, rows), encode, in_arrow)
 
     embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads no text
     return arrow_udf(embed, ArrayType(numbers))

@@ -1,8 +1,10 @@
 """Spark with four workers on this machine: the bits of `engine embed`."""
 
 import os
+import re
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +55,24 @@ def test_vectors_have_the_bits_of_the_command(spark, packed, by_command):
     assert table["vector"][10].as_py() is None
     given = np.arange(len(rows)) != 10
     assert (bits_of(table.filter(pa.array(given))["vector"]) == vectors[given].view(np.uint32)).all()
+
+
+def children(pid):
+    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux counts the private memory of a process")
+def test_workers_share_what_the_daemon_loaded(spark, packed, by_command):
+    """A worker held 55 MB of its own when it imported pandas for itself, and holds 20."""
+    frame = spark.createDataFrame(by_command[0]).repartition(WORKERS)
+    frame.select(embedder(packed)("text")).write.format("noop").mode("overwrite").save()
+    daemons = [pid for java in children(os.getpid()) for pid in children(java)
+               if b"spark_daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    workers = [worker for daemon in daemons for worker in children(daemon)]
+    assert len(workers) >= WORKERS
+    for worker in workers:
+        [kilobytes] = re.findall(r"^Private_Dirty: +(\d+) kB", Path(f"/proc/{worker}/smaps_rollup").read_text(), re.M)
+        assert int(kilobytes) < 35_000
 
 
 def test_integers(spark, by_command):
