@@ -17,7 +17,7 @@ from engine import Engine
 from engine.files.safetensors import read_safetensors
 
 from .tools.golden_models import GOLDEN, Golden
-from .tools.quick import is_quick
+from .tools.quick import is_quick, is_slow
 from .tools.running import COMPILED, RUNNING
 from .tools.skips import by_reason
 from .tools.tiny_models import safetensors, write_json
@@ -41,11 +41,15 @@ def pytest_configure(config):
         raise pytest.UsageError(f"the engine was imported from {engine.__file__}, not from {folder}")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    """Take the quick tests alone, if asked; let slow files start first, so that all workers end at about one time."""
     if config.getoption("--quick"):
         quick = {item: is_quick(item.path, item.callspec.params if hasattr(item, "callspec") else {}) for item in items}
         config.hook.pytest_deselected(items=[item for item in items if not quick[item]])
         items[:] = [item for item in items if quick[item]]
+    if hasattr(config, "workerinput"):      # this process is a worker of pytest-xdist
+        items.sort(key=lambda item: not is_slow(item.path))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,4 +1,4 @@
-"""What `make test-quick` runs: one backend, one instruction set and one model a family, without the slow files."""
+"""Which files are slow, so that they start first, and what `make test-quick` runs: all others, on one backend."""
 
 from __future__ import annotations
 
@@ -34,15 +34,23 @@ def other_kernels() -> set[str]:
         return set()
 
 
+def is_slow(path: Path) -> bool:
+    """Return whether a test file is in the list `SLOW`, or in a folder of it."""
+    inside = path.relative_to(TESTS)
+    return any(place.as_posix() in SLOW for place in (inside, *inside.parents))
+
+
 OTHER_MODELS = {name for case in CASES for name in case.golden[1:]} | {
     name for case in CASES for name in case.generating if name not in case.generates}
 """The golden models that are not the first of their family."""
 
 
 def is_quick(path: Path, params: dict[str, Any]) -> bool:
-    """Return whether a test of a file, with these parameters, belongs to the quick ones."""
-    inside = path.relative_to(TESTS)
-    if any(place.as_posix() in SLOW for place in (inside, *inside.parents)):
+    """Return whether a test of a file, with these parameters, belongs to the quick ones.
+
+    They run on one backend and one instruction set, with one model a family.
+    """
+    if is_slow(path):
         return False
     for name, value in params.items():
         if not isinstance(value, str):
