@@ -57,7 +57,7 @@ def test_float32_against_float64(config):
 def test_the_cache_changes_no_bit(name, precision):
     """Each model token by token, and in parts on 2 or on 3 threads, by turns."""
     for i, (model, config) in enumerate(DECODERS.items()):
-        # The deep model takes the emulation of tiles 0.1 s a step.
+        # The deep model takes long on emulated tiles.
         alone = (1, range(1, 75) if (model, name) != ("deep", "amxemulated") else (1, 2, 3, 15, 16, 17, 40))
         more = ((2, (40, 41, 73)), (3, (1, 74)))[(i + isa.available().index(name) + LOADABLE.index(precision)) % 2]
         check_cuts(config, name, precision, alone, more)
