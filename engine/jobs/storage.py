@@ -28,7 +28,8 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:\S*?@|(?<=client_secret=)[^&'\s]*")
+"""Also where the secret has a slash, which a URI should have as %2F."""
 
 
 @dataclass(frozen=True)
@@ -143,36 +144,37 @@ class ArrowFolder:
 
     def __init__(self, files: Any, path: str):
         self._files, self._path = files, path.rstrip("/")
+        self._place = f"{files.type_name}://{self._path}"
 
     def names(self) -> list[str]:
         """See `Folder`."""
         fs = require_files("pyarrow.fs")
-        with self._asking() as files:
-            found = files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        with _explain_errors(self._place):
+            found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def has(self, name: str) -> bool:
         """See `Folder`."""
         fs = require_files("pyarrow.fs")
-        with self._asking() as files:
-            return bool(files.get_file_info(self._at(name)).type == fs.FileType.File)
+        with _explain_errors(self._place):
+            return bool(self._files.get_file_info(self._at(name)).type == fs.FileType.File)
 
     def read(self, name: str) -> bytes:
         """See `Folder`."""
-        with self._asking() as files, files.open_input_stream(self._at(name)) as file:
+        with _explain_errors(self._place), self._files.open_input_stream(self._at(name)) as file:
             return bytes(file.read())
 
     def write(self, name: str, data: bytes) -> None:
         """See `Folder`."""
-        with self._asking() as files:
-            file = files.open_output_stream(self._at(name))
+        with _explain_errors(self._place):
+            file = self._files.open_output_stream(self._at(name))
             file.write(data)
             file.close()            # which completes the upload; an error before this leaves no object
 
     def delete(self, name: str) -> None:
         """See `Folder`."""
-        with self._asking() as files, suppress(FileNotFoundError):
-            files.delete_file(self._at(name))
+        with _explain_errors(self._place), suppress(FileNotFoundError):
+            self._files.delete_file(self._at(name))
 
     def claim(self, name: str) -> Callable[[], None] | None:
         """See `Folder`. Object stores have no locks: everybody gets a claim, and shards divide the work instead."""
@@ -181,14 +183,9 @@ class ArrowFolder:
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
-    @contextmanager
-    def _asking(self) -> Iterator[Any]:
-        with _told(f"{self._files.type_name}://{self._path}"):
-            yield self._files
-
 
 def without_credentials(text: str) -> str:
-    """Return a URI, or a message with some, without the key and the secret of s3://key:secret@bucket."""
+    """Return a URI, or a message with URIs, without the secrets of s3://key:secret@bucket and ?client_secret=secret."""
     return _CREDENTIALS.sub("", text)
 
 
@@ -296,7 +293,7 @@ def _find_remote(pattern: str) -> list[InputFile]:
     start = _root(place)
     files, root = _arrow_files(f"{start}?{query}" if query else start)
     below = place[len(start) :].lstrip("/")
-    with _told(start):
+    with _explain_errors(start):
         found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [(os.path.relpath(info.path, root), info) for info in found if info.type == fs.FileType.File]
     return [InputFile(name, info.size, info.mtime_ns or 0, partial(_open_remote, files, info.path),
@@ -305,13 +302,13 @@ def _find_remote(pattern: str) -> list[InputFile]:
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:
-    with _told(f"{files.type_name}://{path}"):
+    with _explain_errors(f"{files.type_name}://{path}"):
         info = files.get_file_info(path)
     return info.size or 0, info.mtime_ns or 0
 
 
 def _open_remote(files: Any, path: str) -> BufferedReader:
-    with _told(f"{files.type_name}://{path}"):
+    with _explain_errors(f"{files.type_name}://{path}"):
         return BufferedReader(files.open_input_file(path), 2**20)
 
 
@@ -336,13 +333,13 @@ def _arrow_files(uri: str) -> tuple[Any, str]:
     fs = require_files("pyarrow.fs")
     if uri.startswith(("gs://", "gcs://")) and "retry_limit_seconds=" not in uri:
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={RETRY_SECONDS}"
-    with _told(uri.partition("?")[0]):
+    with _explain_errors(uri.partition("?")[0]):
         files, path = fs.FileSystem.from_uri(uri)
     return files, str(PurePosixPath(path))
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _explain_errors(place: str) -> Iterator[None]:
     """Raise an `InputError` of one line about a place for what pyarrow raises, which is no `OSError` in all stores."""
     pa = require_files("pyarrow")
     try:
