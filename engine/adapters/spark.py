@@ -67,13 +67,13 @@ def embedder(
         encode, rows = partial(getattr(engine, method), **options), THREAD_ROWS * engine.threads
         for column in columns:
             for start in range(0, len(column), rows):
-                yield vectors_of(column.slice(start, rows), encode, in_arrow)
+                yield encode_lists(column.slice(start, rows), encode, in_arrow)
 
     embed.__annotations__ = {"columns": Iterator[pa.Array], "return": Iterator[pa.Array]}   # Spark reads no text
     return arrow_udf(embed, ArrayType(numbers))
 
 
-def vectors_of(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], numbers: pa.DataType) -> pa.ListArray:
+def encode_lists(texts: pa.Array, encode: Callable[[list[str]], np.ndarray], numbers: pa.DataType) -> pa.ListArray:
     """Return the vectors of texts as lists of a variable size, which Spark reads; `cast` would copy all numbers."""
     vectors = encode_column(encode, texts)
     width = vectors.type.list_size

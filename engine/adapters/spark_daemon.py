@@ -23,7 +23,7 @@ import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 from ..base.errors import InputError
-from .spark import loaded, vectors_of
+from .spark import encode_lists, loaded
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h. glibc raises both as it sees large arrays, unless they are set."""
@@ -37,7 +37,7 @@ def main() -> None:
                          'not set; set it with .config("spark.executorEnv.ENGINE_SPARK_MODEL", path)')
     pa.set_memory_pool(pa.system_memory_pool())
     engine = loaded(path, int(os.environ.get("OMP_NUM_THREADS", "1")), ())  # Spark sets it to spark.task.cpus
-    vectors_of(pa.array([""]), engine.encode, pa.float32())
+    encode_lists(pa.array([""]), engine.encode, pa.float32())
     _keep_directories()
     gc.collect()
     _return_memory()
