@@ -246,7 +246,8 @@ def refuse_own_parts(patterns: Sequence[str], place: str, names: Sequence[str]) 
 
 
 def _resolved(place: str) -> str:
-    return place.rstrip("/") if "://" in place else os.path.realpath(place)
+    """Return the one name of a folder; a URI may have options or credentials, and another URI of the folder none."""
+    return without_credentials(place.partition("?")[0]).rstrip("/") if "://" in place else os.path.realpath(place)
 
 
 def _find_local(pattern: str) -> list[InputFile]:

@@ -8,7 +8,7 @@ import pytest
 from engine.base.errors import InputError
 from engine.jobs import readers, storage
 from engine.jobs.readers import FORMATS, Columns
-from engine.jobs.storage import InputFile, find_inputs, open_folder
+from engine.jobs.storage import InputFile, find_inputs, open_folder, refuse_own_parts
 
 DATA = {
     "text": (b"ab\n\ncde\r\nf\n" + b"g" * 20 + b"\nlast", ["ab", "", "cde", "f", "g" * 20, "last"]),
@@ -102,6 +102,16 @@ def test_credentials_are_not_shown(place, rest):
     with pytest.raises(InputError, match=f"^'{rest}' cannot be reached: ") as raised:
         open_folder(place)
     assert "hid" not in str(raised.value)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/out", "s3://bucket/out/?region=eu", "s3://key:hid@bucket/out?region=eu"])
+def test_own_parts_are_known_by_every_uri(place):
+    with pytest.raises(InputError, match="also matches what the job writes") as raised:
+        refuse_own_parts(["s3://bucket/**/*.parquet?region=us"], place, ["part-0.parquet"])
+    assert "hid" not in str(raised.value)
+    with pytest.raises(InputError, match="also matches what the job writes"):
+        refuse_own_parts(["s3://bucket/out/*.parquet?region=us"], place, ["part-0.parquet"])
+    refuse_own_parts(["s3://bucket/in/*.parquet?region=us"], place, ["part-0.parquet"])
 
 
 def test_what_is_a_credential():
