@@ -28,8 +28,8 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
-_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:\S*?@|(?<=client_secret=)[^&'\s]*")
-"""Also where the secret has a slash, which a URI should have as %2F."""
+_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:\S*?@|\?[^'\s]*=[^'\s]*")
+"""What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; and the options."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class ArrowFolder:
 
 
 def without_credentials(text: str) -> str:
-    """Return a URI, or a message with URIs, without the secrets of s3://key:secret@bucket and ?client_secret=secret."""
+    """Return a URI, or a message with URIs, without key and secret, and without options, of which some are secret."""
     return _CREDENTIALS.sub("", text)
 
 
@@ -247,7 +247,7 @@ def refuse_own_parts(patterns: Sequence[str], place: str, names: Sequence[str]) 
 
 def _resolved(place: str) -> str:
     """Return the one name of a folder; a URI may have options or credentials, and another URI of the folder none."""
-    return without_credentials(place.partition("?")[0]).rstrip("/") if "://" in place else os.path.realpath(place)
+    return without_credentials(place).rstrip("/") if "://" in place else os.path.realpath(place)
 
 
 def _find_local(pattern: str) -> list[InputFile]:
@@ -334,7 +334,7 @@ def _arrow_files(uri: str) -> tuple[Any, str]:
     fs = require_files("pyarrow.fs")
     if uri.startswith(("gs://", "gcs://")) and "retry_limit_seconds=" not in uri:
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds={RETRY_SECONDS}"
-    with _explain_errors(uri.partition("?")[0]):
+    with _explain_errors(uri):
         files, path = fs.FileSystem.from_uri(uri)
     return files, str(PurePosixPath(path))
 
@@ -347,5 +347,5 @@ def _explain_errors(place: str) -> Iterator[None]:
         yield
     except (ValueError, OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0].partition(" error_info=")[0].rstrip(".")
-        raise InputError(without_credentials(f"{shown(place)} cannot be reached: {reason}; check the name, the network "
-                                             "and the credentials")) from error
+        raise InputError(f"{shown(without_credentials(place))} cannot be reached: {without_credentials(reason)}; check "
+                         "the name, the network and the credentials") from error

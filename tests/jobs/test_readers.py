@@ -96,7 +96,8 @@ def test_a_store_that_cannot_be_reached(monkeypatch):
 
 
 @pytest.mark.parametrize(("place", "rest"), [
-    ("s3://key:hid@bucket name/out", "s3://bucket name/out"), ("s3://key:hid/hid@bucket/a@b", "s3://bucket/a@b")])
+    ("s3://key:hid@bucket name/out", "s3://bucket name/out"), ("s3://key:hid/hid@bucket/a@b", "s3://bucket/a@b"),
+    (f"abfs://:{'hid' * 40}@a b/c", "abfs://a b/c"), ("abfs://c@account/out?sas=hid", "abfs://c@account/out")])
 def test_credentials_are_not_shown(place, rest):
     pytest.importorskip("pyarrow")
     with pytest.raises(InputError, match=f"^'{rest}' cannot be reached: ") as raised:
@@ -115,8 +116,8 @@ def test_own_parts_are_known_by_every_uri(place):
 
 
 def test_what_is_a_credential():
-    given = "no file matches 'abfs://container@account.net/x?client_secret=hid&tenant_id=a'"
-    assert storage.without_credentials(given) == given.replace("hid", "")
+    given = "no file matches 'abfs://container@account.net/x?client_secret=hid&tenant_id=a'; expected files"
+    assert storage.without_credentials(given) == "no file matches 'abfs://container@account.net/x'; expected files"
 
 
 def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path):
