@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.errors import WeightsError, shown
 from .job import JOB, Unit, as_json, read_object
-from .parts import read_metadata
+from .parts import read_part
 from .storage import Folder
 
 MANIFEST = "_manifest.json"
@@ -28,7 +28,7 @@ def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, di
     before = old["parts"]
     parts = {unit.name: known.get(unit.name) or _entry(unit, folder) for unit in units}
     for name, entry in parts.items():
-        if name not in known and name in before and before[name].get("sha256") != entry["sha256"]:
+        if name not in known and name in before and before[name]["sha256"] != entry["sha256"]:
             raise WeightsError(f"{name}: its checksum is not that of {MANIFEST}; delete it, and run the job again")
     totals = {name: sum(entry[name] for entry in parts.values()) for name in COUNTS}
     manifest = read_object(folder, JOB, "run the job again") | totals | {"parts": parts}
@@ -43,8 +43,8 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
         return {"parts": {}}
     found = read_object(folder, MANIFEST, _ADVICE)
     parts = found.get("parts")
-    if not isinstance(parts, dict) or not all(isinstance(entry, dict) for entry in parts.values()):
-        raise WeightsError(f"{MANIFEST} in the output folder is damaged: it lists no parts; {_ADVICE}")
+    if not isinstance(parts, dict) or not all(isinstance(part, dict) and "sha256" in part for part in parts.values()):
+        raise WeightsError(f"{MANIFEST} in the output folder is damaged: it lists no parts with checksums; {_ADVICE}")
     return found
 
 
@@ -72,7 +72,7 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
         refused = folder.read(unit.rejected) if folder.has(unit.rejected) else b""
         counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
     else:
-        metadata = read_metadata(data, unit.name)
+        _, metadata = read_part(data, unit.name)     # whole, with the checksums of its pages
         own = unit.place
         if found := {name: metadata.get(name) for name in own if metadata.get(name) != own[name]}:
             raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(found)[1:-1]}); delete it, and "

@@ -151,12 +151,3 @@ def read_part(data: bytes, name: str) -> tuple[Any, dict[str, Any]]:
         return table, dict(json.loads(table.schema.metadata[KEY]))
     except DAMAGED as error:
         raise WeightsError(f"{name}: is damaged: {error}; delete it, and run the job again") from error
-
-
-def read_metadata(data: bytes, name: str) -> dict[str, Any]:
-    """Return what a part says about itself, without its rows; raises `WeightsError` for a damaged file."""
-    pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
-    try:
-        return dict(json.loads(pq.read_schema(pa.BufferReader(data)).metadata[KEY]))
-    except DAMAGED as error:
-        raise WeightsError(f"{name}: is damaged: {error}; delete it, and run the job again") from error

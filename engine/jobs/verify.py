@@ -52,6 +52,8 @@ def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
         return str(error).removeprefix(f"{unit.name}: ")
     if metadata["isa"] != job.isa:
         return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
+    if other := _other_shape(found, own):
+        return f"it has {other} that its input gives"
     rows = list(different_rows(found, own))
     return f"{len(rows)} rows differ, the first is {rows[0]}" if rows else "its bytes differ, and its rows do not"
 
@@ -69,14 +71,22 @@ def _compare_rows(job: Job, unit: Unit, data: bytes, sample: int) -> str | None:
     if metadata["rows"] != len(found) or (kept and kept[-1] >= len(found)):
         return f"it has {len(found)} rows, and its input has others"
     own, _ = read_part(data, unit.name)
-    rows = list(different_rows(found.take(kept), own))
+    found = found.take(np.array(kept, np.int64))
+    if other := _other_shape(found, own):
+        return f"it has {other} that its input gives"
+    rows = list(different_rows(found, own))
     return f"{len(rows)} of {len(kept)} rows differ, the first is {rows[0]}" if rows else None
 
 
+def _other_shape(one: Any, other: Any) -> str:
+    """Return how many rows and which columns two tables have; empty if both have the same."""
+    if len(one) == len(other) and one.column_names == other.column_names:
+        return ""
+    return f"{len(one)} rows of {one.column_names} and not the {len(other)} rows of {other.column_names}"
+
+
 def different_rows(one: Any, other: Any) -> Iterator[str]:
-    """Yield the ids of the rows of two tables that are not equal to the bit."""
-    if one.column_names != other.column_names or len(one) != len(other):
-        raise InputError("the two parts have other columns, or another number of rows")
+    """Yield the ids of the rows of two tables of the same shape that are not equal to the bit."""
     differ = np.zeros(len(one), bool)
     for a, b in zip(one.columns, other.columns, strict=True):
         differ |= _different(a.combine_chunks(), b.combine_chunks())
@@ -101,16 +111,18 @@ def diff(one: Folder, other: Folder) -> Iterator[tuple[str, list[str] | str]]:
     Parts of the same rows of an input belong together. A part that one of the two lacks gives a sentence in place of
     ids. Raises `InputError` for a folder without parts.
     """
-    names = [part_names(folder) for folder in (one, other)]
-    if not all(names):
-        raise InputError(f"the {'output folder' if not names[0] else 'folder to compare with'} holds no part of a job")
+    folders = {"the output folder": one, "the folder to compare with": other}
+    names = [part_names(folder) for folder in folders.values()]
+    for title, own in zip(folders, names, strict=True):
+        if not own:
+            raise InputError(f"{title} holds no part of a job")
     if not all(name.endswith(".parquet") for name in names[0] | names[1]):
         raise InputError("only parts in Parquet are compared by row; compare answers to a batch as files")
     # A name has 32 bits of the hash of its input, so that two inputs may share them: the metadata of a part decides.
     places = [_grouped(own) for own in names]
     for place in sorted(places[0].keys() | places[1].keys()):
-        yield from _diff_place(*(_read_place(folder, own.get(place, []))
-                                 for folder, own in zip((one, other), places, strict=True)))
+        yield from _diff_place(*(_read_place(title, folder, own.get(place, []))
+                                 for (title, folder), own in zip(folders.items(), places, strict=True)))
 
 
 def _grouped(names: Iterable[str]) -> dict[str, list[str]]:
@@ -121,12 +133,16 @@ def _grouped(names: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _read_place(folder: Folder, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
-    """Return the name and the table of each of some parts, by the rows that it holds."""
-    parts = {}
-    for name in names:
-        table, metadata = read_part(folder.read(name), name)
-        parts[str([metadata.get(key) for key in PLACE])] = name, table
+def _read_place(title: str, folder: Folder, names: Iterable[str]) -> dict[str, tuple[str, Any]]:
+    """Return the name and the table of each of some parts, by the rows that it holds; title: of the folder."""
+    parts: dict[str, tuple[str, Any]] = {}
+    for name in sorted(names):
+        table, metadata = read_part(folder.read(name), f"{name} in {title}")
+        place = str([metadata.get(key) for key in PLACE])
+        if place in parts:
+            raise InputError(f"{title} holds two parts of the same rows, {parts[place][0]} and {name}; delete the one "
+                             "that is not of the job")
+        parts[place] = name, table
     return parts
 
 
@@ -138,7 +154,7 @@ def _diff_place(one: dict[str, tuple[str, Any]], other: dict[str, tuple[str, Any
             yield (one.get(place) or other[place])[0], "only one of the two jobs has a part of these rows"
             continue
         (name, a), (_, b) = one[place], other[place]
-        if len(a) != len(b) or a.column_names != b.column_names:
-            yield name, f"{len(a)} rows of {a.column_names} and {len(b)} rows of {b.column_names}"
+        if shapes := _other_shape(a, b):
+            yield name, shapes
         elif rows := list(different_rows(a, b)):
             yield name, rows

@@ -309,10 +309,21 @@ def test_damage_of_a_finished_job_is_no_new_checksum(run, tmp_path, capsys):
     assert run("--id", "id") == 1
     assert chosen in capsys.readouterr().err
     assert (tmp_path / "out/_manifest.json").read_bytes() == manifest
-    (tmp_path / "out" / chosen).unlink()
+    path = tmp_path / "out" / chosen
+    path.unlink()
+    assert run("--id", "id") == 0
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1       # in a page, so that the metadata can be read
+    path.write_bytes(data)
+    (tmp_path / "out/_manifest.json").unlink()
+    capsys.readouterr()
+    assert run("--id", "id") == 1
+    assert f"{chosen}: is damaged" in capsys.readouterr().err
+    assert run("--diff", str(tmp_path / "out")) == 1
+    assert f"{chosen} in the output folder: is damaged" in capsys.readouterr().err
+    path.unlink()
     first, second = list(parts(tmp_path / "out").values())[:2]
     second.write_bytes(first.read_bytes())
-    (tmp_path / "out/_manifest.json").unlink()
     assert run("--id", "id") == 1
     assert "holds the rows of another part" in capsys.readouterr().err
     second.unlink()
@@ -322,7 +333,8 @@ def test_damage_of_a_finished_job_is_no_new_checksum(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("name", "text"), [("_job.json", "{"), ("_job.json", "{}"), ("_manifest.json", "[]"),
-                                            ("_manifest.json", '{"parts": 3}')])
+                                            ("_manifest.json", '{"parts": 3}'),
+                                            ("_manifest.json", '{"parts": {"a": {}}}')])
 def test_damaged_records(run, tmp_path, capsys, name, text):
     assert run("--id", "id") == 0
     (tmp_path / "out" / name).write_text(text)
@@ -370,6 +382,24 @@ def test_parts_are_compared_by_their_rows(run, tmp_path, capsys):
     capsys.readouterr()
     assert run("--diff", str(tmp_path / "copy")) == 1
     assert capsys.readouterr().out == f"{one.name}: only one of the two jobs has a part of these rows\n"
+
+
+@pytest.mark.parametrize("options", [(), ("4",)], ids=["whole", "sample"])
+def test_verification_of_parts_without_rows_and_with_other_rows(run, tmp_path, capsys, options):
+    """A line that is longer than a unit leaves the next unit without a row."""
+    file, out = tmp_path / "rows.txt", tmp_path / "out"
+    file.write_text("the cat " * 50 + "\na dog\n" + "the dog " * 50)
+    assert run(file=file) == 0
+    assert run("--verify", *options, file=file) == 0
+    first, second = list(parts(out).values())[:2]
+    second.write_bytes(first.read_bytes())
+    (out / "_manifest.json").unlink()
+    capsys.readouterr()
+    assert run("--verify", *options, file=file) == 1
+    assert f"{second.name}: it has 1 rows" in capsys.readouterr().out
+    shutil.copy(first, first.with_stem(f"{first.stem}2"))
+    assert run("--diff", str(out)) == 1
+    assert "two parts of the same rows" in capsys.readouterr().err
 
 
 def test_verification_reads_the_rejected_rows(run, tmp_path):
