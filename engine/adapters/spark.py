@@ -87,6 +87,6 @@ def loaded(path: str, threads: int | None, settings: tuple[tuple[str, Any], ...]
     given: dict[str, Any] = {"threads": threads, **dict(settings)}
     few = {"max_batch_tokens": THREAD_TOKENS * (given["threads"] or 1)}
     engine = Engine.load(path, **few | given)
-    longest = engine.max_seq_length
-    fits = longest is not None and longest <= engine.max_batch_tokens
+    limits = [one.max_seq_length for one in (engine, *engine.routes.values())]
+    fits = all(limit is not None and limit <= engine.max_batch_tokens for limit in limits)
     return engine if fits or "max_batch_tokens" in given else Engine.load(path, **given)

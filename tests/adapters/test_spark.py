@@ -17,10 +17,11 @@ if shutil.which("java") is None:
 from pyspark.sql import SparkSession
 
 from engine import Engine
-from engine.adapters.spark import embedder
+from engine.adapters.spark import THREAD_TOKENS, embedder, loaded
 from engine.interface.cli.main import main
 
 from ..tools import minilm
+from ..tools.module_folders import write_router
 from .conftest import bits_of
 
 pytestmark = [pytest.mark.filterwarnings("default"),
@@ -55,6 +56,14 @@ def test_vectors_have_the_bits_of_the_command(spark, packed, by_command):
     assert table["vector"][10].as_py() is None
     given = np.arange(len(rows)) != 10
     assert (bits_of(table.filter(pa.array(given))["vector"]) == vectors[given].view(np.uint32)).all()
+
+
+def test_a_route_without_a_limit_may_have_long_texts(tmp_path):
+    path = str(write_router(tmp_path / "model", "static query"))
+    assert loaded(str(minilm.FOLDER), 1, ()).max_batch_tokens == THREAD_TOKENS
+    long = "red " * (THREAD_TOKENS + 1)
+    found = loaded(path, 1, ()).encode_query([long])
+    assert found.tobytes() == Engine.load(path, threads=1).encode_query([long]).tobytes()
 
 
 def children(pid):
