@@ -19,6 +19,7 @@ def test_slow_files_are_there():
 def test_quick_tests():
     file = TESTS / "test_vectors.py"
     assert is_quick(file, {})
+    assert is_quick(TESTS.parent / "test_elsewhere.py", {})
     assert not is_quick(TESTS / "soak" / "test_soak.py", {})
     assert not is_quick(TESTS / "backends" / "numba_cpu" / "test_table.py", {})
     assert [name for name in BACKENDS if is_quick(file, {"backend": name})] == [RUNNING[0]]
