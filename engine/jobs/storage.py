@@ -28,7 +28,7 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
-_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:\S*?@|\?[^'\s]*=[^'\s]*")
+_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|\?[^'\s]*=[^'\s]*")
 """What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; and the options."""
 
 

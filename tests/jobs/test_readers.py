@@ -97,6 +97,7 @@ def test_a_store_that_cannot_be_reached(monkeypatch):
 
 @pytest.mark.parametrize(("place", "rest"), [
     ("s3://key:hid@bucket name/out", "s3://bucket name/out"), ("s3://key:hid/hid@bucket/a@b", "s3://bucket/a@b"),
+    ("s3://key:a@hid@b/out", "s3://b/out"),
     (f"abfs://:{'hid' * 40}@a b/c", "abfs://a b/c"), ("abfs://c@account/out?sas=hid", "abfs://c@account/out")])
 def test_credentials_are_not_shown(place, rest):
     pytest.importorskip("pyarrow")
