@@ -1,7 +1,26 @@
-"""A build of wheels that was stopped goes on: it keeps a wheel that is there and was made from the same."""
+"""Which wheels are built, from whose headers, and that a build that was stopped keeps what was made from the same."""
 
+import pytest
+
+from tools.wheels import targets
 from tools.wheels.build import finished, record
-from tools.wheels.targets import TARGETS
+from tools.wheels.targets import TARGETS, chosen, headers
+
+
+def test_every_word_has_to_choose_a_wheel():
+    assert chosen([]) == TARGETS
+    assert {target.python for target in chosen(["cp310", "cp312-musllinux"])} == {"3.10", "3.12"}
+    with pytest.raises(SystemExit, match="no wheel is called cp312-muslinux; choose among cp310"):
+        chosen(["cp310", "cp312-muslinux"])
+
+
+def test_headers_of_a_relative_path_are_found_from_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "python3.14").mkdir()
+    (tmp_path / "python3.14/Python.h").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(targets, "pythons", dict)
+    monkeypatch.setenv("PYTHON_HEADERS", "python3.14")
+    assert headers() == {"3.14": tmp_path / "python3.14"}
 
 
 def test_a_wheel_is_kept_only_if_it_was_made_from_the_same(tmp_path):

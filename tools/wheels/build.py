@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,7 @@ GCC_RUNTIME = ("x86_64",)
 CPU; the table in zig's library stays empty there, and then every CPU seems to lack AVX2. On AArch64 we ask Linux, and
 libgcc.a would need a function that musl lacks."""
 
-ZIG = f"{sys.executable} -m ziglang cc"
+ZIG = f"{shlex.quote(sys.executable)} -m ziglang cc"
 
 SYSCONFIG = "_sysconfigdata_of_a_wheel"
 
@@ -146,10 +147,10 @@ def write_sysconfig(file: Path, target: Target, include: Path) -> None:
     compiler, library = COMPILERS[target.machine], LIBRARIES[target.library]
     zig = f"{ZIG} -target {target.machine}-{library.zig}"
     folders = [told(compiler, "-print-file-name=include"), *header_folders(zig)]
-    system = " ".join(f"-isystem {folder}" for folder in folders)
-    runtime = told(compiler, "-print-libgcc-file-name") if target.machine in GCC_RUNTIME else ""
+    system = " ".join(f"-isystem {shlex.quote(folder)}" for folder in folders)
+    runtime = shlex.quote(told(compiler, "-print-libgcc-file-name")) if target.machine in GCC_RUNTIME else ""
     variables = {
-        "CC": f"{compiler} -nostdinc {system} -idirafter {include.parent}",
+        "CC": f"{compiler} -nostdinc {system} -idirafter {shlex.quote(str(include.parent))}",
         "CFLAGS": "-DNDEBUG -fwrapv", "CCSHARED": "-fPIC",
         # A module keeps no table of symbols, and no name that linkers derive from the folders of this machine.
         "LDSHARED": f"{zig} -shared -s -Wl,--build-id=none {runtime}",
@@ -170,11 +171,11 @@ def told(*command: str) -> str:
 
 def header_folders(zig: str) -> list[str]:
     """Return the folders of the C library's and the kernel's headers that zig has for a machine."""
-    command = [*zig.split(), "-E", "-v", "-x", "c", os.devnull]
+    command = [*shlex.split(zig), "-E", "-v", "-x", "c", os.devnull]
     asked = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     listed = asked.partition("#include <...> search starts here:\n")[2].partition("End of search list.")[0]
     # zig names folders from where it runs, and gcc runs elsewhere. The first has clang's headers; gcc has its own.
-    return [os.path.abspath(folder) for folder in listed.split()[1:]]
+    return [os.path.abspath(folder.strip()) for folder in listed.splitlines()[1:]]
 
 
 def commit_time() -> str:

@@ -53,10 +53,9 @@ TARGETS = [Target(*parts) for parts in product(PYTHONS, LIBRARIES, MACHINES)]
 
 def chosen(names: list[str]) -> list[Target]:
     """Return the targets whose names contain one of these words; all of them for no word."""
-    found = [target for target in TARGETS if not names or any(name in str(target) for name in names)]
-    if not found:
-        raise SystemExit(f"no wheel is called {' or '.join(names)}; choose among {', '.join(map(str, TARGETS))}")
-    return found
+    if wrong := [name for name in names if not any(name in str(target) for target in TARGETS)]:
+        raise SystemExit(f"no wheel is called {' or '.join(wrong)}; choose among {', '.join(map(str, TARGETS))}")
+    return [target for target in TARGETS if not names or any(name in str(target) for name in names)]
 
 
 def headers() -> dict[str, Path]:
@@ -65,5 +64,5 @@ def headers() -> dict[str, Path]:
     found = {version: Path(subprocess.check_output([python, "-c", code], text=True).strip())
              for version, python in pythons().items() if version in PYTHONS}
     for folder in filter(None, os.environ.get("PYTHON_HEADERS", "").split(os.pathsep)):
-        found[Path(folder).name.removeprefix("python")] = Path(folder)
+        found[Path(folder).name.removeprefix("python")] = Path(folder).absolute()      # the build runs elsewhere
     return {version: folder for version, folder in found.items() if (folder / "Python.h").is_file()}
