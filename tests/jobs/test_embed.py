@@ -21,6 +21,7 @@ from engine.jobs.storage import LocalFolder  # noqa: E402
 from ..tools.encoders import save_encoder  # noqa: E402
 from ..tools.head_models import folder_of, names_of  # noqa: E402
 from ..tools.late_folders import write_late  # noqa: E402
+from ..tools.module_folders import write_router  # noqa: E402
 from ..tools.tiny_models import random_model  # noqa: E402
 from ..tools.tiny_text import tiny_text  # noqa: E402
 from .prove import damage, every_row_once, parts, same_parts, write_batch, write_rows  # noqa: E402
@@ -245,10 +246,18 @@ def test_a_batch_of_requests(run, model, tmp_path):
     (["--column", "no"], "has no column 'no'"), (["--dtype", "int8"], "--ranges"), (["--shard", "0"], "I/N"),
     (["--truncate-dim", "999"], "--truncate-dim 999: the vectors of this model have "),
     (["--result", "classes", "--route", "x"], "--result classes does not go with --route"),
+    (["--route", "query"], "--route query: this model has no routes; leave the option out"),
     (["--keep", "vector"], "this name"), (["--column", "id"], "not strings")])
 def test_refusals(run, capsys, options, message):
     assert run(*options) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_route_is_called_as_the_option_is(run, tmp_path, capsys):
+    model = write_router(tmp_path / "router", "no default")
+    for options, given in (([], "has to be given"), (["--route", "x"], "cannot be 'x'")):
+        assert run(*options, model=model) == 1
+        assert f"--route {given}: the routes of this model are query, document" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [

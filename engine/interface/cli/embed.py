@@ -110,6 +110,7 @@ def embed(args: argparse.Namespace) -> None:
     path, _ = find_model(args.model, args.revision)
     engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task)
     settings = _settings(args, engine, checksum(path))
+    _check_route(args, engine)
     settings.recipe.check(engine)
     _check_dimensions(args, engine)
     isa = _instruction_set(engine)
@@ -156,6 +157,19 @@ def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings
     rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
     return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
                     positive_int("--unit-bytes", args.unit_bytes))
+
+
+def _check_route(args: argparse.Namespace, engine: Engine) -> None:
+    """Raise `InputError` for a route that the model lacks, and call it --route: --task chooses an adapter here."""
+    if args.result not in ("vectors", "sparse"):     # the others have no routes; tokens have roles
+        return
+    try:
+        engine.engine_of(args.route)
+    except InputError as error:
+        if not engine.routes:
+            raise InputError(f"--route {args.route}: this model has no routes; leave the option out") from error
+        given = "has to be given" if args.route is None else f"cannot be {shown(args.route)}"
+        raise InputError(f"--route {given}: the routes of this model are {listed(engine.routes)}") from error
 
 
 def _check_dimensions(args: argparse.Namespace, engine: Engine) -> None:
