@@ -36,7 +36,8 @@ def test_numba_has_tiles():
 def added_in_tiles(a, w):
     """Return a [M,K] w [N,K]^T as TDPBF16PS adds it: even and odd steps of each 32 apart, from 0, then to the sum.
 
-    The products of bfloat16 numbers are exact in float32, unless they are denormal.
+    The products of bfloat16 numbers are exact in float32, unless they are denormal or beyond its range. A tile adds a
+    product beyond the range unrounded, which this definition does not.
     """
     K = round_up(a.shape[1], 32)
     a, w = (without_denormals(np.pad(x, ((0, 0), (0, K - x.shape[1])))) for x in (a, w))
