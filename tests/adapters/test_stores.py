@@ -1,6 +1,7 @@
 """The examples of stores: float32 comes back with its bits, and what int8 and bits find of the ten nearest."""
 
 import runpy
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,16 +38,17 @@ def store(request, tmp_path_factory):
     return request.param, lambda vectors: module["Store"](vectors, *place)
 
 
-@pytest.fixture(scope="module")
+@cache
 def vectors():
+    """Return the vectors of real sentences; no fixture, which would be made before a store turns out to be absent."""
     if not minilm.FOLDER.exists():
         pytest.skip(minilm.MISSING)
     return Engine.load(minilm.FOLDER).encode(list(manual()), normalize_embeddings=True)
 
 
-def test_recall(store, vectors, capsys):
+def test_recall(store, capsys):
     name, fill = store
-    queries, items = vectors[:200], vectors[200:]
+    queries, items = vectors()[:200], vectors()[200:]
     filled = fill(items)
     assert (filled.vectors().view(np.uint32) == items.view(np.uint32)).all()
     best = np.argsort(-(queries @ items.T), axis=1)[:, :10]
