@@ -1,5 +1,6 @@
 """A short soak: every action runs and is right. What the soak looks for, it finds: growth, wrong bits, exceptions."""
 
+import gc
 import mmap
 import os
 import random
@@ -33,6 +34,7 @@ def worker(world):
 
 
 def test_every_action(worker):
+    gc.collect()        # else files that the tests before have left in cycles would be closed meanwhile
     before, engines = sample(worker._world.folder), list(worker._engines)
     for action in worker.actions:
         for _ in range(3):
