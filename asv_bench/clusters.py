@@ -27,6 +27,8 @@ import pyarrow as pa
 from engine import Engine
 from tests.adapters.texts import docstrings
 
+from .peers.results import busy_seconds
+
 ROWS = 4096
 """The rows of a call."""
 TURNS = 6
@@ -39,9 +41,7 @@ Turn: TypeAlias = Callable[[], np.ndarray]
 
 def clocks() -> np.ndarray:
     """Return (seconds of a clock, seconds that all CPUs worked): float64 [2]."""
-    with open("/proc/stat", encoding="ascii") as file:
-        user, nice, system, _idle, _waiting, irq, softirq = map(int, file.readline().split()[1:8])
-    return np.array([time.monotonic(), (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")])
+    return np.array([time.monotonic(), busy_seconds()])
 
 
 def by_engine(model: str, calls: list[pa.Table], cpus: int) -> Turn:

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from .results import ticks
+from .results import busy_seconds
 from .worker import Failed
 
 INTERVAL = 0.1
@@ -76,11 +76,6 @@ def run(command: list[str], folder: Path, log: Path, ready: Callable[[], bool]) 
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
         raise Failed(next((line.strip() for line in reversed(lines) if line.strip()), f"ended with status {code}"))
     return used
-
-
-def busy_seconds() -> float:
-    """Return the seconds in which programs ran on any CPU since the machine started."""
-    return ticks().busy / os.sysconf("SC_CLK_TCK")
 
 
 def has_ended(pid: int) -> bool:
@@ -147,7 +142,10 @@ def numbers_of(pid: int, file: str, names: tuple[str, ...]) -> int:
 
 
 def end(started: dict[int, int], seconds: float) -> None:
-    """Wait so many seconds for processes to end, then kill the others; started: when each of them started."""
+    """Kill the processes that are still there after these seconds, and return when all are gone.
+
+    started: when each process started, by its id, since the system gives an id to a new process.
+    """
     deadline = monotonic() + seconds
 
     def living() -> list[int]:

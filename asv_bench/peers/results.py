@@ -9,6 +9,7 @@ numbers. `read` also reads the files from before there was a schema, and fills w
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from datetime import date
@@ -73,6 +74,11 @@ def ticks(stat: Path = Path("/proc/stat")) -> Ticks | None:
         return None
     idle = times[3] + times[4]
     return Ticks(times[7], sum(times), sum(times) - idle - times[7])
+
+
+def busy_seconds() -> float:
+    """Return the seconds in which programs ran on any CPU since the machine started."""
+    return ticks().busy / os.sysconf("SC_CLK_TCK")
 
 
 def machine(threads: int) -> dict[str, Any]:
