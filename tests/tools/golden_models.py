@@ -49,13 +49,7 @@ def models_with(holds: Callable[[ModelConfig], Any]) -> tuple[str, ...]:
     A config that cannot be read counts as having it, so that a mistake in one family fails the tests of this family
     and does not keep all tests from being collected.
     """
-    def chosen(name: str) -> bool:
-        try:
-            return bool(holds(config_of(name)))
-        except Exception:
-            return True
-
-    return tuple(filter(chosen, MODELS))
+    return tuple(name for name in MODELS if _asked(holds, name, True))
 
 
 def one_of_each(kind: Callable[[ModelConfig], Any]) -> tuple[str, ...]:
@@ -65,12 +59,16 @@ def one_of_each(kind: Callable[[ModelConfig], Any]) -> tuple[str, ...]:
     """
     first: dict[Any, str] = {}
     for name in MODELS:
-        try:
-            found = kind(config_of(name))
-        except Exception:
-            found = name
-        first.setdefault(found, name)
+        first.setdefault(_asked(kind, name, name), name)
     return tuple(first.values())
+
+
+def _asked(question: Callable[[ModelConfig], Any], name: str, otherwise: Any) -> Any:
+    """Return what a function says of the config of a model; `otherwise` where the config cannot be read."""
+    try:
+        return question(config_of(name))
+    except Exception:
+        return otherwise
 
 
 GATED = models_with(lambda config: config.gated)
