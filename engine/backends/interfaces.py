@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import UnsupportedError
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..model.config import ModelConfig
 from ..model.run_config import RunConfig
 from ..programs.observe import Head, Observed
@@ -28,11 +28,11 @@ class Plan(Protocol):
     Any thread may call it.
     """
 
-    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+    def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return the token vectors, float32 [N, D], of the N real tokens of a batch.
 
-        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none. A plan that cannot stop raises
-        `UnsupportedError` for any other number.
+        stop: when to stop, with `TimedOut` or `Cancelled`; the plan looks at it while it waits for its turn, and
+        between two instructions of the pass.
         """
 
 
@@ -40,11 +40,11 @@ class Plan(Protocol):
 class PoolingPlan(Plan, Protocol):
     """A plan that also pools token vectors on its device, so that `Engine.encode` need not copy them from there."""
 
-    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0, stop: Stop = NEVER) -> np.ndarray:
         """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.encoding.pooling.pool` does.
 
         modes: any of `engine.model.text_config.POOLINGS`; their results lie side by side. skip: number of tokens at the
-        start of each sequence that are not pooled.
+        start of each sequence that are not pooled. stop: as in `forward`.
         """
 
 
@@ -52,10 +52,10 @@ class PoolingPlan(Plan, Protocol):
 class ObservingPlan(Plan, Protocol):
     """A plan that also gives hidden states, attention weights, and the entropy of attention weights."""
 
-    def observe(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """Return the token vectors, float32 [N, D], and then the arrays that `observed` describes, float32.
 
-        The token vectors have the bits of `forward`, and `deadline` is that of `forward`.
+        The token vectors have the bits of `forward`, and `stop` is that of `forward`.
         """
 
 

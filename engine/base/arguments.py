@@ -1,10 +1,9 @@
-"""Check arguments that several modules have: numbers, flags, names and timeouts; accept other names of arguments."""
+"""Check arguments that several modules have: numbers, flags and names; accept other names of arguments."""
 
 from __future__ import annotations
 
 import operator
 import sys
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
@@ -13,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .errors import InputError, TimedOut, listed, nearest, shown
+from .errors import InputError, listed, nearest, shown
 from .other_names import CALLS, CHAT
 
 P = ParamSpec("P")
@@ -50,21 +49,6 @@ def flag(name: str, value: Any) -> bool:
 def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
     """Return whether a value of any type is None or a string, and among the names."""
     return (value is None or isinstance(value, str)) and value in names
-
-
-def deadline_of(timeout: Any) -> float:
-    """Return the time.monotonic() at which a call with this timeout in seconds has to stop; 0 for None."""
-    if timeout is None:
-        return 0.0
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
-        raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
-    return time.monotonic() + timeout
-
-
-def check_deadline(deadline: float) -> None:
-    """Raise `TimedOut` if the time.monotonic() of `deadline_of` has passed; 0 is no deadline."""
-    if deadline and time.monotonic() > deadline:
-        raise TimedOut
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:

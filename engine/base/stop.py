@@ -1,16 +1,18 @@
-"""`Stop`: when a call has to stop."""
+"""`Stop`: when a call has to stop, which every pass of a model looks at."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from .arguments import deadline_of
-from .errors import Cancelled, TimedOut
+from .errors import Cancelled, InputError, TimedOut, shown
 
 
 class Stop:
-    """When a call has to stop: at a point in time, or as soon as another thread cancels it."""
+    """When a call has to stop: at a point in time, or as soon as another thread cancels it.
+
+    Ctrl-C needs no `Stop`: whoever looks at one lets signal handlers run, too.
+    """
 
     __slots__ = ("cancelled", "deadline")
 
@@ -22,11 +24,24 @@ class Stop:
     @classmethod
     def after(cls, timeout: Any) -> Stop:
         """Return the stop of a call that begins now; timeout: its seconds, or None. Raises `InputError`."""
-        return cls(deadline_of(timeout))
+        if timeout is None:
+            return cls()
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:
+            raise InputError(f"timeout must be None or a number of seconds above 0, not {shown(timeout)}")
+        return cls(time.monotonic() + timeout)
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the time has come, or the call was cancelled."""
+        return self.cancelled or (self.deadline > 0 and time.monotonic() > self.deadline)
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
         if self.cancelled:
             raise Cancelled
-        if self.deadline and time.monotonic() > self.deadline:
+        if self.has_come:
             raise TimedOut
+
+
+NEVER = Stop()
+"""The stop of a call that runs to its end. Nobody cancels it."""

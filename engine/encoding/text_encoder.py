@@ -11,10 +11,11 @@ import numpy as np
 from ..backends.batch import Batch
 from ..backends.interfaces import Plan, PoolingPlan
 from ..backends.ops_interface import Ops
-from ..base.arguments import check_deadline, flag, is_one_of
+from ..base.arguments import flag, is_one_of
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
+from ..base.stop import NEVER, Stop
 from ..model.config import ModelConfig
 from ..model.precision import canonical_name
 from ..model.text_config import TextConfig
@@ -72,7 +73,7 @@ class TextEncoder:
         output_value: str | None,
         normalize_embeddings: bool,
         truncate_dim: int | None,
-        deadline: float = 0.0,
+        stop: Stop = NEVER,
     ) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
         skip = self.tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
@@ -86,12 +87,12 @@ class TextEncoder:
             return normalize(pooled) if normalize_embeddings else pooled
 
         with progress(len(texts), show_progress_bar) as advance:
-            for members, batch, form in self._pack(add_prompt(prompt, texts), batch_size, deadline):
-                check_deadline(deadline)
+            for members, batch, form in self._pack(add_prompt(prompt, texts), batch_size, stop):
+                stop.check()
                 if output_value == "sentence_embedding":
-                    vectors[members] = finish(self._pool(batch, skip, deadline))
+                    vectors[members] = finish(self._pool(batch, skip, stop))
                 else:
-                    tokens = self.token_vectors(batch, deadline)
+                    tokens = self.token_vectors(batch, stop)
                     found: Any = form.unpack(tokens)
                     if output_value is None:
                         pooled = finish(pool(tokens, batch.cu_seqlens, self._text.pooling, skip))
@@ -123,11 +124,11 @@ class TextEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*rows, pooled, strict=True)]
 
     def _pack(
-        self, texts: list[Sentence], batch_size: int | None, deadline: float
+        self, texts: list[Sentence], batch_size: int | None, stop: Stop
     ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the texts in the batch, batch, form) for each batch."""
         for part in slices(texts):
-            tokens = self.tokenizer(texts[part.start : part.stop], deadline)
+            tokens = self.tokenizer(texts[part.start : part.stop], stop)
             for members, batch, form in self.micro_batches(tokens, batch_size):
                 yield [part[i] for i in members], batch, form
 
@@ -144,21 +145,21 @@ class TextEncoder:
                 batch = replace(batch, keys=keys[members].astype(np.int32))
             yield members, batch, form
 
-    def vectors(self, batch: Batch, deadline: float) -> np.ndarray:
+    def vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
         """Return the token vectors of a batch: float32 [N, D]."""
-        check_deadline(deadline)
-        return self._plan.forward(batch, deadline)
+        stop.check()
+        return self._plan.forward(batch, stop)
 
-    def _pool(self, batch: Batch, skip: int, deadline: float) -> np.ndarray:
+    def _pool(self, batch: Batch, skip: int, stop: Stop) -> np.ndarray:
         """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
-        if isinstance(self._plan, PoolingPlan) and not deadline and not self._token_modules:
-            return self._plan.pool(batch, self._text.pooling, skip)
-        return pool(self.token_vectors(batch, deadline), batch.cu_seqlens, self._text.pooling, skip)
+        if isinstance(self._plan, PoolingPlan) and not self._token_modules:
+            return self._plan.pool(batch, self._text.pooling, skip, stop)
+        return pool(self.token_vectors(batch, stop), batch.cu_seqlens, self._text.pooling, skip)
 
-    def token_vectors(self, batch: Batch, deadline: float) -> np.ndarray:
+    def token_vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
         """Return the vectors that pooling reads: those of the plan after the modules of tokens, [N, D']."""
-        check_deadline(deadline)
-        return run_modules(self._token_modules, self._plan.forward(batch, deadline), TOKENS, self._ops)
+        stop.check()
+        return run_modules(self._token_modules, self._plan.forward(batch, stop), TOKENS, self._ops)
 
     @property
     def _uses_token_types(self) -> bool:

@@ -86,7 +86,7 @@ class SourceStepper:
         waiting, self._waiting = self._waiting, {}
         batch, _ = pack(self._config, list(waiting.values()), None, None, None)
         try:
-            vectors = self._encoder.forward(batch, self._stop.deadline)
+            vectors = self._encoder.forward(batch, self._stop)
             self._decoder.cache_sources([*waiting], vectors, batch.cu_seqlens, self._stop)
         except BaseException:
             self._waiting = waiting

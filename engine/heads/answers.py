@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline
+from ..base.stop import NEVER, Stop
 from ..text.tokenizer import Places, Tokens
 from ..uncertainty import entropy
 from .runner import HeadRunner, softmax
@@ -43,7 +43,7 @@ class Answering:
 
 
 def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, *,
-           batch_size: int | None = None, deadline: float = 0.0) -> Iterator[list[dict[str, Any]]]:
+           batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[dict[str, Any]]]:
     """Yield the best answers to each pair (question, text), the best first: score, start, end and answer.
 
     start and end count characters of the text. A text without an answer has the empty one, with score 0.
@@ -53,15 +53,15 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
         own = pairs[first : first + TEXTS]
         limit = min(answering.window, tokenizer.limit)
         stride = min(limit // 2, 128) if answering.stride is None else answering.stride
-        windows = tokenizer.windows(own, stride, limit, deadline=deadline)
+        windows = tokenizer.windows(own, stride, limit, stop=stop)
         flat = [places for places_of_pair in windows for places in places_of_pair]
         tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
-        logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
+        logits = dict(runner.logits(tokens, batch_size=batch_size, stop=stop))
         place = 0
         for (_, text), places_of_pair in zip(own, windows, strict=True):
             rows = [logits[n] for n in range(place, place + len(places_of_pair))]
             place += len(places_of_pair)
-            yield _best(runner.config.first_id, text, places_of_pair, rows, answering, deadline)
+            yield _best(runner.config.first_id, text, places_of_pair, rows, answering, stop)
 
 
 CANDIDATES = 20
@@ -106,8 +106,8 @@ def _loss(one: Mapping[str, Any]) -> np.float32:
 
 
 def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Sequence[np.ndarray],
-          answering: Answering, deadline: float) -> list[dict[str, Any]]:
-    """Return the best answers in the windows of one text; raises `TimedOut` after `deadline`, if there is one."""
+          answering: Answering, stop: Stop) -> list[dict[str, Any]]:
+    """Return the best answers in the windows of one text; raises what `stop` raises."""
     found: dict[str, dict[str, Any]] = {}
     null = 1e6
     for places, rows in zip(windows, logits, strict=True):
@@ -119,7 +119,7 @@ def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Se
         words = _words(places) if answering.whole_words else {}
         for i, (s, e, score) in enumerate(_spans(start, end, answering)):
             if i % 1024 == 0:
-                check_deadline(deadline)
+                stop.check()
             a, b = _characters(places, s, e, words)
             same = found.setdefault(text[a:b].lower(), {"score": 0.0, "start": a, "end": b, "answer": text[a:b]})
             same["score"] += score

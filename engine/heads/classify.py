@@ -11,18 +11,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..base.stop import NEVER, Stop
 from ..model.head import FUNCTIONS as NAMES
 from ..text.sentences import Sentence, slices
 from ..text.tokenizer import Tokens
 from ..uncertainty import SCORES, class_thresholds, entropy, margin, threshold
 from .runner import FUNCTIONS, HeadRunner, check_choice, top
 
-Tokenize: TypeAlias = Callable[[Sequence[Any], float], Tokens]
-"""Turns texts into tokens until a deadline."""
+Tokenize: TypeAlias = Callable[[Sequence[Any], Stop], Tokens]
+"""Turns texts into tokens, unless a `Stop` comes before."""
 
 
 def text_logits(runner: HeadRunner, texts: Sequence[Sentence], tokenize: Tokenize | None = None, *,
-                batch_size: int | None = None, deadline: float = 0.0,
+                batch_size: int | None = None, stop: Stop = NEVER,
                 advance: Callable[[int], object] = lambda count: None) -> np.ndarray:
     """Return the logits of each text or pair of texts: float32 [n, labels]; zeros for a text without tokens.
 
@@ -31,8 +32,8 @@ def text_logits(runner: HeadRunner, texts: Sequence[Sentence], tokenize: Tokeniz
     found = np.zeros((len(texts), runner.config.outputs), np.float32)
     tokenize = tokenize or runner.encoder.tokenizer
     for part in slices(list(texts)):
-        tokens = tokenize(texts[part.start : part.stop], deadline)
-        for i, logits in runner.logits(tokens, batch_size=batch_size, deadline=deadline):
+        tokens = tokenize(texts[part.start : part.stop], stop)
+        for i, logits in runner.logits(tokens, batch_size=batch_size, stop=stop):
             found[part[i]] = logits[0]
             advance(1)
     return found

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..base.stop import NEVER, Stop
 from ..encoding import TextEncoder
 from ..model.late_config import LateConfig
 from ..text.sentences import Sentence, slices
@@ -23,7 +24,7 @@ from .runner import HeadRunner
 
 
 def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], *, task: str | None,
-                  normalized: bool = False, batch_size: int | None = None, deadline: float = 0.0,
+                  normalized: bool = False, batch_size: int | None = None, stop: Stop = NEVER,
                   advance: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
     """Return the token vectors of texts: float32 [T_i, D'] for each.
 
@@ -33,9 +34,9 @@ def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Senten
     tokenizer = encoder.tokenizer_of(late.limit(task, encoder.limit))
     found: list[np.ndarray] = [np.zeros((0, 0), np.float32)] * len(texts)
     for part in slices(list(texts)):
-        tokens, keys = expanded(tokenizer(texts[part.start : part.stop], deadline), late, task)
+        tokens, keys = expanded(tokenizer(texts[part.start : part.stop], stop), late, task)
         for members, batch, _ in encoder.micro_batches(tokens, batch_size, keys):
-            vectors = encoder.token_vectors(batch, deadline)
+            vectors = encoder.token_vectors(batch, stop)
             vectors = normalize(vectors) if normalized else vectors
             for i, (start, end) in zip(members, pairwise(batch.cu_seqlens.tolist()), strict=True):
                 kept = scored(tokens.input_ids[i], late, task)
@@ -45,13 +46,13 @@ def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Senten
 
 
 def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], *, normalized: bool = False,
-                          batch_size: int | None = None, deadline: float = 0.0,
+                          batch_size: int | None = None, stop: Stop = NEVER,
                           advance: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
     """Return the token vectors of texts that a head gives: float32 [T_i, D'] for each; arguments of `encode_tokens`."""
     found = [np.zeros((0, runner.config.outputs), np.float32)] * len(texts)
     for part in slices(list(texts)):
-        tokens = runner.encoder.tokenizer(texts[part.start : part.stop], deadline)
-        for i, vectors in runner.logits(tokens, batch_size=batch_size, deadline=deadline):
+        tokens = runner.encoder.tokenizer(texts[part.start : part.stop], stop)
+        for i, vectors in runner.logits(tokens, batch_size=batch_size, stop=stop):
             found[part[i]] = normalize(vectors) if normalized else vectors
             advance(1)
     return found

@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.ops_interface import Ops
 from ..base.errors import InputError
 from ..base.lazy import lazy
+from ..base.stop import NEVER, Stop
 from ..encoding.text_encoder import TextEncoder
 from ..model.head import HeadConfig, Linear, Mean, Norm, Normalize, Step
 from ..text.tokenizer import Tokens
@@ -46,7 +47,7 @@ class HeadRunner:
         self._weights, self._words = head.weights, words
 
     def logits(self, tokens: Tokens, asked: Sequence[np.ndarray] | None = None, *, batch_size: int | None = None,
-               deadline: float = 0.0) -> Iterator[tuple[int, np.ndarray]]:
+               stop: Stop = NEVER) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of a sequence, its logits) for each sequence of `tokens`, in any order.
 
         Logits are float32 [rows, outputs] of its rows that the head reads, or [1, outputs] of a head with one result a
@@ -54,7 +55,7 @@ class HeadRunner:
         is passed over.
         """
         for members, batch, _ in self.encoder.micro_batches(tokens, batch_size):
-            vectors = self.encoder.vectors(batch, deadline)
+            vectors = self.encoder.vectors(batch, stop)
             places = [None if asked is None else asked[i] for i in members]
             rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
             for i, own in zip(members, self._in_slices(rows, ends), strict=True):

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
+from ..base.stop import NEVER, Stop
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
 from .runner import LOGITS, HeadRunner
@@ -110,7 +111,7 @@ class SparseVectors:
 
 
 def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None,
-                           batch_size: int | None = None, deadline: float = 0.0,
+                           batch_size: int | None = None, stop: Stop = NEVER,
                            advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
     """Return the sparse vectors of a model with a number for each token: the largest number of each id in a text.
 
@@ -120,9 +121,9 @@ def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, mos
     assert isinstance(scatter, Scatter)
     rows = [_NOTHING] * len(texts)
     for part in slices(list(texts)):
-        tokens = tokenizer(texts[part.start : part.stop], deadline)
+        tokens = tokenizer(texts[part.start : part.stop], stop)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-            numbers = runner.numbers(runner.encoder.vectors(batch, deadline))
+            numbers = runner.numbers(runner.encoder.vectors(batch, stop))
             for i, (start, end) in zip(members, pairwise(batch.cu_seqlens.tolist()), strict=True):
                 indices, values = _by_id(tokens.input_ids[i], numbers[start:end], scatter.skip_ids)
                 rows[part[i]] = _largest(indices, values, most)
@@ -131,7 +132,7 @@ def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, mos
 
 
 def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None, batch_size: int | None = None,
-                  deadline: float = 0.0, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
+                  stop: Stop = NEVER, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
     """Return the sparse vectors of texts.
 
     most: how many words of a text to keep, those with the largest numbers; None for all. advance: called with the
@@ -140,9 +141,9 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | 
     config, tokenizer = runner.config, runner.encoder.tokenizer
     rows = [_NOTHING] * len(texts)
     for part in slices(list(texts)):
-        tokens = tokenizer(texts[part.start : part.stop], deadline)
+        tokens = tokenizer(texts[part.start : part.stop], stop)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-            vectors = runner.encoder.vectors(batch, deadline)
+            vectors = runner.encoder.vectors(batch, stop)
             ends = batch.cu_seqlens.astype(np.int64)
             fused = config.sparse_pooling == "max" and runner.ends_in_a_product
             pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)

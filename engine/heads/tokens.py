@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline
+from ..base.stop import NEVER, Stop
 from ..text.sentences import slices
 from ..text.tokenizer import Places, Tokens
 from ..uncertainty import entropy, margin
@@ -59,7 +59,7 @@ class Tagging:
 
 
 def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, *, stride: int | None = None,
-        split: bool = False, batch_size: int | None = None, deadline: float = 0.0) -> Iterator[list[dict[str, Any]]]:
+        split: bool = False, batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[dict[str, Any]]]:
     """Yield the entities of each text, in order; each is a dictionary as the pipeline's.
 
     split: whether each text is a list of words; offsets are then those in the words joined by spaces. stride: the
@@ -70,18 +70,18 @@ def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Taggi
     for part in slices(list(joined)):
         own = texts[part.start : part.stop]
         if stride is None:
-            windows = [[places] for places in tokenizer.places(own, split=split, deadline=deadline)]
+            windows = [[places] for places in tokenizer.places(own, split=split, stop=stop)]
         else:
-            windows = tokenizer.windows(own, stride, split=split, deadline=deadline)
+            windows = tokenizer.windows(own, stride, split=split, stop=stop)
         flat = [places for places_of_text in windows for places in places_of_text]
         tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
-        logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
+        logits = dict(runner.logits(tokens, batch_size=batch_size, stop=stop))
         first = 0
         for i, places_of_text in enumerate(windows):
             entities: list[dict[str, Any]] = []
             starts = _starts(own[i]) if split else None
             for n, places in enumerate(places_of_text, first):
-                check_deadline(deadline)
+                stop.check()
                 entities += _entities(runner, joined[part[i]], places, logits.get(n), tagging, starts)
             first += len(places_of_text)
             yield _longest(entities) if len(places_of_text) > 1 else entities
@@ -189,7 +189,7 @@ def _doubt(tokens: Sequence[_Token]) -> dict[str, float]:
 
 
 def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_size: int | None = None,
-                deadline: float = 0.0, advance: Callable[[int], object] = lambda count: None
+                stop: Stop = NEVER, advance: Callable[[int], object] = lambda count: None
                 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each text, a list of words, the words that the model reads, and the logits of the first token of each.
 
@@ -197,9 +197,9 @@ def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_siz
     """
     tokenizer = runner.encoder.tokenizer
     for part in slices([" ".join(text) for text in texts]):
-        places = tokenizer.places(texts[part.start : part.stop], split=True, deadline=deadline)
+        places = tokenizer.places(texts[part.start : part.stop], split=True, stop=stop)
         tokens = Tokens([own.input_ids for own in places], [own.token_type_ids for own in places])
-        logits = dict(runner.logits(tokens, batch_size=batch_size, deadline=deadline))
+        logits = dict(runner.logits(tokens, batch_size=batch_size, stop=stop))
         for i, own in enumerate(places):
             first: dict[int, int] = {}
             for t, word in enumerate(own.words):

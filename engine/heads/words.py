@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline, warn_caller
+from ..base.arguments import warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
+from ..base.stop import NEVER, Stop
 from ..text.sentences import check_sentences, slices
 from ..text.tokenizer import Tokens
 from .runner import HeadRunner
@@ -25,14 +26,14 @@ def mask_id(runner: HeadRunner) -> int:
 
 
 def fill_mask(runner: HeadRunner, texts: Sequence[str], *, top_k: int, targets: np.ndarray | None = None,
-              batch_size: int | None = None, deadline: float = 0.0) -> Iterator[list[Any]]:
+              batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[Any]]:
     """Yield the best words for the mask of each text, or for each of its masks a list of them.
 
     targets: the ids to choose from; None for all. Raises `InputError` for a text without a mask.
     """
     tokenizer, mask = runner.encoder.tokenizer, mask_id(runner)
     for part in slices(list(texts)):
-        tokens = tokenizer(texts[part.start : part.stop], deadline)
+        tokens = tokenizer(texts[part.start : part.stop], stop)
         asked = [np.flatnonzero(ids == mask) for ids in tokens.input_ids]
         for i, places in zip(part, asked, strict=True):
             if not len(places):
@@ -40,9 +41,9 @@ def fill_mask(runner: HeadRunner, texts: Sequence[str], *, top_k: int, targets: 
                 raise InputError(f"text {i}, {shown(texts[i])}, has no {token} among the {tokenizer.limit:,} tokens "
                                  "that the model reads at most; write one for each word to fill in")
         rows: list[list[Any]] = [[] for _ in part]
-        for i, logits in runner.logits(tokens, asked, batch_size=batch_size, deadline=deadline):
+        for i, logits in runner.logits(tokens, asked, batch_size=batch_size, stop=stop):
             for place, scores in zip(asked[i].tolist(), runner.ops.softmax(logits), strict=True):
-                check_deadline(deadline)
+                stop.check()
                 rows[i].append(_words(runner, tokens, i, place, scores, top_k, targets, single=len(asked[i]) == 1))
         yield from (row[0] if len(row) == 1 else row for row in rows)
 

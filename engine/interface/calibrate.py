@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import deadline_of, flag, is_one_of, positive_int_or_none
+from ..base.arguments import flag, is_one_of, positive_int_or_none
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
@@ -127,7 +127,7 @@ def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = No
         raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
     if len(rows) < LEAST:
         raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
-    options = {"batch_size": batch_size, "deadline": deadline_of(timeout)}
+    options = {"batch_size": batch_size, "stop": Stop.after(timeout)}
     run = _Run(model, bias, int(seed), options, show_progress_bar, timeout)
     return {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}[task](rows, wanted)
 

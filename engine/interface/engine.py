@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import partial
@@ -12,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends import check_layout, get_backend
+from ..backends.batch import Batch
 from ..backends.interfaces import ObservingPlan
 from ..backends.ops_interface import Ops
-from ..base.arguments import deadline_of, flag, positive_int, positive_int_or_none, renamed_arguments
+from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_arguments
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, nearest, shown
 from ..base.lazy import lazy
+from ..base.stop import Stop
 from ..encoding import (
     ROLE_PROMPTS,
     TextEncoder,
@@ -30,7 +31,7 @@ from ..encoding import (
     role_prompt,
     similarity,
 )
-from ..encoding.outputs import read_asked
+from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
@@ -252,7 +253,7 @@ class Engine(HeadMethods, Loaded):
         Raises `InputError` for a wrong shape, type or range, and `UnsupportedError` for an argument that the backend
         does not support.
         """
-        deadline = deadline_of(timeout)
+        stop = Stop.after(timeout)
         asked = read_asked(self.config, output_hidden_states, output_attentions, output_entropies)
         stemmed = {"pixel_values": pixel_values, "input_features": input_features}
         inputs_embeds = self._embed({name: value for name, value in stemmed.items() if value is not None},
@@ -261,11 +262,15 @@ class Engine(HeadMethods, Loaded):
             self.config, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds=inputs_embeds
         )
         if asked is None:
-            return form.unpack(self._plan.forward(batch, deadline))
+            return form.unpack(self._plan.forward(batch, stop))
+        return asked.output(form, self._observe(batch, asked, stop))
+
+    def _observe(self, batch: Batch, asked: Asked, stop: Stop) -> list[np.ndarray]:
+        """Return the token vectors of a batch, and the arrays that were asked for."""
         if not isinstance(self._plan, ObservingPlan):
             raise UnsupportedError(f"the {self.backend} backend gives no hidden states, attention weights or "
                                    "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
-        return asked.output(form, self._plan.observe(batch, asked.observed, deadline))
+        return self._plan.observe(batch, asked.observed, stop)
 
     def look(self, text: Any, *, timeout: float | None = None) -> Look:
         """Return what attention does with one text: the entropy of each head, its share of the maximum, and rollout.
@@ -275,18 +280,18 @@ class Engine(HeadMethods, Loaded):
         The `Look` has arrays and two pictures. It takes T * T numbers of memory for each head, T being the tokens.
         Raises `InputError`, and `UnsupportedError` for a model without layers, or a backend that gives no weights.
         """
-        deadline = deadline_of(timeout)
-        tokens = self._encoder.tokenizer(check_sentences([text]), deadline)
+        stop = Stop.after(timeout)
+        tokens = self._encoder.tokenizer(check_sentences([text]), stop)
         names = [self._encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
         if not names:
             raise InputError(f"the text {shown(text)} has no tokens to look at")
         if not self.config.num_layers:
             raise UnsupportedError("a static model has no layers, and so no attention to look at")
-        left = None if not deadline else max(deadline - time.monotonic(), 1e-9)
         uses_types = self.config.token_types > 1 and self._text.feeds_token_types
-        types = {"token_type_ids": [tokens.token_type_ids[0]]} if uses_types else {}
-        output = self.forward([tokens.input_ids[0]], **types, output_attentions=True, output_entropies=True,
-                              timeout=left)
+        batch, form = pack(self.config, [tokens.input_ids[0]], None, [tokens.token_type_ids[0]] if uses_types else None)
+        asked = read_asked(self.config, None, True, True)
+        assert asked is not None
+        output = asked.output(form, self._observe(batch, asked, stop))
         return make_look(names, output, self.config.num_layers, self.config.num_heads, self._ops("rollout"))
 
     @renamed_arguments
@@ -364,7 +369,7 @@ class Engine(HeadMethods, Loaded):
             output_value=output_value,
             normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
             truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
-            deadline=deadline_of(timeout),
+            stop=Stop.after(timeout),
         )
         precision = "float32" if precision is None else canonical_name(precision)
         if precision != "float32":

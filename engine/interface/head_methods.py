@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.arguments import deadline_of, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
+from ..base.arguments import flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
+from ..base.stop import Stop
 from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads import (
     STRATEGIES,
@@ -123,7 +124,7 @@ class HeadMethods:
             calibration = self._calibration_of("classify")
             rate = _rate(false_alarm_rate)
             with self._advancing(own, show_progress_bar) as advance:
-                found, confidences = label_sets(runner, own, sets, advance=advance, deadline=deadline_of(timeout),
+                found, confidences = label_sets(runner, own, sets, advance=advance, stop=Stop.after(timeout),
                                                 batch_size=positive_int_or_none("batch_size", batch_size))
             warn_of_shift(confidences, calibration, rate)
             return found[0] if single else found
@@ -133,7 +134,7 @@ class HeadMethods:
         with self._advancing(own, show_progress_bar) as advance:
             found = classify(runner, own, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply,
                              batch_size=positive_int_or_none("batch_size", batch_size),
-                             deadline=deadline_of(timeout), advance=advance)
+                             stop=Stop.after(timeout), advance=advance)
         return found[0] if single else found
 
     @renamed_arguments
@@ -223,7 +224,7 @@ class HeadMethods:
         stride = None if stride is None else _count("stride", stride)
         found = self._counted(own, show_progress_bar, tag(
             runner, own, tagging, stride=stride, split=split, batch_size=positive_int_or_none("batch_size", batch_size),
-            deadline=deadline_of(timeout)))
+            stop=Stop.after(timeout)))
         return found[0] if single else found
 
     @renamed_arguments
@@ -270,7 +271,7 @@ class HeadMethods:
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
         found = self._counted(pairs, show_progress_bar, answer(
             runner, pairs, answering, batch_size=positive_int_or_none("batch_size", batch_size),
-            deadline=deadline_of(timeout)))
+            stop=Stop.after(timeout)))
         found = [_one_or_all(answers, answering) if limit is None else answer_or_abstain(answers, limit)
                  for answers in found]
         return found[0] if single else found
@@ -293,7 +294,7 @@ class HeadMethods:
         ids = None if targets is None else target_ids(runner, targets)
         found = self._counted(own, show_progress_bar, fill_mask(
             runner, own, top_k=positive_int("top_k", top_k), targets=ids,
-            batch_size=positive_int_or_none("batch_size", batch_size), deadline=deadline_of(timeout)))
+            batch_size=positive_int_or_none("batch_size", batch_size), stop=Stop.after(timeout)))
         return found[0] if single else found
 
     @renamed_arguments
@@ -327,7 +328,7 @@ class HeadMethods:
             encode = encode_tokens_sparsely if of_tokens else encode_sparse
             return encode(runner, own, most=most or runner.config.max_active_dims,
                           batch_size=positive_int_or_none("batch_size", batch_size),
-                          deadline=deadline_of(timeout), advance=advance)
+                          stop=Stop.after(timeout), advance=advance)
 
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
@@ -363,7 +364,7 @@ class HeadMethods:
         self._ops("the vectors of tokens")      # refuses a backend that cannot compute them
         options: dict[str, Any] = {"normalized": flag("normalize_embeddings", normalize_embeddings),
                                    "batch_size": positive_int_or_none("batch_size", batch_size),
-                                   "deadline": deadline_of(timeout)}
+                                   "stop": Stop.after(timeout)}
         with self._advancing(own, show_progress_bar) as advance:
             if late is None:
                 found = encode_tokens_by_head(self.runner_of("encode_tokens"), own, advance=advance, **options)
@@ -378,7 +379,7 @@ class HeadMethods:
         with self._advancing(own, show_progress_bar) as advance:
             return pair_logits(self.runner_of("classify"), own,
                                batch_size=positive_int_or_none("batch_size", batch_size),
-                               deadline=deadline_of(timeout), advance=advance)
+                               stop=Stop.after(timeout), advance=advance)
 
     @staticmethod
     def _documents(query: Any, documents: Any) -> list[Sentence]:

@@ -214,7 +214,7 @@ class Transcriber(Loaded):
         for number, item in enumerate(items):
             order.stop.check()
             try:
-                samples = recording_samples(item, max_seconds, order.stop.deadline)
+                samples = recording_samples(item, max_seconds, order.stop)
                 in_windows = order.timestamps or len(samples) > SECONDS * RATE
                 if in_windows:
                     self._check_windows(order.config)
@@ -284,7 +284,7 @@ class Transcriber(Loaded):
         heard: is called with the number of seconds that were transcribed since the call before.
         """
         language = order.language if self.languages else "en"
-        recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop.deadline), language)
+        recordings = [Recording(number, Spectrogram(samples, self._channels, order.stop), language)
                       for number, samples in batch.items()]
         while active := [recording for recording in recordings if recording.left > 0]:
             self._next_windows(active, order, heard)
@@ -332,7 +332,7 @@ class Transcriber(Loaded):
         assert self._model.encoder is not None
         rows = self._stem.embed(features, get_backend(self.backend).ops(self.threads))
         batch, _ = pack(self._model.encoder_config, inputs_embeds=rows[None])
-        return self._model.encoder.forward(batch, stop.deadline)
+        return self._model.encoder.forward(batch, stop)
 
 
 def _checked(audio: Any, max_seconds: float) -> list[Any]:

@@ -13,9 +13,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.install import require_speech
+from ..base.stop import NEVER, Stop
 from ..files.reading import FormatError, naming, within
 from .containers import HEAD, Container, container_of, skip_tags
 from .ffmpeg import decode_by_ffmpeg
@@ -53,26 +53,26 @@ def read_wav(path: str | os.PathLike[str]) -> np.ndarray:
     return read_audio(path)
 
 
-def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, deadline: float = 0.0) -> np.ndarray:
+def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: Stop = NEVER) -> np.ndarray:
     """Return the samples [n] of a recording, which is a source as for `read_audio`, or an array at 16 kHz."""
     if is_source(recording):
-        return read_source(recording, max_seconds, deadline)
+        return read_source(recording, max_seconds, stop)
     return check_samples(recording, max_seconds)
 
 
-def read_source(source: Any, max_seconds: float, deadline: float = 0.0) -> np.ndarray:
-    """Return the samples of a source as `read_audio` does; raises `TimedOut` after the deadline, a time.monotonic()."""
+def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarray:
+    """Return the samples of a source as `read_audio` does; stop: when the reading has to stop."""
     path = Path(name_of(source))
     found = GrowingSamples(max_seconds)
-    with opened(source, deadline) as file, naming(path, ADVICE), within(path):
-        for block in _decoded(file, deadline):
-            check_deadline(deadline)
+    with opened(source, stop) as file, naming(path, ADVICE), within(path):
+        for block in _decoded(file, stop):
+            stop.check()
             found.add(block)
-        check_deadline(deadline)
+        stop.check()
     return found.taken()
 
 
-def _decoded(file: IO[bytes], deadline: float) -> Iterator[np.ndarray]:
+def _decoded(file: IO[bytes], stop: Stop) -> Iterator[np.ndarray]:
     """Yield float32 samples at 16 kHz in blocks."""
     tags = skip_tags(lambda count, offset: os.pread(file.fileno(), count, offset))
     container = container_of(os.pread(file.fileno(), HEAD, tags))
@@ -80,7 +80,7 @@ def _decoded(file: IO[bytes], deadline: float) -> Iterator[np.ndarray]:
         raise FormatError("its first bytes are those of no audio file that is known")
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     if container.demuxer is not None:
-        yield from decode_by_ffmpeg(file, container, deadline)
+        yield from decode_by_ffmpeg(file, container, stop)
         return
     # libsndfile would look behind the tags for every format that it knows.
     with opened_behind(file, tags) as behind:

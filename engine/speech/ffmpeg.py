@@ -5,30 +5,31 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
-from threading import Timer
+from threading import Event, Thread
 from typing import IO
 
 import numpy as np
 
-from ..base.arguments import check_deadline
 from ..base.errors import UnsupportedError
+from ..base.stop import NEVER, Stop
 from ..files.reading import FormatError
 from .containers import Container
 from .samples import RATE
 
 _BLOCK = 2**18
 """Bytes that are read together."""
+_LOOK = 0.02
+"""Seconds between two looks at a `Stop` while ffmpeg works."""
 _REASON = 300
 """The most characters of what ffmpeg says that a message repeats."""
 
 
-def decode_by_ffmpeg(file: IO[bytes], container: Container, deadline: float = 0.0) -> Iterator[np.ndarray]:
+def decode_by_ffmpeg(file: IO[bytes], container: Container, stop: Stop = NEVER) -> Iterator[np.ndarray]:
     """Yield blocks of float32 samples at 16 kHz, as ffmpeg mixes all channels to one and resamples them.
 
     Without rematrix_maxval, ffmpeg makes two equal channels louder by 3 dB; with it, it takes their mean.
-    ffmpeg may read this file alone, with the one demuxer of its container, and is killed at the deadline. Raises
+    ffmpeg may read this file alone, with the one demuxer of its container, and is killed when `stop` says so. Raises
     `UnsupportedError` where no ffmpeg is, and `FormatError` for a file that it cannot read.
     """
     command = shutil.which("ffmpeg")
@@ -41,17 +42,24 @@ def decode_by_ffmpeg(file: IO[bytes], container: Container, deadline: float = 0.
     with tempfile.TemporaryFile() as errors, \
             subprocess.Popen(arguments, stdin=file, stdout=subprocess.PIPE, stderr=errors) as process:
         assert process.stdout is not None
-        timer = Timer(max(0.0, deadline - time.monotonic()), process.kill)
-        if deadline:
-            timer.start()
+        ended = Event()
+        Thread(target=_kill_at, args=(stop, process, ended), daemon=True).start()
         try:
             while data := process.stdout.read(_BLOCK):
                 yield np.frombuffer(data[: len(data) // 4 * 4], "<f4")
             if process.wait() != 0:
-                check_deadline(deadline)
+                stop.check()
                 errors.seek(0)
                 said = errors.read(4 * _REASON).decode("utf-8", "replace").split("\n")[0][:_REASON]
                 raise FormatError(f"ffmpeg cannot read it: {said or 'it does not say why'}")
         finally:
-            timer.cancel()
+            ended.set()
             process.kill()
+
+
+def _kill_at(stop: Stop, process: subprocess.Popen[bytes], ended: Event) -> None:
+    """Kill a process when `stop` says so, unless it has ended before; reading what it writes has no timeout."""
+    while not ended.wait(_LOOK):
+        if stop.has_come:
+            process.kill()
+            return

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..base.arguments import check_deadline
 from ..base.errors import InputError, WeightsError, shown
+from ..base.stop import NEVER, Stop
 from ..files.reading import FormatError, open_regular
 
 MAX_STREAM = 2**32
@@ -41,11 +41,11 @@ def check_path(source: Any) -> None:
 
 
 @contextmanager
-def opened(source: Any, deadline: float = 0.0) -> Iterator[IO[bytes]]:
+def opened(source: Any, stop: Stop = NEVER) -> Iterator[IO[bytes]]:
     """Open a source as a file of the system, which libraries of C and other commands can read; close it at the end.
 
     Bytes and open files are copied to a temporary file without a name; an open file is read from where it stands.
-    deadline: the time.monotonic() at which the copying stops with `TimedOut`; 0 is no deadline.
+    stop: when the copying has to stop.
     """
     if isinstance(source, (str, os.PathLike)):
         with _open_path(source) as file:
@@ -55,7 +55,7 @@ def opened(source: Any, deadline: float = 0.0) -> Iterator[IO[bytes]]:
         if isinstance(source, (bytes, bytearray, memoryview)):
             copy.write(source if memoryview(source).c_contiguous else bytes(source))
         else:
-            _copy_stream(source, copy, deadline)
+            _copy_stream(source, copy, stop)
         copy.flush()
         yield copy
 
@@ -83,10 +83,10 @@ def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
     raise WeightsError(f"{name_of(source)}: {found}; give the path of an audio file") from None
 
 
-def _copy_stream(source: Any, copy: IO[bytes], deadline: float) -> None:
+def _copy_stream(source: Any, copy: IO[bytes], stop: Stop) -> None:
     total = 0
     while True:
-        check_deadline(deadline)
+        stop.check()
         try:
             data = source.read(_BLOCK)
         except (OSError, ValueError) as error:      # ValueError: a closed file, or a text that is none

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline, positive_int
+from ..base.arguments import positive_int
 from ..base.errors import InputError
+from ..base.stop import NEVER, Stop
 from .samples import RATE, check_samples
 
 SECONDS = 30
@@ -59,8 +60,8 @@ class Spectrogram:
     follows the recording, as in OpenAI's Whisper.
     """
 
-    def __init__(self, samples: Any, channels: int = 80, deadline: float = 0.0):
-        """Find the largest power. samples: as in `log_mel`, of any length; deadline: a time.monotonic(), 0 for none."""
+    def __init__(self, samples: Any, channels: int = 80, stop: Stop = NEVER):
+        """Find the largest power. samples: as in `log_mel`, of any length; stop: when the pass has to stop."""
         self._samples = check_samples(samples, float("inf"))
         self._filters = mel_filters(positive_int("channels", channels))
         self.frames = len(self._samples) // _STEP
@@ -71,7 +72,7 @@ class Spectrogram:
         """The parts of the newest window; the next one begins inside of it or right after it."""
         self._largest = np.float32(-np.inf)
         for first in range(0, self.frames, _PART):
-            check_deadline(deadline)
+            stop.check()
             part = self._part(first)
             self._largest = max(self._largest, part.max())
             if (first + _PART) * self.channels * part.itemsize <= _KEPT:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import check_deadline, flag
+from ..base.arguments import flag
 from ..base.errors import InputError, WeightsError, shown
 from ..base.install import require
+from ..base.stop import NEVER, Stop
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .sentences import Sentence, check_sentences
@@ -70,8 +71,8 @@ START_CHARACTERS = 8
 """How many characters of a long text are tokenized first, for each token that is kept."""
 MAX_CHARACTERS = 2**18
 """Limit on the characters of one text that are tokenized to find the tokens that are kept; 260 bytes for each."""
-CLOCK_CHARACTERS = 2**14
-"""How many characters are tokenized in each thread before the clock is looked at, which takes 0.05 s at most."""
+CHARACTERS_AT_A_TIME = 2**14
+"""How many characters each thread tokenizes between two looks at a `Stop`, which takes 0.05 s at most."""
 _LENGTHS: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
 _CUT_MARGIN = 64
 """How many characters beside a cut are uncertain, beyond the longest added token and pattern of a normalizer."""
@@ -118,25 +119,25 @@ class Tokenizer:
         else:
             self._tokenizer.no_truncation()
 
-    def __call__(self, sentences: Sequence[Sentence], deadline: float = 0.0) -> Tokens:
-        """Tokenize sentences that `check_sentences` has returned; raises `TimedOut` after `deadline`, if there is one.
+    def __call__(self, sentences: Sequence[Sentence], stop: Stop = NEVER) -> Tokens:
+        """Tokenize sentences that `check_sentences` has returned.
 
-        deadline: as `deadline_of` returns it. The clock is looked at between batches of `CLOCK_CHARACTERS`. Raises
-        `InputError` for a text alone.
+        stop: when to stop; it is looked at between batches of `CHARACTERS_AT_A_TIME`. Raises `InputError` for a text
+        alone.
         """
         if isinstance(sentences, str):
             raise InputError("a tokenizer is called with a list of texts; encode(text) takes one text")
         encodings: list[Any] = []
-        for part in _batches(sentences, CLOCK_CHARACTERS * self._threads) if deadline else [sentences]:
-            check_deadline(deadline)
+        for part in _batches(sentences, CHARACTERS_AT_A_TIME * self._threads):
+            stop.check()
             encodings += self._encode(part)
-        check_deadline(deadline)
+        stop.check()
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
         if (lengths := _LENGTHS.get()) is not None:
             lengths += map(len, ids)
         return Tokens(ids, self._types(encodings, ids))
 
-    def pairs(self, pairs: Sequence[tuple[str, str]], deadline: float = 0.0) -> Tokens:
+    def pairs(self, pairs: Sequence[tuple[str, str]], stop: Stop = NEVER) -> Tokens:
         """Tokenize pairs as a call does, but each different first text once; raises as a call does.
 
         A query and its documents are such pairs. The ids are equal to those of a call.
@@ -144,11 +145,11 @@ class Tokenizer:
         firsts = list(dict.fromkeys(first for first, _ in pairs))
         longest = max((len(text) for pair in pairs for text in pair), default=0)
         if 2 * len(firsts) > len(pairs) or longest > START_CHARACTERS * self._limit or self._frame is None:
-            return self(pairs, deadline)
+            return self(pairs, stop)
         self._check_room(is_pair=True)
-        known = dict(zip(firsts, self._alone(firsts, deadline), strict=True))
+        known = dict(zip(firsts, self._alone(firsts, stop), strict=True))
         joined = [self._frame.join((known[first], second), self._limit, self._from_right)
-                  for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], deadline), strict=True)]
+                  for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], stop), strict=True)]
         ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in joined]
         return Tokens(ids, self._types(joined, ids))
 
@@ -158,25 +159,25 @@ class Tokenizer:
             return [np.zeros(len(own), np.int32) for own in ids]
         return [resized(_int32(e.type_ids), len(own), 0) for e, own in zip(encodings, ids, strict=True)]
 
-    def _alone(self, texts: Sequence[str], deadline: float) -> list[Any]:
+    def _alone(self, texts: Sequence[str], stop: Stop) -> list[Any]:
         """Return the encodings of texts without special tokens."""
         encodings: list[Any] = []
-        for part in _batches(texts, CLOCK_CHARACTERS * self._threads) if deadline else [texts]:
-            check_deadline(deadline)
+        for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
+            stop.check()
             with _failures("reads a text"):
                 encodings += self._tokenizer.encode_batch_fast(list(part), add_special_tokens=False)
         return encodings
 
-    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, deadline: float = 0.0
+    def places(self, texts: Sequence[str | Sequence[str]], *, split: bool = False, stop: Stop = NEVER
                ) -> list[Places]:
         """Tokenize texts, and return the place of each token in its text. split: whether a text is a list of words.
 
-        Texts are truncated as by a call. deadline: as in a call.
+        Texts are truncated as by a call. stop: as in a call.
         """
         kept: list[Any] = []
         encodings: list[Any] = []
-        for part in _batches(texts, CLOCK_CHARACTERS * self._threads) if deadline else [texts]:
-            check_deadline(deadline)
+        for part in _batches(texts, CHARACTERS_AT_A_TIME * self._threads):
+            stop.check()
             own: list[Any] = [list(text) if split else self._cut(str(text)) for text in part]
             with _failures("reads a text"):
                 if self._threads > 1 and len(own) > 1:
@@ -194,11 +195,11 @@ class Tokenizer:
         return self._limit
 
     def windows(self, texts: Sequence[Sentence | Sequence[str]], stride: int, limit: int | None = None, *,
-                split: bool = False, deadline: float = 0.0) -> list[list[Places]]:
+                split: bool = False, stop: Stop = NEVER) -> list[list[Places]]:
         """Cut each text, or the second text of each pair, into windows that overlap by `stride` tokens.
 
-        limit: the most tokens of a window, special tokens included; None for the limit of a call. split, deadline: as
-        in `places`; the clock is looked at between texts. Raises `InputError` if the special tokens, the first text of
+        limit: the most tokens of a window, special tokens included; None for the limit of a call. split, stop: as
+        in `places`; it is looked at between texts. Raises `InputError` if the special tokens, the first text of
         a pair and the stride leave no room.
         """
         try:
@@ -209,11 +210,11 @@ class Tokenizer:
         limit = min(limit or self._limit, self._limit)
         found = []
         for text in texts:
-            check_deadline(deadline)
+            stop.check()
             is_pair = not isinstance(text, str) and not split
             with _failures("counts its special tokens"):
                 special = tokenizer.num_special_tokens_to_add(is_pair=is_pair)
-            first = count_tokens(self._alone([text[0]], 0.0)[0]) if is_pair else 0
+            first = count_tokens(self._alone([text[0]], stop)[0]) if is_pair else 0
             room = limit - special - first
             if stride >= room:
                 size = count_tokens(self._tokenizer.encode(text[-1] if is_pair else text, add_special_tokens=False,

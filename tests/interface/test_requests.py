@@ -19,6 +19,7 @@ from engine import Generator, InputError, TimedOut, Transformer
 from engine.backends.cpu.cache import Cache
 from engine.backends.lock import new_turn
 from engine.base.errors import EngineError
+from engine.base.stop import Stop
 
 from ..tools.decoders import make_weights
 from ..tools.encoders import engine_of
@@ -157,6 +158,27 @@ def test_a_timeout_is_looked_at_inside_a_pass(model, part, monkeypatch):
     generator.generate([[5] * 80] * 100, max_new_tokens=1, timeout=1000)
     assert {held for held, _ in looks} == {True, False}
     assert len({deadline for _, deadline in looks}) == 1
+
+
+def test_a_cancel_ends_the_pass_of_the_encoder(monkeypatch):
+    model = translator()
+    deep = replace(model.encoder.config, num_layers=40, max_positions=2000)     # a pass takes more than 0.05 s
+    generator = Generator(replace(model, encoder=Transformer(deep, make_weights(deep))), threads=1)
+    turn, looks, check = generator._model.encoder._turn, [], Stop.check
+    stream = generator.stream([5] * 2000, max_new_tokens=5)
+
+    def cancelled_inside(stop):
+        looks.append(turn.held)
+        stop.cancelled = stop.cancelled or turn.held
+        check(stop)
+
+    monkeypatch.setattr("engine.base.stop.Stop.check", cancelled_inside)
+    assert list(stream) == []
+    assert looks[-1]
+    assert looks.count(True) == 1
+    assert is_empty(generator)
+    monkeypatch.undo()
+    assert len(list(generator.stream([5] * 2000, max_new_tokens=5))) == 5
 
 
 def test_a_stream_is_cancelled_from_another_thread():

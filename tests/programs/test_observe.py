@@ -11,6 +11,7 @@ from engine.backends.interfaces import ObservingPlan
 from engine.backends.reference import ReferenceBackend
 from engine.backends.reference.rounded import rounded_plan
 from engine.base.errors import TimedOut, UnsupportedError
+from engine.base.stop import Stop
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.model.precision import FORMATS
@@ -225,11 +226,11 @@ def test_empty_batches():
         assert [array.size for array in arrays] == [0] * 28
 
 
-def test_a_deadline_stops_it():
+def test_a_stop_ends_it():
     plan = make_plan(POST, WEIGHTS, 1)
     batch = make_batch(POST, [140] * 400)
     with pytest.raises(TimedOut):
-        plan.observe(batch, everything(POST), deadline=1e-9)
+        plan.observe(batch, everything(POST), stop=Stop(1e-9))
     assert np.array_equal(plan.observe(batch, Observed((1,)))[0], plan.forward(batch))
 
 

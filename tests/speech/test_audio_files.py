@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import sys
+import threading
 import time
 import tracemalloc
 import wave
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 from engine import InputError, TimedOut, UnsupportedError, WeightsError, read_audio, read_wav, resample
+from engine.base.errors import Cancelled
+from engine.base.stop import Stop
 from engine.speech import audio_files
 from engine.speech.audio_files import MAX_CHANNELS, recording_samples
 
@@ -184,7 +187,7 @@ def test_an_open_file_without_an_end(monkeypatch):
     with pytest.raises(InputError, match="more than 2,097,152 bytes"):
         read_audio(Endless())
     with pytest.raises(TimedOut):
-        recording_samples(Endless(), deadline=time.monotonic() - 1)
+        recording_samples(Endless(), stop=Stop(time.monotonic() - 1))
 
 
 def test_damaged_heads_cost_little(tmp_path):
@@ -256,5 +259,10 @@ def test_an_ffmpeg_that_fails_or_hangs(tmp_path, monkeypatch):
     ffmpeg(tmp_path, "import time; time.sleep(60)", monkeypatch)
     begin = time.monotonic()
     with pytest.raises(TimedOut):
-        recording_samples(data, deadline=begin + 0.2)
+        recording_samples(data, stop=Stop(begin + 0.2))
+    stop = Stop()
+    timer = threading.Timer(0.2, setattr, (stop, "cancelled", True))
+    timer.start()
+    with pytest.raises(Cancelled):
+        recording_samples(data, stop=stop)
     assert time.monotonic() - begin < 10

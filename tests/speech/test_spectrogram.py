@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import InputError, TimedOut
+from engine.base.stop import Stop
 from engine.speech import spectrogram
 from engine.speech.spectrogram import Spectrogram, log_mel, mel_filters
 
@@ -79,7 +80,7 @@ def test_a_long_recording_takes_little_memory(monkeypatch):
     finally:
         tracemalloc.stop()
     with pytest.raises(TimedOut):
-        Spectrogram(samples, 128, deadline=time.monotonic() - 1)
+        Spectrogram(samples, 128, stop=Stop(time.monotonic() - 1))
 
 
 @pytest.mark.parametrize(("samples", "words"), [

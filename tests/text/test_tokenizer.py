@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from engine.base.errors import InputError, TimedOut, UnsupportedError, WeightsError
 from engine.base.progress import progress
+from engine.base.stop import Stop
 from engine.model.text_config import TextConfig
 from engine.text import sentences as text_module
 from engine.text.sentences import add_prompt, batches, check_sentences, choose_prompt, slices
-from engine.text.tokenizer import CLOCK_CHARACTERS, Tokenizer
+from engine.text.tokenizer import CHARACTERS_AT_A_TIME, Tokenizer
 
 from ..tools.encoders import engine_of
 from ..tools.tiny_models import random_model
@@ -203,17 +204,18 @@ def test_progress(monkeypatch, capsys):
 
 def test_a_timeout_ends_tokenizing(monkeypatch):
     tokenizer, looked = Tokenizer(tiny_text(), None, 1), []
-    texts = [*["the cat"] * 3, "cat " * (CLOCK_CHARACTERS // 4), ("mat " * CLOCK_CHARACTERS, "a"), "the", "mat"]
-    monkeypatch.setattr("engine.text.tokenizer.check_deadline", looked.append)
-    in_batches, at_once = tokenizer(texts, 5.0), tokenizer(texts)
-    assert looked == [5.0] * 4 + [0.0] * 2
-    for one, other in zip(in_batches.input_ids, at_once.input_ids, strict=True):
-        assert one.tobytes() == other.tobytes()
+    texts = [*["the cat"] * 3, "cat " * (CHARACTERS_AT_A_TIME // 4), ("mat " * CHARACTERS_AT_A_TIME, "a"), "the", "mat"]
+    monkeypatch.setattr("engine.base.stop.Stop.check", lambda stop: looked.append(stop))
+    stop = Stop(5.0)
+    in_batches = tokenizer(texts, stop)
+    assert looked == [stop] * 4
+    for one, text in zip(in_batches.input_ids, texts, strict=True):
+        assert one.tobytes() == tokenizer([text]).input_ids[0].tobytes()
     monkeypatch.undo()
     with pytest.raises(TimedOut):
-        tokenizer(texts, time.monotonic() - 1)
-    engine, deadlines = engine_of(random_model(tiny_text()), threads=1), []
-    monkeypatch.setattr("engine.text.tokenizer.check_deadline", deadlines.append)
+        tokenizer(texts, Stop(time.monotonic() - 1))
+    engine, stops = engine_of(random_model(tiny_text()), threads=1), []
+    monkeypatch.setattr("engine.base.stop.Stop.check", lambda stop: stops.append(stop))
     engine.encode(["a cat"], timeout=50)
-    assert set(deadlines) == {deadlines[0]}
-    assert 0 < deadlines[0] - time.monotonic() < 50
+    assert set(stops) == {stops[0]}
+    assert 0 < stops[0].deadline - time.monotonic() < 50

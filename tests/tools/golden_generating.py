@@ -43,7 +43,7 @@ class Exact:
             self.encoder = backend.prepare(model.encoder.config, model.encoder.weights, run)
         self.ops = backend.ops(1)
 
-    def forward(self, batch, deadline=0.0):
+    def forward(self, batch, stop=None):
         """Return the vectors of the encoder as a plan does, in float64."""
         return self.encoder.forward_unrounded(batch)
 

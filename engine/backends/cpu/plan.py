@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...base.errors import InputError
-from ...base.stop import Stop
+from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
@@ -39,21 +39,21 @@ class CpuPlan:
         self._observing: tuple[Observed, Executor] | None = None
         self._turn = new_turn()
 
-    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+    def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
 
-        deadline: time.monotonic() at which to stop with `TimedOut`; 0 for none.
+        stop: is looked at between any two instructions, but at most every 50 ms.
         """
-        return self._compute(batch, None, deadline)[0]
+        return self._compute(batch, None, stop)[0]
 
-    def observe(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """Return the token vectors, then the arrays of `observed`; raises as `forward` does.
 
         The plan keeps the instructions and the workspace for the last value of `observed`; they share the weights.
         """
-        return self._compute(batch, observed, deadline)
+        return self._compute(batch, observed, stop)
 
-    def _compute(self, batch: Batch, observed: Observed | None, deadline: float) -> list[np.ndarray]:
+    def _compute(self, batch: Batch, observed: Observed | None, stop: Stop) -> list[np.ndarray]:
         """Return the arrays that the program writes, with those of `observed` unless it is None."""
         assert observed is None or batch.keys is None
         arrays = [np.empty((batch.tokens, self._width), np.float32)]
@@ -71,7 +71,6 @@ class CpuPlan:
             members = np.searchsorted(batch.cu_seqlens, schedule.sequences[:, 0], side="right") - 1
             offsets = None if observed is None else weight_offsets(batch.cu_seqlens)[members]
             keys = None if batch.keys is None else batch.keys[members].astype(np.int64)
-        stop = Stop(deadline) if deadline else None
         with self._turn.take(stop):
             executor = self._executor if observed is None else self._observing_executor(observed)
             executor.forward(schedule.sequences, schedule.groups, schedule.bundles, batch.input_ids,

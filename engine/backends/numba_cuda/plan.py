@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, UnsupportedError
+from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.run_config import RunConfig
 from ...programs import program_of
@@ -59,16 +60,19 @@ class CudaPlan:
             self._slots = [Slot(device, run.max_tokens, self._result.shape[1]) for _ in range(2)]
         self._recordings: OrderedDict[Shape, Callable[[], None]] = OrderedDict()
 
-    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
-        """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`."""
-        if deadline:
-            raise UnsupportedError("the cuda backend cannot stop a pass; leave timeout out, or use another backend")
+    def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
+        """Return token vectors, float32 [N, D]; raises `InputError` for a sequence longer than `max_tokens`.
+
+        stop: is looked at between two launches; a recorded pass is one launch.
+        """
         out = np.empty((batch.tokens, self._result.shape[1]), np.float32)
         with self._device.turn:
-            for slot, group, _ in self._passes(batch):
-                slot.fetch(self._result, out[group.tokens])
-            for slot in self._slots:
-                slot.finish()
+            try:
+                for slot, group, _ in self._passes(batch, stop):
+                    slot.fetch(self._result, out[group.tokens])
+            finally:
+                for slot in self._slots:
+                    slot.finish()
         return out
 
     def forward_on_device(self, batch: Batch) -> Any:
@@ -81,7 +85,7 @@ class CudaPlan:
             self._device.mark()()
         return self._device.share(out)
 
-    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0, stop: Stop = NEVER) -> np.ndarray:
         """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.interfaces.PoolingPlan`
         describes.
 
@@ -94,7 +98,7 @@ class CudaPlan:
         D, lengths = self._result.shape[1], np.diff(batch.cu_seqlens)
         out = np.zeros((batch.sequences, len(modes), D), np.float32)
         with self._device.turn:
-            for _, group, shape in self._passes(batch):
+            for _, group, shape in self._passes(batch, stop):
                 members = group.first + np.flatnonzero(lengths[group.first : group.last])
                 pooled = self._device.allocate((len(modes), len(members), D), np.float32)
                 starts, grid = self._workspace.cu_seqlens(shape), pooling.pooling_grid(len(members), D)
@@ -107,7 +111,7 @@ class CudaPlan:
                 out[members] = host.swapaxes(0, 1)
         return out.reshape(batch.sequences, len(modes) * D)
 
-    def _passes(self, batch: Batch) -> Iterator[tuple[Slot, Group, Shape]]:
+    def _passes(self, batch: Batch, stop: Stop = NEVER) -> Iterator[tuple[Slot, Group, Shape]]:
         """Queue the pass of each batch group; its result stays in the workspace until the caller asks for the next."""
         if batch.keys is not None:
             raise UnsupportedError("the cuda backend runs no sequences with tokens that are not read; cython, numba "
@@ -115,28 +119,30 @@ class CudaPlan:
         self._device.activate()
         for slot, group in zip(cycle(self._slots), groups(batch, self._max_tokens)):
             slot.finish()
+            stop.check()
             shape = stage(batch, group, self._products.tile_rows(group.longest), slot.integers)
             self._workspace.take(shape, slot.integers)
             if batch.inputs_embeds is not None:
                 self._device.copy(self._workspace.embeds[: group.count], batch.inputs_embeds[group.tokens])
-            self._run(shape)
+            self._run(shape, stop)
             slot.queued()
             yield slot, group, shape
 
-    def _run(self, shape: Shape) -> None:
+    def _run(self, shape: Shape, stop: Stop) -> None:
         """Queue a pass, and record it if its shape is new."""
         if shape in self._recordings:
             self._recordings.move_to_end(shape)
             self._recordings[shape]()
             return
-        self._recordings[shape] = self._device.record(lambda: self._launch(shape))
+        self._recordings[shape] = self._device.record(lambda: self._launch(shape, stop))
         if len(self._recordings) > RECORDINGS:
             self._recordings.popitem(last=False)
 
-    def _launch(self, shape: Shape) -> None:
+    def _launch(self, shape: Shape, stop: Stop) -> None:
         """Queue all launches of a pass, in the order of the program's operations."""
         products, work = self._products, self._workspace.rows(shape)
         for operation in self._operations:
+            stop.check()
             match operation:
                 case Embed():
                     self._embed(operation, shape, work)

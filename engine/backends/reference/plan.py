@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...base.arguments import check_deadline
+from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...programs import program_of
 from ...programs.observe import Observed, weight_offsets, with_observed
@@ -33,35 +33,35 @@ class ReferencePlan:
                         for name, parameter in self.program.parameters.items()}
         self.ops = ops
 
-    def forward(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
-        """Return token vectors, float32 [N, D]; raise `TimedOut` between two sequences if the deadline has passed."""
-        return self.forward_unrounded(batch, deadline).astype(np.float32)
+    def forward(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
+        """Return token vectors, float32 [N, D]; `stop` is looked at between two operations."""
+        return self.forward_unrounded(batch, stop).astype(np.float32)
 
-    def forward_unrounded(self, batch: Batch, deadline: float = 0.0) -> np.ndarray:
+    def forward_unrounded(self, batch: Batch, stop: Stop = NEVER) -> np.ndarray:
         """Return token vectors [N, D] in the plan's own dtype."""
-        return self._run(self.program, batch, [], deadline)
+        return self._run(self.program, batch, [], stop)
 
-    def observe(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+    def observe(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """Return the token vectors [N, D], then the arrays of `observed`, as `engine.backends.interfaces.ObservingPlan`
         describes."""
-        return [array.astype(np.float32) for array in self.observe_unrounded(batch, observed, deadline)]
+        return [array.astype(np.float32) for array in self.observe_unrounded(batch, observed, stop)]
 
-    def observe_unrounded(self, batch: Batch, observed: Observed, deadline: float = 0.0) -> list[np.ndarray]:
+    def observe_unrounded(self, batch: Batch, observed: Observed, stop: Stop = NEVER) -> list[np.ndarray]:
         """Return the arrays of `observe` in the plan's own dtype."""
         arrays = observed.arrays(batch.cu_seqlens, self.width, self.dtype)
-        return [self._run(with_observed(self.program, observed), batch, arrays, deadline), *arrays]
+        return [self._run(with_observed(self.program, observed), batch, arrays, stop), *arrays]
 
-    def _run(self, program: Program, batch: Batch, arrays: list[np.ndarray], deadline: float) -> np.ndarray:
+    def _run(self, program: Program, batch: Batch, arrays: list[np.ndarray], stop: Stop) -> np.ndarray:
         """Return the result of a program, and fill the other arrays that it writes."""
         arrays = [np.empty((batch.tokens, self.width), self.dtype), *arrays]
         offsets = weight_offsets(batch.cu_seqlens).tolist()
         for (start, end), place in zip(pairwise(batch.cu_seqlens.tolist()), pairwise(offsets), strict=True):
-            check_deadline(deadline)
             if start < end:
-                self._sequence(program, batch, slice(start, end), slice(*place), arrays)
+                self._sequence(program, batch, slice(start, end), slice(*place), arrays, stop)
         return arrays[0]
 
-    def _sequence(self, program: Program, batch: Batch, tokens: slice, places: slice, arrays: list[np.ndarray]) -> None:
+    def _sequence(self, program: Program, batch: Batch, tokens: slice, places: slice, arrays: list[np.ndarray],
+                  stop: Stop) -> None:
         """Run one sequence, which has the given places in arrays of attention weights, and `tokens` in all others."""
         keys = None
         if batch.keys is not None:
@@ -69,6 +69,7 @@ class ReferencePlan:
         execution = Execution(self.ops, self.weights, batch.position_ids[tokens][None], keys=keys)
         buffers: dict[str, np.ndarray] = {}
         for operation in program.operations:
+            stop.check()
             if isinstance(operation, Embed):
                 buffers[operation.out] = self.embed(operation, batch, tokens)[None]
             elif isinstance(operation, Store):

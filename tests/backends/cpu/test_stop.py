@@ -13,7 +13,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.base.errors import EngineError, InputError, TimedOut
+from engine.base.errors import Cancelled, EngineError, InputError, TimedOut
+from engine.base.stop import Stop
+from engine.programs.observe import Observed
 
 from ...tools.encoders import engine_of
 from ...tools.interrupts import interruptible
@@ -72,14 +74,38 @@ def test_an_interrupt_at_any_moment_leaves_the_plan_free(plan):
     assert done, "the plan waits for a call that was interrupted"
 
 
+class Once(Stop):
+    """A stop that somebody cancels right after the first look inside a pass."""
+
+    def __init__(self, plan):
+        super().__init__()
+        self.plan, self.looks = plan, 0
+
+    def check(self):
+        super().check()
+        if self.plan._turn.held:
+            self.looks, self.cancelled = self.looks + 1, True
+
+
+@pytest.mark.parametrize("method", ["forward", "observe"])
+def test_a_cancelled_pass_ends_at_the_next_look(plan, method):
+    stop = Once(plan)
+    arguments = [] if method == "forward" else [Observed(hidden=(0,))]
+    with pytest.raises(Cancelled):
+        getattr(plan, method)(BATCH, *arguments, stop)
+    assert stop.looks == 1
+    small = make_batch(SMALL, [3, 120])
+    assert np.array_equal(plan.forward(small, Stop()), plan.forward(small))
+
+
 @pytest.mark.parametrize("lengths", [[120] * 4000, [4000]], ids=["bundles", "one long sequence"])
 def test_a_deadline_stops_a_pass(plan, lengths):
     config = replace(SMALL, max_positions=0, token_types=0, hidden_size=128, num_heads=32, head_width=64)
     slow = make_plan(config, make_weights(config), plan._run.threads, max_tokens=8192)
     with pytest.raises(TimedOut, match="timeout"):
-        slow.forward(make_batch(config, lengths), time.monotonic() + 0.05)
+        slow.forward(make_batch(config, lengths), Stop(time.monotonic() + 0.05))
     small = make_batch(config, [3, 120])
-    assert np.array_equal(slow.forward(small, time.monotonic() + 60), slow.forward(small))
+    assert np.array_equal(slow.forward(small, Stop(time.monotonic() + 60)), slow.forward(small))
 
 
 def test_a_handler_that_calls_the_engine_gets_an_error(plan):
