@@ -85,12 +85,12 @@ class Step(RandomLanguageModel):
         self.decoder = get_backend("auto").prepare_decoder(model.config, model.weights, RunConfig(cache=cache))
         before, self.tokens = random_ids([context, 1], CONFIG.vocab_size)
         self.request = self.decoder.open()
-        self.parent = int(self.decoder.step_top([Row(self.request, None, before)], 1).hypotheses[0])
+        self.parent = int(self.decoder.step([Row(self.request, None, before, best=1)]).hypotheses[0])
         self.time_step(path, context, cache)
 
     def time_step(self, path, context, cache):
-        top = self.decoder.step_top([Row(self.request, self.parent, self.tokens)], 1)
-        self.decoder.release(np.ravel(top.hypotheses).tolist())
+        scores = self.decoder.step([Row(self.request, self.parent, self.tokens, best=1)])
+        self.decoder.release(scores.hypotheses.tolist())
 
 
 class Continuation(RandomLanguageModel):
@@ -105,9 +105,9 @@ class Continuation(RandomLanguageModel):
         before, self.tokens = random_ids([past, tokens], CONFIG.vocab_size)
         self.request, self.parent = self.decoder.open(), None
         if past:
-            self.parent = int(self.decoder.step_top([Row(self.request, None, before)], 1).hypotheses[0])
+            self.parent = int(self.decoder.step([Row(self.request, None, before, best=1)]).hypotheses[0])
         self.time_step(path, tokens, past)
 
     def time_step(self, path, tokens, past):
-        top = self.decoder.step_top([Row(self.request, self.parent, self.tokens)], 1)
-        self.decoder.release(np.ravel(top.hypotheses).tolist())
+        scores = self.decoder.step([Row(self.request, self.parent, self.tokens, best=1)])
+        self.decoder.release(scores.hypotheses.tolist())

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,3 +43,17 @@ class Batch:
     def tokens(self) -> int:
         """Return N, the number of real tokens."""
         return int(self.cu_seqlens[-1])
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return one batch of all sequences of several ones, at least one, which have ids and read all their tokens."""
+    if len(batches) == 1:
+        return batches[0]
+    ids, starts = [], np.zeros(1, np.int32)
+    for batch in batches:
+        assert batch.input_ids is not None
+        assert batch.keys is None
+        ids.append(batch.input_ids)
+        starts = np.concatenate([starts, starts[-1] + batch.cu_seqlens[1:]])
+    return Batch(starts, np.concatenate(ids), None, np.concatenate([batch.position_ids for batch in batches]),
+                 np.concatenate([batch.token_type_ids for batch in batches]))

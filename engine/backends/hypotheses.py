@@ -290,16 +290,37 @@ def check_heads(heads: Sequence[Head], config: ModelConfig | None) -> None:
                              f"{shown((layer, head))} is no pair (layer, head) of them")
 
 
-def top_of(hypotheses: NDArray[np.int64], logits: np.ndarray, k: int) -> Top:
-    """Return the k best of each row of logits, best first, the lowest id first among equals."""
-    check_k(k, logits.shape[1])
+def check_wanted(rows: Sequence[Row], vocab_size: int) -> None:
+    """Raise `InputError` unless each row has as many tokens as it wants scores, and the vocabulary as many logits."""
+    for row in rows:
+        if not 0 <= row.scored <= len(row.tokens):
+            raise InputError(f"a row of {len(row.tokens)} tokens has no scores of its last {shown(row.scored)}")
+        if row.best is not None and not 1 <= row.best <= vocab_size:
+            raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not "
+                             f"{shown(row.best)}")
+
+
+def sound_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
+    """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R]."""
+    with np.errstate(invalid="ignore"):
+        lines = np.isfinite(logits.max(axis=1)), np.isfinite(top.log_sum_exp)
+    sound = np.ones(len(rows), bool)
+    if lines[0].all() and lines[1].all():       # as in nearly every step
+        return sound
+    ends = [0, 0]
+    for i, row in enumerate(rows):
+        kind = int(row.best is not None)
+        begin, ends[kind] = ends[kind], ends[kind] + row.scored
+        sound[i] = lines[kind][begin : ends[kind]].all()
+    return sound
+
+
+def top_of(logits: np.ndarray, k: int) -> Top:
+    """Return the k best of each line of logits, best first, the lowest id first among equals."""
     ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     values = np.take_along_axis(logits, ids, 1)
-    total = np.exp(logits - values[:, :1]).sum(axis=1)
-    return Top(hypotheses, values, ids, (values[:, 0] + np.log(total)).astype(np.float32))
-
-
-def check_k(k: int, vocab_size: int) -> None:
-    """Raise `InputError` unless k logits can be chosen."""
-    if not 1 <= k <= vocab_size:
-        raise InputError(f"k must be from 1 to {vocab_size:,}, the size of the vocabulary, not {k}")
+    if not len(logits):
+        return Top(values, ids, np.zeros(0, np.float32))
+    with np.errstate(invalid="ignore"):     # NaN and inf give NaN
+        total = np.exp(logits - values[:, :1]).sum(axis=1)
+        return Top(values, ids, (values[:, 0] + np.log(total)).astype(np.float32))

@@ -19,7 +19,7 @@ from ..programs.observe import Head, Observed
 from ..weights.packed import PackedFormat
 from .batch import Batch
 from .ops_interface import Ops
-from .steps import CacheStatistics, Row, Scores, Top
+from .steps import CacheStatistics, Row, Scores
 
 
 class Plan(Protocol):
@@ -59,11 +59,10 @@ class ObservingPlan(Plan, Protocol):
         """
 
 
-class DecoderPlan(Protocol):
-    """A decoder that is ready to run, with its cache.
+class Decoder(Protocol):
+    """A decoder that is ready to run. It computes steps for rows of many requests, and keeps their keys and values.
 
-    It is a `engine.backends.steps.Stepper`, except that it gets the vectors of a source in place of its ids, and that a
-    `Stop` can end each of its passes.
+    Any thread may call it.
     """
 
     @property
@@ -72,7 +71,7 @@ class DecoderPlan(Protocol):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of a hypothesis; None if there is no limit."""
+        """The most tokens that a hypothesis may have, prompt included; None if there is no limit."""
 
     def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
         """Begin a request and return its number.
@@ -86,34 +85,42 @@ class DecoderPlan(Protocol):
         """Count what is open and what the cache holds."""
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
-                      stop: Stop | None = None) -> None:
+                      stop: Stop = NEVER) -> None:
         """Compute the keys and values of the sources of requests, from the vectors [N, memory_size] of an encoder.
 
         cu_seqlens: the source of request i has the rows cu_seqlens[i] to cu_seqlens[i+1] - 1.
         """
 
-    def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
-        """See `Stepper`."""
+    def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
+        """Compute the scores that each row wants, and add one hypothesis for each row.
 
-    def step_top(self, rows: Sequence[Row], k: int, stop: Stop | None = None) -> Top:
-        """See `Stepper`."""
+        stop: when to stop, with `TimedOut` or `Cancelled`; then no hypothesis is added. Raises `InputError` for a row
+        that cannot be computed.
+        """
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
-                          stop: Stop | None = None) -> np.ndarray:
-        """See `Stepper`."""
+                          stop: Stop = NEVER) -> NDArray[np.float32]:
+        """Return the weights of cross-attention [heads, n, S] for the first n tokens of a request; add no hypothesis.
+
+        The source of the request must be known. heads: pairs (layer, head), both from 0. Raises `InputError` for a
+        model without cross-attention, or without one of the heads.
+        """
 
     def release(self, hypotheses: Iterable[int]) -> None:
-        """See `Stepper`."""
+        """Say that no later row has these parents. A cache row is freed when no other hypothesis needs it.
+
+        It never fails, also in a finalizer or a signal handler; `close` neither.
+        """
 
     def close(self, request: int) -> None:
-        """See `Stepper`."""
+        """End a request: release all its hypotheses, and its source."""
 
 
 @runtime_checkable
 class DecodingBackend(Protocol):
     """A backend that also runs decoders."""
 
-    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Decoder:
         """Lay the weights of a decoder out; raises `UnsupportedError` if the backend cannot run the model."""
 
 

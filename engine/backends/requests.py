@@ -31,7 +31,7 @@ class Requests(Generic[Rows]):
         self._torn = False
 
     def open(self, owner: object = None, tokens: int = 0, stop: Stop | None = None) -> int | None:
-        """Begin a request and return its number, as `engine.backends.interfaces.DecoderPlan` describes."""
+        """Begin a request and return its number, as `engine.backends.interfaces.Decoder` describes."""
         number = self._forest.open(owner, tokens)
         if number is not None:
             return number
@@ -58,7 +58,7 @@ class Requests(Generic[Rows]):
         self._forest.end(request)
         self._settle_if_free()
 
-    def _in_turn(self, stop: Stop | None, compute: Callable[[], Result]) -> Result:
+    def _in_turn(self, stop: Stop, compute: Callable[[], Result]) -> Result:
         """Return the result of a function that runs alone; raises what `stop` raises if the turn does not come."""
         with self._turn.take(stop):
             self._begin()

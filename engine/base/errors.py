@@ -76,8 +76,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Put a place, such as "input 3", in front of the message of an `InputError` that the block raises."""
+    """Put a place, such as "input 3", in front of the message of an `InputError` or a `WeightsError` of the block."""
     try:
         yield
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+    except (InputError, WeightsError) as error:
+        raise type(error)(f"{place}: {error}") from None

@@ -7,23 +7,26 @@ batch (backends/steps.py), and because no search looks at another request.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.lock import new_turn
-from ..backends.steps import Row, Scores, Stepper, Top
 from ..base.arguments import positive_int
 from ..base.errors import InputError, shown
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..model.generation_config import GenerationConfig, ids_array
 from .beams import BeamSearch
+from .encoder_decoder import SourceStepper
 from .greedy import SingleSearch
-from .results import Done, Generated, Request, Token
+from .results import Done, Failed, Generated, Request, Token, unsound_logits
 from .search import Outcome, Search, forced_first
 
+Event: TypeAlias = Token | Done | Failed
+"""What a stream gives: a new token, or the end of a request."""
 MOST_ROWS = 1024
 """The most beams or samples of one request, unless `Budget.rows` is larger: they are set up before the first step."""
 
@@ -60,48 +63,56 @@ class Traffic:
 
 
 def generate(
-    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, stop: Stop | None = None,
+    stepper: SourceStepper, requests: Iterable[Request | Checked], *, budget: Budget | None = None, stop: Stop = NEVER,
     traffic: Traffic | None = None,
 ) -> list[list[Generated]]:
     """Return the results of each request, in the order of the requests.
 
-    stop: when to stop, with `TimedOut` or `Cancelled`; it is looked at between two steps. traffic: counts the tokens.
-    Raises `InputError` for wrong requests. Whatever happens, this call closes all requests that it opened.
+    requests: each is checked when its turn comes, unless `checked` has done it. stop: when to stop, with `TimedOut` or
+    `Cancelled`. traffic: counts the tokens. Raises `InputError` for wrong requests, and the error of a request that
+    fails. Whatever happens, this call closes all requests that it opened.
     """
     events = Events(stepper, requests, budget, stop, traffic, tokens=False)
     try:
-        return list(_in_order(events))
+        return [end.results for end in map(_sound, _in_order(events))]
     finally:
         events.close()
 
 
 def in_order(
-    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, stop: Stop | None = None,
+    stepper: SourceStepper, requests: Iterable[Request | Checked], *, budget: Budget | None = None, stop: Stop = NEVER,
     traffic: Traffic | None = None,
-) -> Iterator[list[Generated]]:  # fmt: skip
-    """Yield the results of each request, in the order of the requests, as soon as those before it are done, too.
+) -> Iterator[Done | Failed]:  # fmt: skip
+    """Yield the end of each request, in the order of the requests, as soon as those before it have ended, too.
 
     Otherwise this is as `generate`, except that the requests of an iterator that is left end with the stepper.
     """
     return _in_order(Events(stepper, requests, budget, stop, traffic, tokens=False))
 
 
-def _in_order(events: Events) -> Iterator[list[Generated]]:
-    done: dict[int, list[Generated]] = {}
+def _sound(end: Done | Failed) -> Done:
+    """Return the end of a request that did not fail; raises the error of one that did."""
+    if isinstance(end, Failed):
+        raise end.error
+    return end
+
+
+def _in_order(events: Events) -> Iterator[Done | Failed]:
+    ended: dict[int, Done | Failed] = {}
     following = 0
     for event in events:
-        if isinstance(event, Done):
-            done[event.request] = event.results
-            while following in done:
-                yield done.pop(following)
-                following += 1
+        if not isinstance(event, Token):
+            ended[event.request] = event
+        while following in ended:
+            yield ended.pop(following)
+            following += 1
 
 
 def stream(
-    stepper: Stepper, requests: Iterable[Request], *, budget: Budget | None = None, stop: Stop | None = None,
+    stepper: SourceStepper, requests: Iterable[Request | Checked], *, budget: Budget | None = None, stop: Stop = NEVER,
     traffic: Traffic | None = None,
 ) -> Events:
-    """Yield each new token as soon as it is certain, and the results of each request when it is done.
+    """Yield each new token as soon as it is certain, and the results of each request when it is done, or its error.
 
     requests: taken one by one, when there is room for the next one; it may be an endless iterator. Otherwise this is as
     `generate`. Closing the iterator before its end closes the requests of the stepper.
@@ -109,20 +120,20 @@ def stream(
     return Events(stepper, requests, budget, stop, traffic, tokens=True)
 
 
-class Events(Iterator[Token | Done]):
-    """The events of `stream`; without `tokens`, only the results.
+class Events(Iterator[Event]):
+    """The events of `stream`; without `tokens`, only the ends of requests.
 
     It is no generator function, because Python runs the end of one in the middle of anything when it collects it. This
     iterator has nothing to run then: the stepper, which dies with it, ends its requests.
     """
 
-    def __init__(self, stepper: Stepper, requests: Iterable[Request], budget: Budget | None, stop: Stop | None,
+    def __init__(self, stepper: SourceStepper, requests: Iterable[Request | Checked], budget: Budget | None, stop: Stop,
                  traffic: Traffic | None, tokens: bool):  # fmt: skip
         self._run = _ActiveRequests(stepper, iter(requests), budget or Budget(), traffic or Traffic())
-        self._stop, self._tokens, self._over, self._busy = stop or Stop(), tokens, False, False
-        self._ready: deque[Token | Done] = deque()
+        self._stop, self._tokens, self._over, self._busy = stop, tokens, False, False
+        self._ready: deque[Event] = deque()
 
-    def __next__(self) -> Token | Done:
+    def __next__(self) -> Event:
         try:
             self._busy = True
             while not self._ready and not self._over and self._run.admit():
@@ -156,14 +167,18 @@ def decoder_ids(request: Request) -> tuple[NDArray[np.int64] | None, NDArray[np.
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    """The next request, checked, before it enters the batch."""
+class Checked:
+    """A request that the model can compute, ready to enter the batch."""
 
     request: Request
     source: NDArray[np.int64] | None
+    packed: Any
+    """The source as `SourceStepper.open` takes it."""
     prompt: NDArray[np.int64]
     limit: int
+    """The most tokens of a result, prompt included."""
     rows: int
+    """The most hypotheses at a time."""
 
     @property
     def tokens(self) -> int:
@@ -181,21 +196,36 @@ class _Waiting:
         return len(self.prompt) + self.rows * (self.limit - len(self.prompt)) + again
 
 
+def checked(stepper: SourceStepper, request: Request, budget: Budget) -> Checked:
+    """Return a request with its ids as arrays; raises an `EngineError` if something is wrong with it."""
+    if not isinstance(request, Request):
+        raise InputError(f"requests must be Request objects, not {shown(request)}")
+    config = request.config
+    config.check_together(stepper.vocab_size)
+    source, prompt = decoder_ids(request)
+    rows = config.num_return_sequences if config.do_sample else config.num_beams
+    if rows > (most := max(budget.rows, MOST_ROWS)):
+        raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "
+                         "larger max_rows for more")
+    return Checked(request, source, stepper.packed(source), prompt, config.limit(len(prompt), stepper.longest), rows)
+
+
 class _ActiveRequests:
     """The requests of one call that are in the batch."""
 
-    def __init__(self, stepper: Stepper, requests: Iterator[Request], budget: Budget, traffic: Traffic) -> None:
+    def __init__(self, stepper: SourceStepper, requests: Iterator[Request | Checked], budget: Budget,
+                 traffic: Traffic) -> None:
         self.stepper, self.requests, self.budget, self.traffic = stepper, requests, budget, traffic
         self.searches: dict[GenerationConfig, Search] = {}
         self.places: dict[int, int] = {}
         """The place in the order of the requests, by the number that the stepper gave."""
         self.reserved: dict[int, int] = {}
         """The most rows that each request can have, by the number of the request that the stepper gave."""
-        self.weighed: dict[int, _Waiting] = {}
+        self.weighed: dict[int, Checked] = {}
         """The requests that want weights of cross-attention, by the number that the stepper gave."""
         self.taken = 0
         """The number of requests that were taken from the iterator."""
-        self.waiting: _Waiting | None = None
+        self.waiting: Checked | None = None
 
     def admit(self) -> bool:
         """Let requests enter while there is room; return False when nothing is left to do."""
@@ -205,7 +235,8 @@ class _ActiveRequests:
                 request = next(self.requests, None)
                 if request is None:
                     break
-                self.waiting = self._checked(request)
+                self.waiting = request if isinstance(request, Checked) else checked(self.stepper, request, self.budget)
+                self.taken += 1
             new, full = self.waiting, rows + self.waiting.rows > self.budget.rows
             if self.places and (full or tokens + new.tokens > self.budget.tokens):
                 break
@@ -214,12 +245,14 @@ class _ActiveRequests:
             rows, tokens, self.waiting = rows + new.rows, tokens + new.tokens, None
         return bool(self.places)
 
-    def step(self, tokens: bool) -> list[Token | Done]:
+    def step(self, tokens: bool) -> list[Event]:
         """Run one step of all requests in the batch, and return its outcome; new tokens only if asked for."""
-        searches, events = [*self.searches.values()], list[Token | Done]()
-        for search, answer in self._answers(searches):
+        searches, events = [*self.searches.values()], list[Event]()
+        rows = [search.rows() for search in searches]
+        scores = self.stepper.step([row for own in rows for row in own]).split(rows)
+        for search, own in zip(searches, scores, strict=True):
             outcome = Outcome()
-            search.advance(answer, outcome)
+            search.advance(own, outcome)
             if tokens:
                 events += [Token(self.places[number], sample, token) for number, sample, token in outcome.tokens]
             for number, results in outcome.done.items():
@@ -228,6 +261,9 @@ class _ActiveRequests:
                     results = self._with_weights(number, results)
                 self._leave(number)
                 events.append(Done(place, results))
+            for number in outcome.unsound:
+                events.append(Failed(self.places[number], unsound_logits()))
+                self._leave(number)
             ends = sum(result.ended for results in outcome.done.values() for result in results)
             self.traffic.add(0, len(outcome.tokens) + ends)
             if outcome.released:
@@ -241,25 +277,10 @@ class _ActiveRequests:
         for number in [*self.places]:
             self._leave(number)
 
-    def _checked(self, request: Request) -> _Waiting:
-        """Return a request with its ids as arrays; raises `InputError` if something is wrong with it."""
-        if not isinstance(request, Request):
-            raise InputError(f"requests must be Request objects, not {shown(request)}")
-        config, V = request.config, self.stepper.vocab_size
-        if config not in self.searches:
-            config.check_together(V)
-        source, prompt = decoder_ids(request)
-        rows = config.num_return_sequences if config.do_sample else config.num_beams
-        if rows > (most := max(self.budget.rows, MOST_ROWS)):
-            raise InputError(f"a request may have {most:,} beams or samples, not {rows:,}; load the model with a "
-                             "larger max_rows for more")
-        self.taken += 1
-        return _Waiting(request, source, prompt, config.limit(len(prompt), self.stepper.longest), rows)
-
-    def _enter(self, new: _Waiting) -> bool:
+    def _enter(self, new: Checked) -> bool:
         """Let a request enter; return False while there is no room for it and other requests are in the batch."""
         config = new.request.config
-        number = self.stepper.open(new.source, new.cached, not self.places)
+        number = self.stepper.open(new.packed, new.cached, not self.places)
         if number is None:
             return False
         if config not in self.searches:
@@ -289,31 +310,3 @@ class _ActiveRequests:
             weights = self.stepper.attention_weights(number, tokens, heads)[:, len(before) - 1 :][:, : len(result.ids)]
             found.append(replace(result, attentions=dict(zip(heads, weights, strict=True))))
         return found
-
-    def _answers(self, searches: Sequence[Search]) -> list[tuple[Search, Scores | Top]]:
-        """Run the rows of the searches, in one step with all logits and one with the best tokens, where needed."""
-        answers: list[tuple[Search, Scores | Top]] = []
-        for needs_logits in (True, False):
-            group = [search for search in searches if search.needs_logits == needs_logits]
-            if not group:
-                continue
-            rows: list[Row] = []
-            parts: list[slice] = []
-            for search in group:
-                new = search.rows()
-                parts.append(slice(len(rows), len(rows) + len(new)))
-                rows += new
-            wanted = [search.wanted() for search in group]
-            if needs_logits:
-                scores = self.stepper.step(rows)
-                answers += [(search, Scores(scores.hypotheses[part], scores.logits[part]))
-                            for search, part in zip(group, parts, strict=True)]  # fmt: skip
-            else:
-                top = self.stepper.step_top(rows, max(wanted))
-                answers += [(search, _part(top, part, k)) for search, part, k in zip(group, parts, wanted, strict=True)]
-        return answers
-
-
-def _part(top: Top, rows: slice, k: int) -> Top:
-    """Return some rows of a result, and their k best tokens."""
-    return Top(top.hypotheses[rows], top.values[rows, :k], top.ids[rows, :k], top.log_sum_exp[rows])

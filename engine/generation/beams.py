@@ -20,12 +20,12 @@ from bisect import insort
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.steps import Scores, Top
+from ..backends.steps import Scores
 from ..model.generation_config import GenerationConfig
 from .hypotheses import Children
 from .results import Generated, score_of
 from .search import Outcome, Search
-from .top_k import best, checked, log_sum_exp
+from .top_k import best, log_sum_exp
 
 
 class BeamSearch(Search):
@@ -40,11 +40,17 @@ class BeamSearch(Search):
         self.finished: dict[int, list[Generated]] = {}
         """The best finished results of each request, best first."""
 
-    def choose(self, answer: Scores | Top, outcome: Outcome) -> Children:
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Keep these rows alone, which are all rows of some requests, and forget the other requests."""
+        super().keep(rows)
+        live = {*self.paths.owners.tolist()}
+        self.finished = {owner: results for owner, results in self.finished.items() if owner in live}
+
+    def choose(self, scores: Scores, outcome: Outcome) -> Children:
         """Return the live beams after this step."""
         W, paths = self.config.num_beams, self.paths
         owners, first, counts = _requests(paths.owners)
-        sums, rows, tokens = self._candidates(answer, first, counts)
+        sums, rows, tokens = self._candidates(scores, first, counts)
         new = paths.lengths[first] + 1 - paths.prompts[first]
         full = paths.lengths[first] + 1 >= paths.limits[first]
         ends = self.ends[tokens] | full[:, None]
@@ -74,13 +80,13 @@ class BeamSearch(Search):
         return Children(*(np.concatenate(columns) for columns in zip(*live, strict=True)))
 
     def _candidates(
-        self, answer: Scores | Top, first: NDArray[np.intp], counts: NDArray[np.intp]
+        self, scores: Scores, first: NDArray[np.intp], counts: NDArray[np.intp]
     ) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.int64]]:
         """Return the sums, rows and tokens of the best candidates of each request, best first: [requests, candidates].
 
         first, counts: the first row of each request, and the number of its rows. A sum of -inf stands for no candidate.
         """
-        values, ids = self._log_probabilities(answer)
+        values, ids = self._log_probabilities(scores)
         sums = values + self.paths.totals[:, None]
         R, k = sums.shape
         beams = int(counts.max())
@@ -94,19 +100,20 @@ class BeamSearch(Search):
         rows = np.minimum(first[:, None] + order // k, R - 1)
         return np.take_along_axis(sums, order, axis=1), rows, ids[rows, order % k]
 
-    def _log_probabilities(self, answer: Scores | Top) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _log_probabilities(self, scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the changed log probabilities of the best tokens of each row, and their ids: [R, k]."""
-        if isinstance(answer, Scores):
-            scores = answer.logits - checked(log_sum_exp(answer.logits))[:, None]
+        if self.needs_logits:
+            changed = scores.logits - log_sum_exp(scores.logits)[:, None]
             for change in self.changes:
-                change.apply(scores)
+                change.apply(changed)
             # Also where nothing changed: other requests of the batch decide whether there are changes.
             if self.config.renormalize_logits and self.processors:
-                scores -= log_sum_exp(scores)[:, None]
-            top, ids = best(scores, self.width)
+                changed -= log_sum_exp(changed)[:, None]
+            top, ids = best(changed, self.width)
             values = top.astype(np.float64)
         else:
-            ids, values = answer.ids, answer.values - checked(answer.log_sum_exp).astype(np.float64)[:, None]
+            ids = scores.top.ids
+            values = scores.top.values - scores.top.log_sum_exp.astype(np.float64)[:, None]
             removed = self.removed(ids)
             if removed is not None:
                 values[removed] = -np.inf

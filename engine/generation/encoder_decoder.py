@@ -1,36 +1,37 @@
-"""Encode the sources of requests for a decoder: a `Stepper` made of an encoder's plan and a decoder's."""
+"""`SourceStepper`: the steps of one call, over the plans of a decoder and of an encoder that reads sources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.interfaces import DecoderPlan, Plan
-from ..backends.steps import Row, Scores, Top
+from ..backends.batch import Batch, joined
+from ..backends.interfaces import Decoder, Plan
+from ..backends.steps import Row, Scores
 from ..base.errors import InputError, UnsupportedError
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
 from ..model.config import ModelConfig
 from ..programs.observe import Head
 
 
 class SourceStepper:
-    """A `engine.backends.steps.Stepper` for the requests of one call; other calls may use the plans meanwhile.
+    """The requests of one call, and their steps; other calls may use the plans meanwhile.
 
     All sources that came since the last step are encoded together, when a row first needs one of them.
     """
 
-    def __init__(self, decoder: DecoderPlan, encoder: Plan | None = None, config: ModelConfig | None = None,
-                 stop: Stop | None = None):
+    def __init__(self, decoder: Decoder, encoder: Plan | None = None, config: ModelConfig | None = None,
+                 stop: Stop = NEVER):
         """Take a decoder's plan and, for a decoder that reads a source, an encoder's plan and configuration.
 
         stop: when the call has to stop. The requests end when this object dies.
         """
-        self._decoder, self._encoder, self._config = decoder, encoder, config
-        self._stop = stop or Stop()
-        self._waiting: dict[int, NDArray[np.int64]] = {}
+        self._decoder, self._encoder, self._config, self._stop = decoder, encoder, config, stop
+        self._waiting: dict[int, Batch] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -42,39 +43,42 @@ class SourceStepper:
         """Return the most tokens of a hypothesis; None if there is no limit."""
         return self._decoder.longest
 
-    def open(self, source: NDArray[np.int64] | None, tokens: int = 0, waits: bool = True) -> int | None:
-        """See `Stepper`; raises `InputError` for a source that the encoder cannot read."""
+    def packed(self, source: NDArray[np.int64] | None) -> Any:
+        """Return a source [S] as `open` takes it: as the encoder reads it. Raises an error if it cannot read it."""
         if self._encoder is None and source is not None:
             raise UnsupportedError("this model has no encoder, so a request has a prompt and no source")
         if self._encoder is not None and (source is None or not len(source)):
             raise InputError("this model has an encoder, so a request needs a source of at least one token")
-        if source is not None and self._config is not None:
-            pack(self._config, [source], None, None, None)      # checks the ids and the length
+        return None if self._config is None else pack(self._config, [source])[0]
+
+    def open(self, source: Any, tokens: int = 0, waits: bool = True) -> int | None:
+        """Begin a request and return its number.
+
+        source: what `packed` returned. The next step with a row of this request encodes it, together with the sources
+        of other new requests. tokens: the most tokens of its hypotheses together. waits: whether to wait while there is
+        no room for them; if False, the result is None then. A caller that has requests open must not wait, because
+        other callers may wait for these.
+        """
         request = self._decoder.open(self, tokens, self._stop if waits else None)
         if request is not None and source is not None:
             self._waiting[request] = source
         return request
 
     def step(self, rows: Sequence[Row]) -> Scores:
-        """See `Stepper`."""
+        """Encode the sources that the rows need, and compute the step as `engine.backends.interfaces.Decoder` does."""
         self._encode(rows)
         return self._decoder.step(rows, self._stop)
 
-    def step_top(self, rows: Sequence[Row], k: int) -> Top:
-        """See `Stepper`."""
-        self._encode(rows)
-        return self._decoder.step_top(rows, k, self._stop)
-
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head]) -> NDArray[np.float32]:
-        """See `Stepper`."""
+        """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes."""
         return self._decoder.attention_weights(request, tokens, heads, self._stop)
 
     def release(self, hypotheses: Iterable[int]) -> None:
-        """See `Stepper`."""
+        """Say that no later row has these parents."""
         self._decoder.release(hypotheses)
 
     def close(self, request: int) -> None:
-        """See `Stepper`."""
+        """End a request."""
         self._waiting.pop(request, None)
         self._decoder.close(request)
 
@@ -82,10 +86,9 @@ class SourceStepper:
         if not self._waiting or not any(row.request in self._waiting for row in rows):
             return
         assert self._encoder is not None
-        assert self._config is not None
         waiting, self._waiting = self._waiting, {}
-        batch, _ = pack(self._config, list(waiting.values()), None, None, None)
         try:
+            batch = joined([*waiting.values()])
             vectors = self._encoder.forward(batch, self._stop)
             self._decoder.cache_sources([*waiting], vectors, batch.cu_seqlens, self._stop)
         except BaseException:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.steps import Scores, Top
+from ..backends.steps import Scores
 from ..base.errors import InputError, shown
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
 from .hypotheses import Children
 from .results import Generated, Request, score_of
 from .sampling import draw, kept, stream_of_numbers
 from .search import Outcome, Search
-from .top_k import best, checked, log_sum_exp, without
+from .top_k import best, log_sum_exp, without
 
 ALL = -1
 """Stands for all samples of a request."""
@@ -51,7 +51,14 @@ class SingleSearch(Search):
         self.results[owner] = [None] * n
         super().add(request, owner, source, prompt, limit)
 
-    def choose(self, answer: Scores | Top, outcome: Outcome) -> Children:
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Keep these rows alone, which are all rows of some requests, and forget the other requests."""
+        super().keep(rows)
+        live, self.samples = {*self.paths.owners.tolist()}, self.samples[rows]
+        self.results = {owner: results for owner, results in self.results.items() if owner in live}
+        self.numbers = {pair: numbers for pair, numbers in self.numbers.items() if pair[0] in live}
+
+    def choose(self, scores: Scores, outcome: Outcome) -> Children:
         """Return the live rows after this step."""
         paths, rows, samples = self.paths, np.arange(len(self.paths)), self.samples
         new = samples == ALL
@@ -59,7 +66,7 @@ class SingleSearch(Search):
             n = self.config.num_return_sequences
             rows = np.repeat(rows, np.where(new, n, 1))
             samples = np.where(new[rows], np.arange(len(rows)) - np.searchsorted(rows, rows), samples[rows])
-        ids, log_p, dead = self._next(answer, rows, samples)
+        ids, log_p, dead = self._next(scores, rows, samples)
         totals = paths.totals[rows] + log_p
         ended = dead | self.ends[ids]
         over = ended | (paths.lengths + 1 >= paths.limits)[rows]
@@ -81,23 +88,23 @@ class SingleSearch(Search):
         return Children(rows[live], ids[live], totals[live])
 
     def _next(
-        self, answer: Scores | Top, rows: NDArray[np.intp], samples: NDArray[np.int64]
+        self, scores: Scores, rows: NDArray[np.intp], samples: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
         """Return the next token of each child, its log probability under the model, and where all tokens are removed.
 
         rows, samples: [children]: the row and the sample of each child.
         """
         ids: NDArray[np.int64] | None = None
-        if isinstance(answer, Scores):
-            values, log_total = answer.logits, checked(log_sum_exp(answer.logits))
+        if self.needs_logits:
+            values, log_total = scores.logits, log_sum_exp(scores.logits)
             if self.changes:
-                values = answer.logits.copy()
+                values = scores.logits.copy()
                 for change in self.changes:
                     change.apply(values)
             if self.width:
                 values, ids = best(values, self.width)
         else:
-            values, ids, log_total = answer.values, answer.ids, checked(answer.log_sum_exp)
+            values, ids, log_total = scores.top.values, scores.top.ids, scores.top.log_sum_exp
             removed = self.removed(ids)
             if removed is not None:
                 values, ids = without(values, ids, removed, self.width)
@@ -105,12 +112,12 @@ class SingleSearch(Search):
         if dead.any():
             values = np.where(dead[:, None], np.float32(0), values)
         tokens = self._drawn(values, ids, rows, samples) if ids is None or self.draws else ids[rows, 0]
-        if isinstance(answer, Scores):
-            chosen = answer.logits[rows, tokens]
+        if self.needs_logits:
+            chosen = scores.logits[rows, tokens]
         elif not self.draws:
             chosen = values[rows, 0]
         else:
-            chosen = answer.values[rows, (answer.ids[rows] == tokens[:, None]).argmax(axis=1)]
+            chosen = scores.top.values[rows, (scores.top.ids[rows] == tokens[:, None]).argmax(axis=1)]
         log_p = chosen - log_total.astype(np.float64)[rows]
         ends = self.forced_ends()
         if ends is not None:

@@ -42,7 +42,7 @@ class Paths:
         self.parents = np.zeros(0, np.int64)
         """int64 [R]: the model's hypothesis of all tokens but the last one; -1 before the model has read the prompt."""
         self.owners = np.zeros(0, np.int64)
-        """int64 [R]: the number that `Stepper.open` gave the request."""
+        """int64 [R]: the number that `SourceStepper.open` gave the request."""
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -60,11 +60,12 @@ class Paths:
         self.parents = np.append(self.parents, -1)
         self.owners = np.append(self.owners, owner)
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the next step: each hypothesis's tokens that the model has not read."""
+    def rows(self, best: int | None) -> list[Row]:
+        """Return the rows of the next step: each hypothesis's tokens that the model has not read. best: as in `Row`."""
         last = self.tokens[np.arange(len(self)), self.lengths - 1]
         return [
-            Row(owner, parent, last[i : i + 1]) if parent >= 0 else Row(owner, None, self.tokens[i, : self.lengths[i]])
+            Row(owner, parent, last[i : i + 1], best=best) if parent >= 0
+            else Row(owner, None, self.tokens[i, : self.lengths[i]], best=best)
             for i, (owner, parent) in enumerate(zip(self.owners.tolist(), self.parents.tolist(), strict=True))
         ]
 
@@ -72,13 +73,18 @@ class Paths:
         """Replace the hypotheses by their children. hypotheses: the model's number of each old row."""
         rows = children.rows
         if len(rows) != len(self) or (rows != np.arange(len(rows))).any():  # else nothing is copied
-            self.tokens, self.owners = self.tokens[rows], self.owners[rows]
-            self.lengths, self.prompts, self.limits = self.lengths[rows], self.prompts[rows], self.limits[rows]
+            self.keep(rows)
         self.totals, self.parents = children.totals, hypotheses[rows]
         if len(rows):
             self._widen(int(self.lengths.max()) + 1)
             self.tokens[np.arange(len(rows)), self.lengths] = children.ids
         self.lengths = self.lengths + 1
+
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Keep these rows alone."""
+        self.tokens, self.owners = self.tokens[rows], self.owners[rows]
+        self.lengths, self.prompts, self.limits = self.lengths[rows], self.prompts[rows], self.limits[rows]
+        self.totals, self.parents = self.totals[rows], self.parents[rows]
 
     def _widen(self, width: int) -> None:
         """Make room for this number of tokens."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import EngineError, WeightsError
 from ..model.generation_config import GenerationConfig
 from ..programs.observe import Head
 
@@ -69,6 +70,20 @@ class Done:
 
     request: int
     results: list[Generated]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The end of a request that cannot go on; other requests do."""
+
+    request: int
+    error: EngineError
+
+
+def unsound_logits() -> WeightsError:
+    """Return the error of a request for which the model computed logits that are NaN or infinite."""
+    return WeightsError("the model computed logits that are NaN or infinite: its weights are damaged, or its precision "
+                        "is too low")
 
 
 def score_of(total: float, new_tokens: int, length_penalty: float) -> float:

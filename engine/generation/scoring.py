@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.steps import Row, Stepper
-from ..base.errors import InputError
-from ..base.stop import Stop
+from ..backends.steps import Row
+from ..base.errors import InputError, located
+from ..base.stop import NEVER, Stop
 from ..model.generation_config import ids_array
 from .batching import Budget, Traffic, decoder_ids
-from .results import Request
-from .top_k import checked, log_sum_exp
+from .encoder_decoder import SourceStepper
+from .results import Request, unsound_logits
+from .top_k import log_sum_exp
 
 CHUNK = 64
-"""The most tokens of a continuation that the model reads in one step. It is fixed, so that the bits are, too."""
+"""The most tokens of a continuation that the model reads in one step. It changes no bit."""
 LOGITS = 2**24
 """The most logits of one step (64 MiB), unless one token alone has more."""
 Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
@@ -26,12 +27,12 @@ Seen: TypeAlias = Callable[[NDArray[np.float32], NDArray[np.int64]], object]
 
 
 def score(
-    stepper: Stepper,
+    stepper: SourceStepper,
     requests: Iterable[Request],
     continuations: Iterable[Sequence[int]],
     *,
     budget: Budget | None = None,
-    stop: Stop | None = None,
+    stop: Stop = NEVER,
     traffic: Traffic | None = None,
     temperature: float = 1.0,
     seen: Seen | None = None,
@@ -43,7 +44,7 @@ def score(
     Of the settings of a request only its start token and its prefix count: no setting changes these probabilities.
     budget, stop and traffic are those of `generate`. Raises `InputError` for wrong ids.
     """
-    budget, stop = budget or Budget(), stop or Stop()
+    budget = budget or Budget()
     chunk = max(1, min(CHUNK, LOGITS // stepper.vocab_size))
     most = min(budget.rows, max(1, LOGITS // (stepper.vocab_size * chunk)))
     texts = _texts(stepper, requests, continuations)
@@ -55,7 +56,7 @@ def score(
             tokens = sum(text.cost(chunk) for text in batch)
             while waiting and (not batch or (len(batch) < most and tokens + waiting.cost(chunk) <= budget.tokens)):
                 if len(waiting.tokens) > waiting.prompt:
-                    number = stepper.open(waiting.source, len(waiting.tokens), not batch)
+                    number = stepper.open(waiting.packed, len(waiting.tokens), not batch)
                     if number is None:
                         break
                     waiting.number = number
@@ -80,13 +81,17 @@ def score(
 class _Text:
     """A request with its continuation."""
 
+    place: int
+    """The place among the requests."""
     source: NDArray[np.int64] | None
+    packed: Any
+    """The source as `SourceStepper.open` takes it."""
     tokens: NDArray[np.int64]
     """The prompt and the continuation."""
     prompt: int
     """The number of tokens of the prompt."""
     number: int = -1
-    """The number that `Stepper.open` gave."""
+    """The number that `SourceStepper.open` gave."""
     read: int = 0
     """The number of tokens that the model has read."""
     parent: int | None = None
@@ -103,9 +108,10 @@ class _Text:
         return max(self.prompt + (0 if self.source is None else len(self.source)), chunk)
 
 
-def _texts(stepper: Stepper, requests: Iterable[Request], continuations: Iterable[Sequence[int]]) -> Iterator[_Text]:
+def _texts(stepper: SourceStepper, requests: Iterable[Request], continuations: Iterable[Sequence[int]]
+           ) -> Iterator[_Text]:
     """Yield the texts, checked."""
-    for request, continuation in zip(requests, continuations, strict=True):
+    for place, (request, continuation) in enumerate(zip(requests, continuations, strict=True)):
         source, prompt = decoder_ids(request)
         ids = ids_array("a continuation", continuation)
         if ids.size and ids.max() >= stepper.vocab_size:
@@ -115,40 +121,44 @@ def _texts(stepper: Stepper, requests: Iterable[Request], continuations: Iterabl
             raise InputError(
                 f"prompt and continuation have {len(tokens)} tokens, but the model scores at most {stepper.longest + 1}"
             )
-        yield _Text(source, tokens, len(prompt))
+        yield _Text(place, source, stepper.packed(source), tokens, len(prompt))
 
 
-def _step(stepper: Stepper, batch: Sequence[_Text], chunk: int, temperature: float, seen: Seen | None) -> None:
+def _step(stepper: SourceStepper, batch: Sequence[_Text], chunk: int, temperature: float, seen: Seen | None) -> None:
     """Let the model read the prompt, or the next chunk of the continuation, of each text."""
     if not batch:
         return
     rows = []
     for text in batch:
         end = text.prompt if not text.read else min(text.read + chunk, len(text.tokens) - 1)
-        rows.append(Row(text.number, text.parent, text.tokens[text.read : end], every=text.read > 0))
+        rows.append(Row(text.number, text.parent, text.tokens[text.read : end],
+                        end - text.read if text.read else 1))
     scores = stepper.step(rows)
     stepper.release([row.parent for row in rows if row.parent is not None])
     logits = scores.logits if temperature == 1 else scores.logits / np.float32(temperature)
-    log_total = checked(log_sum_exp(logits)).astype(np.float64)
+    for text, sound in zip(batch, scores.sound.tolist(), strict=True):
+        with located(f"input {text.place}"):
+            if not sound:
+                raise unsound_logits()
+    log_total = log_sum_exp(logits).astype(np.float64)
     line = 0
     for text, row, hypothesis in zip(batch, rows, scores.hypotheses.tolist(), strict=True):
         text.read, text.parent = text.read + len(row.tokens), hypothesis
-        lines = len(row.tokens) if row.every else 1
-        here = np.arange(line, line + lines)
-        targets = text.tokens[text.read + 1 - lines : text.read + 1]
+        here = np.arange(line, line + row.scored)
+        targets = text.tokens[text.read + 1 - row.scored : text.read + 1]
         text.found += (logits[here, targets] - log_total[here]).tolist()
         if seen is not None:
             seen(scores.logits[here], targets)
-        line += lines
+        line += row.scored
 
 
 def last_logits(
-    stepper: Stepper,
+    stepper: SourceStepper,
     groups: Sequence[Sequence[NDArray[np.int64]]],
     ids: Sequence[int],
     *,
     budget: Budget | None = None,
-    stop: Stop | None = None,
+    stop: Stop = NEVER,
     advance: Callable[[int], object] = lambda done: None,
 ) -> list[NDArray[np.float32]]:
     """Return for each group the logits of `ids` after each of its prompts: float32 [prompts, ids].
@@ -156,13 +166,13 @@ def last_logits(
     A prompt has the same logits, to the last bit, alone and in any group. budget and stop are those of `generate`.
     advance: gets the number of prompts that have just been completed.
     """
-    return _Prompts(stepper, ids, budget or Budget(), stop or Stop(), advance).run(groups)
+    return _Prompts(stepper, ids, budget or Budget(), stop, advance).run(groups)
 
 
 class _Prompts:
     """The prompts of one call, of which some wait for the next step."""
 
-    def __init__(self, stepper: Stepper, ids: Sequence[int], budget: Budget, stop: Stop,
+    def __init__(self, stepper: SourceStepper, ids: Sequence[int], budget: Budget, stop: Stop,
                  advance: Callable[[int], object]):  # fmt: skip
         self.stepper, self.ids, self.budget, self.stop, self.advance = stepper, ids, budget, stop, advance
         self.most = max(1, min(budget.rows, LOGITS // stepper.vocab_size))
@@ -199,7 +209,7 @@ class _Prompts:
 
     def _parent(self, tokens: NDArray[np.int64]) -> int:
         self.stop.check()
-        return int(self.stepper.step([Row(self.opened[-1], None, tokens)]).hypotheses[0])
+        return int(self.stepper.step([Row(self.opened[-1], None, tokens, scored=0)]).hypotheses[0])
 
     def _wait(self, row: Row, place: tuple[int, int]) -> None:
         tokens = sum(len(waiting.tokens) for waiting in self.rows)
@@ -213,8 +223,9 @@ class _Prompts:
             return
         self.stop.check()
         scores = self.stepper.step(self.rows)
-        logits = checked(scores.logits[:, list(self.ids)])
-        for (group, i), line in zip(self.places, logits, strict=True):
+        if not scores.sound.all():
+            raise unsound_logits()
+        for (group, i), line in zip(self.places, scores.logits[:, list(self.ids)], strict=True):
             self.found[group][i] = line
         self.stepper.release(scores.hypotheses.tolist())
         self.advance(len(self.rows))

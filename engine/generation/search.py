@@ -28,6 +28,8 @@ class Outcome:
     """(number of the request, sample, id) of each new token that is certain."""
     done: dict[int, list[Generated]] = field(default_factory=dict)
     """The results of the requests that ended, by the number of the request."""
+    unsound: set[int] = field(default_factory=set)
+    """The numbers of the requests that ended because the model computed NaN for a hypothesis of theirs."""
     released: list[int] = field(default_factory=list)
     """Hypotheses of requests that go on, which will not be parents any more."""
 
@@ -66,21 +68,24 @@ class Search(ABC):
         self.paths.add(owner, np.concatenate([prompt, forced]), len(prompt), limit)
 
     def rows(self) -> list[Row]:
-        """Return the rows of the next step."""
-        return self.paths.rows()
+        """Return the rows of the next step, and prepare the changes of their scores."""
+        self._prepare()
+        best = min(self.width + sum(removal.most for removal in self.removals), self.vocab_size)
+        return self.paths.rows(None if self.needs_logits else best)
 
-    def wanted(self) -> int:
-        """Return the number of best tokens that the next step must give for each row. It prepares the changes."""
+    def _prepare(self) -> None:
         self.changes = [c for c in (processor.change(self.paths) for processor in self.processors) if c is not None]
         self.removals = [change for change in self.changes if isinstance(change, Removal)]
-        if self.needs_logits:
-            return 0
-        return min(self.width + sum(removal.most for removal in self.removals), self.vocab_size)
 
-    def advance(self, answer: Scores | Top, outcome: Outcome) -> None:
+    def advance(self, scores: Scores, outcome: Outcome) -> None:
         """Continue each request with the scores of the rows that `rows` returned; add certain tokens to the outcome."""
-        paths, hypotheses = self.paths, answer.hypotheses
-        children = self.choose(answer, outcome)
+        if not scores.sound.all():
+            scores = self._without_unsound(scores, outcome)
+            if not len(self.paths):
+                return
+            self._prepare()
+        paths, hypotheses = self.paths, scores.hypotheses
+        children = self.choose(scores, outcome)
         # Lists, because a step of few rows touches less memory with them than with functions of NumPy.
         goes_on, kept = [owner not in outcome.done for owner in paths.owners.tolist()], {*children.rows.tolist()}
         parents = {parent for parent, on in zip(paths.parents.tolist(), goes_on, strict=True) if on and parent >= 0}
@@ -88,8 +93,23 @@ class Search(ABC):
         outcome.released += [number for i, number in enumerate(hypotheses.tolist()) if goes_on[i] and i not in kept]
         paths.step(children, hypotheses)
 
+    def _without_unsound(self, scores: Scores, outcome: Outcome) -> Scores:
+        """End the requests of rows that are not sound, and return the scores of the other rows."""
+        owners = self.paths.owners
+        outcome.unsound |= {*owners[~scores.sound].tolist()}
+        rows = np.flatnonzero([owner not in outcome.unsound for owner in owners.tolist()])
+        self.keep(rows)
+        top = scores.top
+        lines = rows if self.needs_logits else rows[:0], rows[:0] if self.needs_logits else rows
+        return Scores(scores.hypotheses[rows], scores.sound[rows], scores.logits[lines[0]],
+                      Top(top.values[lines[1]], top.ids[lines[1]], top.log_sum_exp[lines[1]]))
+
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Keep these rows alone, which are all rows of some requests, and forget the other requests."""
+        self.paths.keep(rows)
+
     @abstractmethod
-    def choose(self, answer: Scores | Top, outcome: Outcome) -> Children:
+    def choose(self, scores: Scores, outcome: Outcome) -> Children:
         """Return the children that go on; put new tokens and results into outcome."""
 
     def removed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_] | None:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import WeightsError
-
 BLOCKS = 64
 """V is cut into this number of interleaved blocks for each token that is wanted."""
 PART = 65536
@@ -33,15 +31,6 @@ def log_sum_exp(scores: NDArray[np.float32]) -> NDArray[np.float32]:
         sums[part] = np.exp(scores[part] - top[part, None]).sum(axis=1)
     with np.errstate(divide="ignore"):
         return top + np.log(sums)
-
-
-def checked(log_total: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return `log_sum_exp` of the model's own logits; raises `WeightsError` if a row has NaN, or no finite sum."""
-    if not np.isfinite(log_total).all():
-        raise WeightsError(
-            "the model computed logits that are NaN or infinite: its weights are damaged, or its precision is too low"
-        )
-    return log_total
 
 
 def best(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

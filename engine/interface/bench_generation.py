@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ..backends.interfaces import DecoderPlan
+from ..backends.interfaces import Decoder
 from ..backends.peak import measure_dram, measure_rate, prompt_flops, step_bytes
 from ..backends.steps import Row
 from ..model.precision import cached_bytes
@@ -76,7 +76,7 @@ def measure(generator: Generator) -> Iterator[Measurement]:
 class _Sequences:
     """Open requests of a decoder, all with contexts of one length."""
 
-    def __init__(self, decoder: DecoderPlan, count: int, memory_size: int):
+    def __init__(self, decoder: Decoder, count: int, memory_size: int):
         self._decoder, self._requests = decoder, list[int]()
         self._count, self._memory_size = count, memory_size
         self._contexts: list[int | None] = [None] * count
@@ -98,9 +98,9 @@ class _Sequences:
 
     def read(self, tokens: np.ndarray, keep: bool = True) -> None:
         """Choose the best token after `tokens` [count, n], which follow the contexts; keep: as parts of these."""
-        rows = [Row(request, parent, own.astype(np.int64))
+        rows = [Row(request, parent, own.astype(np.int64), best=1)
                 for request, parent, own in zip(self._requests, self._contexts, tokens, strict=True)]
-        found = self._decoder.step_top(rows, 1).hypotheses.tolist()
+        found = self._decoder.step(rows).hypotheses.tolist()
         if keep:
             self._contexts = found
         else:

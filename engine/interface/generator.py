@@ -16,9 +16,7 @@ from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
 from ..encoding.outputs import read_heads
-from ..encoding.packing import pack
-from ..generation.batching import decoder_ids
-from ..generation.results import Request
+from ..generation.results import Done, Failed, Request
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
@@ -166,18 +164,21 @@ class Generator(Loaded):
                  places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
         config = settings_of_call(self.generation, settings)
         asked = self._heads(output_attentions)
-        requests = [replace(request, heads=tuple(dict.fromkeys(asked.values())))
-                    for request in self._requests(inputs, prompts, config, stop, places)]
-        for i, request in enumerate(requests):
+        heads, stepper, requests = tuple(dict.fromkeys(asked.values())), self._model.stepper(stop), []
+        for i, request in enumerate(self._requests(inputs, prompts, config, stop, places)):
             with located(place_of(i, places)):
-                self._check(request)
-        return self._run(requests, asked, config.num_return_sequences > 1, stop)
+                requests.append(self._model.checked(replace(request, heads=heads), stepper))
+        ends = self._model.results(requests, stop, stepper)
+        return self._run(ends, asked, config.num_return_sequences > 1, places)
 
-    def _run(self, requests: list[Request], asked: dict[Head, Head], several: bool,
-             stop: Stop) -> Iterator[Any]:
-        """Yield the results of requests, with the weights of the heads that were asked for."""
-        for found in self._model.results(requests, stop):
-            results = [self._model.with_text(result) for result in found]
+    def _run(self, ends: Iterator[Done | Failed], asked: dict[Head, Head], several: bool,
+             places: Sequence[str] | None) -> Iterator[Any]:
+        """Yield the results of requests, with their texts and the weights of the heads that were asked for."""
+        for end in ends:
+            if isinstance(end, Failed):
+                with located(place_of(end.request, places)):
+                    raise end.error
+            results = [self._model.with_text(result) for result in end.results]
             if asked:
                 results = [replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
                            for result in results]
@@ -330,13 +331,6 @@ class Generator(Loaded):
             return Request(None, ids.tolist(), config)
         start = None if prompt is None else self._ids(self.text, prompt, "a prompt").tolist()
         return Request(ids.tolist(), start, config)
-
-    def _check(self, request: Request) -> None:
-        """Raise `InputError` for a request that is too long or empty, before anything is computed."""
-        source, prompt = decoder_ids(request)
-        request.config.limit(len(prompt), self._decoder.longest)
-        if self.encoder_config is not None and source is not None and len(source):
-            pack(self.encoder_config, [source])
 
     def _ids(self, text: TextConfig | None, item: Any, what: str) -> NDArray[np.int64]:
         if not isinstance(item, str):

@@ -12,9 +12,9 @@ from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
-from ..generation.batching import Budget, Events, Traffic, generate, in_order, stream
+from ..generation.batching import Budget, Checked, Events, Traffic, checked, generate, in_order, stream
 from ..generation.encoder_decoder import SourceStepper
-from ..generation.results import Generated, Request
+from ..generation.results import Done, Failed, Generated, Request
 from ..generation.scoring import score
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
@@ -73,14 +73,18 @@ class PreparedModel:
         self._tokenizers: dict[int, Tokenizer] = {}
         self.traffic = Traffic()
 
+    def checked(self, request: Request, stepper: SourceStepper) -> Checked:
+        """Return a request that the model can compute; raises an `EngineError` for any other one."""
+        return checked(stepper, request, self.budget)
+
     def generate(self, requests: Iterable[Request], stop: Stop, stepper: SourceStepper | None = None
                  ) -> list[list[Generated]]:
         """Return the results of each request; stepper: for requests that do not read the sources of `stepper`."""
         return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
 
-    def results(self, requests: Iterable[Request], stop: Stop) -> Iterator[list[Generated]]:
-        """Yield the results of each request, in the order of the requests."""
-        return in_order(self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+    def results(self, requests: Iterable[Checked], stop: Stop, stepper: SourceStepper) -> Iterator[Done | Failed]:
+        """Yield the end of each request that `checked` has returned for a stepper, in their order."""
+        return in_order(stepper, requests, budget=self.budget, stop=stop, traffic=self.traffic)
 
     def stream(self, requests: Iterable[Request], stop: Stop) -> Events:
         """Return the events of requests as they come."""

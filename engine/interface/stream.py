@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, InputError
 from ..base.stop import Stop
-from ..generation.results import Request, Token
+from ..generation.results import Failed, Request, Token
 from .prepared import PreparedModel
 
 
@@ -46,6 +46,8 @@ class Stream(Iterator[Piece]):
             event = next(self._events)
         except Cancelled:
             event = None
+        if isinstance(event, Failed):
+            raise event.error
         if not isinstance(event, Token):    # the result follows the last token
             raise StopIteration
         self._ids.append(event.id)

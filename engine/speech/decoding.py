@@ -7,20 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.interfaces import DecoderPlan
+from ..backends.interfaces import Decoder
 from ..backends.steps import Row
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..generation.encoder_decoder import SourceStepper
+from ..generation.results import unsound_logits
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
 from .segments import Cut
 
 
 class AudioStepper(SourceStepper):
-    """A `engine.backends.steps.Stepper` whose sources are the numbers of recordings that are encoded already."""
+    """The steps of requests whose sources are the numbers of recordings that are encoded already."""
 
-    def __init__(self, decoder: DecoderPlan, vectors: Sequence[np.ndarray], keep: bool = False,
-                 stop: Stop | None = None):
+    def __init__(self, decoder: Decoder, vectors: Sequence[np.ndarray], keep: bool = False,
+                 stop: Stop = NEVER):
         """keep: whether `times` will be called, after the requests are closed. stop: when the call has to stop."""
         super().__init__(decoder, stop=stop)
         self._vectors, self._keep = vectors, keep
@@ -42,7 +43,13 @@ class AudioStepper(SourceStepper):
             self._ready[number] = self._begin(number)
         scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()],
                                     self._stop)
+        if not scores.sound.all():
+            raise unsound_logits()
         return scores.logits
+
+    def packed(self, source: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        """Return a source, which is a number and needs no packing."""
+        return source
 
     def open(self, source: NDArray[np.int64] | None, tokens: int = 0, waits: bool = True) -> int:
         """Begin a request for the recording whose number is in `source`."""

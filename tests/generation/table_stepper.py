@@ -1,7 +1,8 @@
-"""A `Stepper` over the table model, which checks that its caller keeps to the rules."""
+"""The steps of the table model, as `SourceStepper` has them, which checks that its caller keeps to the rules."""
 
 import numpy as np
 
+from engine.backends.hypotheses import sound_rows
 from engine.backends.steps import Scores, Top
 
 from ..golden.table_model import table_logits
@@ -19,7 +20,9 @@ class TableStepper:
         self.tokens = {}  # hypothesis -> (request, tokens)
         self.made = self.opened = 0
         self.steps = []
-        self.tops = []
+
+    def packed(self, source):
+        return source
 
     def open(self, source, tokens, waits):
         assert source is None or (source.dtype == np.int64 and source.ndim == 1)
@@ -27,15 +30,15 @@ class TableStepper:
         self.sources[self.opened * 7] = source
         return self.opened * 7
 
-    def _grow(self, rows):
-        """Add the hypotheses of the rows; return their numbers and the logits of each."""
+    def step(self, rows):
         assert rows
         self.steps.append(list(rows))
-        numbers, logits = [], []
+        numbers, lines = [], {False: [], True: []}
         for row in rows:
             assert row.request in self.sources, "the request is open"
             assert row.tokens.dtype == np.int64
-            assert len(row.tokens) >= 1
+            assert 0 <= row.scored <= len(row.tokens) >= 1
+            assert row.best is None or 0 < row.best <= self.vocab_size
             owner, before = (row.request, []) if row.parent is None else self.tokens[row.parent]
             assert owner == row.request, "the parent belongs to the request"
             tokens = [*before, *row.tokens.tolist()]
@@ -44,23 +47,16 @@ class TableStepper:
             self.tokens[self.made] = (row.request, tokens)
             numbers.append(self.made)
             source = self.sources[row.request]
-            begins = range(len(before) + 1, len(tokens) + 1) if row.every else [len(tokens)]
-            logits += [table_logits(tokens[:i], self.vocab_size, self.bias, () if source is None else source.tolist())
-                       for i in begins]
-        return np.array(numbers), np.array(logits)
-
-    def step(self, rows):
-        numbers, logits = self._grow(rows)
+            lines[row.best is not None] += [
+                table_logits(tokens[:i], self.vocab_size, self.bias, () if source is None else source.tolist())
+                for i in range(len(tokens) + 1 - row.scored, len(tokens) + 1)]
+        logits, others = (np.array(own, np.float32).reshape(-1, self.vocab_size) for own in lines.values())
         logits.flags.writeable = False
-        return Scores(numbers, logits)
-
-    def step_top(self, rows, k):
-        assert 0 < k <= self.vocab_size
-        self.tops.append(k)
-        numbers, logits = self._grow(rows)
-        ids = np.lexsort((np.broadcast_to(np.arange(self.vocab_size), logits.shape), -logits), axis=1)[:, :k]
-        total = np.log(np.exp(logits.astype(np.float64)).sum(axis=1)).astype(np.float32)
-        return Top(numbers, np.take_along_axis(logits, ids, axis=1), ids, total)
+        k = max(row.best or 0 for row in rows)
+        ids = np.lexsort((np.broadcast_to(np.arange(self.vocab_size), others.shape), -others), axis=1)[:, :k]
+        total = np.log(np.exp(others.astype(np.float64)).sum(axis=1)).astype(np.float32)
+        top = Top(np.take_along_axis(others, ids, axis=1), ids, total)
+        return Scores(np.array(numbers), sound_rows(rows, logits, top), logits, top)
 
     def release(self, hypotheses):
         for hypothesis in hypotheses:

@@ -1,6 +1,7 @@
 """A request gives the same result alone, in any batch and order and within any budget, and leaves nothing behind."""
 
 import itertools
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.backends.hypotheses import sound_rows
+from engine.backends.steps import Scores
 from engine.base.errors import InputError, TimedOut, WeightsError
 from engine.base.stop import Stop
 from engine.generation.batching import Budget, generate, stream
-from engine.generation.results import Done, Request, Token
+from engine.generation.results import Done, Failed, Request, Token
 from engine.model.generation_config import GenerationConfig
 
 from .table_stepper import TableStepper
@@ -129,11 +132,11 @@ class Interrupting(TableStepper):
         super().__init__(bias=BIAS)
         self.at, self.error = at, error
 
-    def _grow(self, rows):
+    def step(self, rows):
         self.at -= 1
         if not self.at:
             raise self.error
-        return super()._grow(rows)
+        return super().step(rows)
 
 
 @pytest.mark.parametrize("at", range(1, 7))
@@ -231,7 +234,7 @@ def test_rows_that_need_no_logits_do_not_get_any():
     ):  # fmt: skip
         stepper = TableStepper()
         generate(stepper, [Request(None, [5], GenerationConfig(max_new_tokens=1, **options))])
-        assert stepper.tops == ([] if k is None else [k]), options
+        assert [[row.best for row in step] for step in stepper.steps] == [[k]], options
 
 
 def test_a_forced_first_token_costs_no_step():
@@ -283,14 +286,46 @@ def test_damaged_logits_are_an_error(options, value):
     stepper.assert_clean()
 
 
+class Damaged(TableStepper):
+    """Computes NaN for hypotheses of at least four tokens of one request."""
+
+    def step(self, rows):
+        scores = super().step(rows)
+        hurt = [row.request == 4 * 7 and len(self.tokens[number][1]) > 3
+                for row, number in zip(rows, scores.hypotheses.tolist(), strict=True)]
+        kinds = np.array([row.best is not None for row in rows])
+        logits, total = scores.logits.copy(), scores.top.log_sum_exp.copy()
+        logits[np.array(hurt)[~kinds]], total[np.array(hurt)[kinds]] = np.nan, np.nan
+        top = replace(scores.top, log_sum_exp=total)
+        return Scores(scores.hypotheses, sound_rows(rows, logits, top), logits, top)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_request_with_nan_fails_alone(config):
+    requests = [Request([4], [5 + i], replace(config, min_new_tokens=6)) for i in range(8)]
+    stepper, ends = Damaged(bias=BIAS), {}
+    for event in stream(stepper, requests):
+        if not isinstance(event, Token):
+            assert event.request not in ends
+            ends[event.request] = event
+    stepper.assert_clean()
+    assert isinstance(ends[3], Failed)
+    assert isinstance(ends[3].error, WeightsError)
+    alone = TableStepper(bias=BIAS)
+    assert [ends[i].results for i in range(8) if i != 3] == generate(alone, requests[:3] + requests[4:])
+    with pytest.raises(WeightsError, match="NaN"):
+        generate(stepper := Damaged(bias=BIAS), requests)
+    stepper.assert_clean()
+
+
 @pytest.mark.parametrize("options", [{}, {"num_beams": 4}, {"do_sample": True, "num_return_sequences": 4}])
 def test_only_hypotheses_that_go_on_are_kept(options):
     """During a step, the parents and their children are live; afterwards, only the parents of the next step are."""
     stepper = TableStepper()
     rows = options.get("num_beams", options.get("num_return_sequences", 1))
     live = []
-    step = stepper.step_top
-    stepper.step_top = lambda *a: (live.append(set(stepper.tokens)), step(*a))[1]
+    step = stepper.step
+    stepper.step = lambda *a: (live.append(set(stepper.tokens)), step(*a))[1]
     config = GenerationConfig(max_new_tokens=40, **options)
     generate(stepper, [Request(None, [5, 6], config), Request(None, [7], config)])
     stepper.assert_clean()

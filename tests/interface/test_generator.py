@@ -240,7 +240,7 @@ def test_results_come_in_order_as_soon_as_they_are_there():
 
 def test_a_wrong_input_is_named_before_any_is_computed():
     generator = Generator(language_model(), threads=1)
-    generator._model.stepper = None
+    generator._decoder.step = None      # nothing is computed
     for wrong, problem in (([1] * 91, "the prompt has"), ([], "at least one token"), ([-1], "at least 0"), (5, "flat")):
         with pytest.raises(InputError, match=f"input 2: .*{problem}"):
             generator.generate([*SOURCES[:2], wrong], max_new_tokens=5)

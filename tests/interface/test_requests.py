@@ -206,7 +206,7 @@ def test_a_stream_is_cancelled_from_another_thread():
 
 def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
     generator = Generator(language_model())
-    stream, step = generator.stream([1, 2]), generator._decoder.step_top
+    stream, step = generator.stream([1, 2]), generator._decoder.step
 
     def step_and_cancel(*arguments):
         found, other = step(*arguments), threading.Thread(target=stream.cancel)
@@ -214,7 +214,7 @@ def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
         other.join()
         return found
 
-    monkeypatch.setattr(generator._decoder, "step_top", step_and_cancel)
+    monkeypatch.setattr(generator._decoder, "step", step_and_cancel)
     assert list(stream) == []
     assert is_empty(generator)
 
@@ -222,7 +222,7 @@ def test_a_stream_is_cancelled_in_the_middle_of_a_step(monkeypatch):
 def test_two_threads_do_not_read_one_stream_at_the_same_time(monkeypatch):
     generator, refused = Generator(language_model()), []
     expected = [piece.id for piece in generator.stream([1, 2], max_new_tokens=8)]
-    stream, step = generator.stream([1, 2], max_new_tokens=8), generator._decoder.step_top
+    stream, step = generator.stream([1, 2], max_new_tokens=8), generator._decoder.step
 
     def read():
         try:
@@ -236,7 +236,7 @@ def test_two_threads_do_not_read_one_stream_at_the_same_time(monkeypatch):
         other.join()
         return step(*arguments)
 
-    monkeypatch.setattr(generator._decoder, "step_top", step_and_read)
+    monkeypatch.setattr(generator._decoder, "step", step_and_read)
     assert [piece.id for piece in stream] == expected
     assert len(refused) == len(expected)
     assert "two threads read one stream" in refused[0]

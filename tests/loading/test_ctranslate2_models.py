@@ -40,7 +40,7 @@ def test_the_log_probabilities_of_ctranslate2(name):
         batch, _ = pack(model.encoder.config, [[words.index(word) for word in source]])
         request = exact.decoder.open()
         exact.decoder.cache_sources([request], exact.forward(batch), batch.cu_seqlens)
-        _, logits = exact.decoder.step_unrounded([Row(request, None, np.array([2, *ids]), every=True)])
+        _, logits = exact.decoder.step_unrounded([Row(request, None, np.array([2, *ids]), 1 + len(ids))])
         logits -= np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True)) + logits.max(
             1, keepdims=True)  # fmt: skip
         # CTranslate2 computes in float32; without a last norm, logits are in the hundreds.

@@ -38,7 +38,7 @@ def test_the_logits_of_llama_cpp(model, golden):
     decoder = get_backend("auto").prepare_decoder(model.decoder.config, model.decoder.weights, RunConfig())
     for i in PROMPTS:
         ids = golden[f"ids_{i}"].astype(np.int64)
-        logits = decoder.step([Row(decoder.open(), None, ids, every=True)]).logits
+        logits = decoder.step([Row(decoder.open(), None, ids, len(ids))]).logits
         found = np.take_along_axis(logits, golden[f"best_{i}"].astype(np.int64), axis=1)
         np.testing.assert_allclose(found, golden[f"values_{i}"], rtol=0, atol=3e-4)
         apart = np.sqrt(((found - golden[f"quantized_{i}"]) ** 2).mean())

@@ -59,6 +59,7 @@ def open_requests(decoder, config, lengths, seed=0):
     return requests
 
 
-def row(request, parent, tokens, every=False):
-    """Return a row of a step; tokens may be a list."""
-    return Row(request, parent, np.asarray(tokens, np.int64), every)
+def row(request, parent, tokens, every=False, best=None):
+    """Return a row of a step; tokens may be a list. every: whether scores are wanted after each of them."""
+    tokens = np.asarray(tokens, np.int64)
+    return Row(request, parent, tokens, len(tokens) if every else 1, best)

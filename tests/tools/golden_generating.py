@@ -49,7 +49,7 @@ class Exact:
 
     def logits(self, source, ids):
         """Return the logits [T, V] after each id, given all of them."""
-        return self.decoder.step_unrounded([Row(self.opened(source), None, ids, every=True)])[1]
+        return self.decoder.step_unrounded([Row(self.opened(source), None, ids, len(ids))])[1]
 
     def cross(self, source, ids, heads):
         """Return the weights of cross-attention [heads, T, S] of each id."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -10,8 +9,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.errors import EngineError, InputError
-from ...base.stop import Stop
+from ...base.errors import InputError
+from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...model.precision import CACHED
 from ...model.run_config import RunConfig
@@ -19,7 +18,7 @@ from ...programs import cross_program, program_of, step_program
 from ...programs.observe import Head, cross_queries_program
 from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
-from ..hypotheses import Forest, Node, check_heads, check_k, check_sources, check_vectors
+from ..hypotheses import Forest, Node, check_heads, check_sources, check_vectors, check_wanted, sound_rows
 from ..requests import Requests
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import CELL, Cache, CellTable
@@ -41,8 +40,6 @@ class _SingleTokens:
 
     schedule: Schedule
     cu_seqlens: NDArray[np.int32]
-    places: NDArray[np.int64]
-    """[R, 2]: that one token of each row is picked, and where it lies among the picked rows."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class _Memory:
 
 
 class CpuDecoder(Requests[CellTable]):
-    """A decoder as `engine.backends.interfaces.DecoderPlan` describes it; any thread may call it, and calls take turns.
+    """A decoder as `engine.backends.interfaces.Decoder` describes it; any thread may call it, and calls take turns.
 
     Linear maps are in the plan's precision, keys and values in that of the cache. Everything else is float32.
     """
@@ -111,14 +108,14 @@ class CpuDecoder(Requests[CellTable]):
                                sum(node.count for node in self._forest.nodes()), self._cache.nbytes + sources)
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
-                      stop: Stop | None = None) -> None:
-        """Compute the keys and values of each request's source, as `engine.backends.interfaces.DecoderPlan`
+                      stop: Stop = NEVER) -> None:
+        """Compute the keys and values of each request's source, as `engine.backends.interfaces.Decoder`
         describes."""
         check_vectors(vectors, self._config.memory_size)
         self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
     def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
-                       stop: Stop | None) -> None:
+                       stop: Stop) -> None:
         """Let the program write keys and values of each source to rows [layers, 2, heads, S, width], and keep cells."""
         assert self._cross is not None
         found, groups, sequences = [], [], []
@@ -147,36 +144,25 @@ class CpuDecoder(Requests[CellTable]):
         write_cells(self._storage, rows, self._config.head_width, cells, run)
         return _Memory(memory, cells, length, run)
 
-    def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
-        """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
+    def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
+        """Compute the scores that each row wants, as `engine.backends.interfaces.Decoder` describes."""
         return self._in_turn(stop, lambda: self._step(rows, stop))
 
-    def _step(self, rows: Sequence[Row], stop: Stop | None) -> Scores:
+    def _step(self, rows: Sequence[Row], stop: Stop) -> Scores:
         new = self._new_rows(rows)
-        counts = [len(row.tokens) if row.every else 1 for row in rows]
-        logits = np.empty((sum(counts), self._vocab_width), np.float32)
-        self._pass(self._executor, new, [logits], stop, counts)
-        return Scores(self._add(new), logits[:, : self.vocab_size])
-
-    def step_top(self, rows: Sequence[Row], k: int, stop: Stop | None = None) -> Top:
-        """Return the k best logits of each row, as `engine.backends.steps.Stepper` describes."""
-        if any(row.every for row in rows):
-            raise InputError("step_top gives the logits after each row, not after every token")
-        check_k(k, self.vocab_size)
-        return self._in_turn(stop, lambda: self._step_top(rows, k, stop))
-
-    def _step_top(self, rows: Sequence[Row], k: int, stop: Stop | None) -> Top:
-        new, R = self._new_rows(rows), len(rows)
-        values, ids, total = np.empty((R, k), np.float32), np.empty((R, k), np.int32), np.empty(R, np.float32)
-        self._pass(self._executor, new, [], stop, [1] * R, (values, ids, total))
-        if any(map(math.isnan, total.tolist())):
-            raise EngineError("the model gives logits that are NaN or infinite; its weights hold numbers that are too "
-                              "large")
-        return Top(self._add(new), values, ids.astype(np.int64), total)
+        check_wanted(rows, self.vocab_size)
+        written = sum(row.scored for row in rows if row.best is None)
+        chosen, k = sum(row.scored for row in rows) - written, max(row.best or 0 for row in rows)
+        logits = np.empty((written, self._vocab_width), np.float32)
+        best = np.empty((chosen, k), np.float32), np.empty((chosen, k), np.int32), np.empty(chosen, np.float32)
+        self._pass(self._executor, new, [logits] if written else [], stop, _places(rows, written),
+                   best if chosen else None)
+        logits, top = logits[:, : self.vocab_size], Top(best[0], best[1].astype(np.int64), best[2])
+        return Scores(self._add(new), sound_rows(rows, logits, top), logits, top)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
-                          stop: Stop | None = None) -> np.ndarray:
-        """Return weights of cross-attention, as `engine.backends.steps.Stepper` describes.
+                          stop: Stop = NEVER) -> np.ndarray:
+        """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes.
 
         The plan keeps the instructions and the workspace of the last layers that were asked for.
         """
@@ -184,7 +170,7 @@ class CpuDecoder(Requests[CellTable]):
         row = Row(request, None, tokens)
         return self._in_turn(stop, lambda: self._attention_weights(row, heads, stop))
 
-    def _attention_weights(self, row: Row, heads: Sequence[Head], stop: Stop | None) -> np.ndarray:
+    def _attention_weights(self, row: Row, heads: Sequence[Head], stop: Stop) -> np.ndarray:
         self._forest.parents([row])
         check_sources([row], self._sources)
         layers = tuple(sorted({layer for layer, _ in heads}))
@@ -200,7 +186,7 @@ class CpuDecoder(Requests[CellTable]):
                 out[:] = self._ops.softmax(self._ops.linear(scaled, keys, None, None, None))
         return weights
 
-    def _queries(self, row: Row, layers: tuple[int, ...], stop: Stop | None) -> list[np.ndarray]:
+    def _queries(self, row: Row, layers: tuple[int, ...], stop: Stop) -> list[np.ndarray]:
         """Return the queries [n,H,width] of cross-attention of each of the layers, for the tokens of a row."""
         if self._querying is None or self._querying[0] != layers:
             self._querying = None       # frees the workspace of the other layers first
@@ -250,11 +236,12 @@ class CpuDecoder(Requests[CellTable]):
         return np.array([self._forest.add(row, parent, table)
                          for row, parent, table in zip(new.rows, new.parents, new.tables, strict=True)])
 
-    def _pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop | None,
-              picked: Sequence[int] = (), best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None) -> None:
-        """Run a program for new tokens, which fills `arrays`, or `best` in their place.
+    def _pass(self, executor: Executor, new: _NewRows, arrays: list[np.ndarray], stop: Stop,
+              places: Sequence[tuple[int, int]] = (),
+              best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None) -> None:
+        """Run a program for new tokens, which fills `arrays` and `best`.
 
-        picked: of how many of the last tokens of each row the program computes the logits; empty if it computes none.
+        places: for a program that computes logits, as `_places` returns them.
         """
         rows, tables, single = new.rows, new.tables, new.single
         past = [table.length - len(row.tokens) for row, table in zip(rows, tables, strict=True)]
@@ -267,12 +254,10 @@ class CpuDecoder(Requests[CellTable]):
         copied = [0 if table.copied is None else int(addresses[table.copied]) for table in tables]
         kept = np.array([(starts[i], past[i], copied[i], *memories[i]) for i in members], np.int64)
         state = addresses[np.concatenate([table.cells for table in tables])], self._cache.run_bytes, kept
-        firsts, places = [0, *accumulate(picked)], None
-        if picked:
-            places = single.places if single else np.array([(picked[i], firsts[i]) for i in members], np.int64)
+        picked = np.array([places[i] for i in members], np.int64) if places else None
         ids, positions, types = self._inputs(rows, past, single is not None)
         executor.forward(schedule.sequences, schedule.groups, schedule.bundles, ids, None, positions, types, arrays,
-                         stop=stop, state=state, picked=places, best=best)
+                         stop=stop, state=state, picked=picked, best=best)
 
     def _inputs(self, rows: Sequence[Row], past: list[int],
                 single: bool) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -298,6 +283,21 @@ class CpuDecoder(Requests[CellTable]):
             places, ones = np.arange(count), np.ones(count, np.int64)
             schedule = Schedule(self._run.threads == 1, np.column_stack([places, ones, places]),
                                 np.array([[count, count]]))
-            self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32),
-                                                np.column_stack([ones, places]))
+            self._single[count] = _SingleTokens(schedule, np.arange(count + 1, dtype=np.int32))
         return self._single[count]
+
+
+def _places(rows: Sequence[Row], written: int) -> list[tuple[int, int]]:
+    """Return for each row (how many of its last tokens are picked, where the first lies among all picked ones).
+
+    Rows that want all logits come first; they have `written` lines.
+    """
+    found, line, chosen = [], 0, written
+    for row in rows:
+        if row.best is None:
+            found.append((row.scored, line))
+            line += row.scored
+        else:
+            found.append((row.scored, chosen))
+            chosen += row.scored
+    return found

@@ -17,7 +17,7 @@ from ...model.config import ModelConfig
 from ...model.precision import COMPUTED, WAYS
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
-from ..interfaces import DecoderPlan, Plan
+from ..interfaces import Decoder, Plan
 from ..ops_interface import Ops
 
 
@@ -69,7 +69,7 @@ class CythonBackend:
         _check_precision(run)
         return CpuPlan(isa.chosen(), config, weights, run)
 
-    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Decoder:
         """Pack the weights of a decoder for this CPU's kernels."""
         from ..cpu.decoder import CpuDecoder
         from . import isa

@@ -21,7 +21,7 @@ from ...model.config import ModelConfig
 from ...model.precision import COMPUTED, WAYS
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
-from ..interfaces import DecoderPlan, Plan
+from ..interfaces import Decoder, Plan
 from ..ops_interface import Ops
 
 
@@ -73,7 +73,7 @@ class NumbaBackend:
         _check_precision(run)
         return CpuPlan(table.load(run.precision), config, weights, run)
 
-    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> DecoderPlan:
+    def prepare_decoder(self, config: ModelConfig, weights: Mapping[str, np.ndarray], run: RunConfig) -> Decoder:
         """Compile the kernels, or load them from the cache, and pack the weights of a decoder for them."""
         from ..cpu.decoder import CpuDecoder
         from . import table

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.errors import InputError
-from ...base.stop import Stop
+from ...base.stop import NEVER, Stop
 from ...model.config import ModelConfig
 from ...programs import cross_program, program_of, step_program
 from ...programs.observe import Head
@@ -18,10 +17,10 @@ from ...programs.program import Program
 from ...weights.parameters import parameters_of
 from ...weights.quantize import widen
 from ..execute import Execution
-from ..hypotheses import Forest, Node, check_heads, check_k, check_sources, check_vectors, path, top_of
+from ..hypotheses import Forest, Node, check_heads, check_sources, check_vectors, check_wanted, path, sound_rows, top_of
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..steps import CacheStatistics, Row, Scores, Top
+from ..steps import CacheStatistics, Row, Scores
 from .attention import attention_weights
 from .plan import add_positions
 from .rounded import cached
@@ -43,7 +42,7 @@ class _Pass:
 
 
 class ReferenceDecoder(Requests[list[Heads]]):
-    """A decoder as `engine.backends.interfaces.DecoderPlan` describes it. All arithmetic is in the dtype, float32 or
+    """A decoder as `engine.backends.interfaces.Decoder` describes it. All arithmetic is in the dtype, float32 or
     float64. Keys and values, those of sources too, are rounded to the precision of the cache."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], dtype: type[np.floating], ops: Ops,
@@ -67,81 +66,76 @@ class ReferenceDecoder(Requests[list[Heads]]):
                                sum(node.count for node in nodes), sum(array.nbytes for array in arrays))
 
     def cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
-                      stop: Stop | None = None) -> None:
-        """Compute the keys and values of each request's source, as `engine.backends.interfaces.DecoderPlan`
+                      stop: Stop = NEVER) -> None:
+        """Compute the keys and values of each request's source, as `engine.backends.interfaces.Decoder`
         describes."""
         check_vectors(vectors, self._width)
-        self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens))
+        self._in_turn(stop, lambda: self._cache_sources(requests, vectors, cu_seqlens, stop))
 
-    def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32]) -> None:
+    def _cache_sources(self, requests: Sequence[int], vectors: np.ndarray, cu_seqlens: NDArray[np.int32],
+                       stop: Stop) -> None:
         assert self._cross is not None
         for i, request in enumerate(requests):
             self._forest.check(request)
             buffers = {"x": np.asarray(vectors[cu_seqlens[i] : cu_seqlens[i + 1]], self._dtype)[None]}
-            arrays = self._run(self._cross.operations, Execution(self._ops, self.weights), buffers)
+            arrays = self._run(self._cross.operations, Execution(self._ops, self.weights), buffers, stop)
             self._sources[request] = {name: cached(arrays[j], self._kept)
                                       for j, (name, _) in enumerate(self._program.inputs)}
 
-    def step(self, rows: Sequence[Row], stop: Stop | None = None) -> Scores:
-        """Compute the logits after each row, as `engine.backends.steps.Stepper` describes."""
-        hypotheses, logits = self.step_unrounded(rows, stop)
-        return Scores(hypotheses, logits.astype(np.float32))
+    def step(self, rows: Sequence[Row], stop: Stop = NEVER) -> Scores:
+        """Compute the scores that each row wants, as `engine.backends.interfaces.Decoder` describes."""
+        hypotheses, lines = self.step_unrounded(rows, stop)
+        lines, whole = lines.astype(np.float32), np.repeat([row.best is None for row in rows],
+                                                           [row.scored for row in rows])
+        top = top_of(lines[~whole], max(row.best or 0 for row in rows))
+        return Scores(hypotheses, sound_rows(rows, lines[whole], top), lines[whole], top)
 
-    def step_unrounded(self, rows: Sequence[Row], stop: Stop | None = None) -> tuple[NDArray[np.int64], np.ndarray]:
-        """Return the new hypotheses, and the logits in the decoder's own dtype."""
+    def step_unrounded(self, rows: Sequence[Row], stop: Stop = NEVER) -> tuple[NDArray[np.int64], np.ndarray]:
+        """Return the new hypotheses, and all logits of each scored token in the decoder's own dtype."""
         return self._in_turn(stop, lambda: self._step(rows, stop))
 
-    def _step(self, rows: Sequence[Row], stop: Stop | None) -> tuple[NDArray[np.int64], np.ndarray]:
+    def _step(self, rows: Sequence[Row], stop: Stop) -> tuple[NDArray[np.int64], np.ndarray]:
         parents = self._forest.parents(rows)
+        check_wanted(rows, self.vocab_size)
         if self._cross is not None:
             check_sources(rows, self._sources)
         results = []
         for row, parent in zip(rows, parents, strict=True):
-            if stop is not None:
-                stop.check()
-            results.append(self._row(row, parent))
+            results.append(self._row(row, parent, stop))
         hypotheses = [self._forest.add(row, parent, own)
                       for row, parent, (own, _) in zip(rows, parents, results, strict=True)]
         return np.array(hypotheses), np.concatenate([logits for _, logits in results])
 
-    def step_top(self, rows: Sequence[Row], k: int, stop: Stop | None = None) -> Top:
-        """Return the k best logits of each row, as `engine.backends.steps.Stepper` describes."""
-        if any(row.every for row in rows):
-            raise InputError("step_top gives the logits after each row, not after every token")
-        check_k(k, self.vocab_size)
-        scores = self.step(rows, stop)
-        return top_of(scores.hypotheses, scores.logits, k)
-
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
-                          stop: Stop | None = None) -> np.ndarray:
-        """Return weights of cross-attention, as `engine.backends.steps.Stepper` describes."""
+                          stop: Stop = NEVER) -> np.ndarray:
+        """Return weights of cross-attention, as `engine.backends.interfaces.Decoder` describes."""
         return self.attention_weights_unrounded(request, tokens, heads, stop).astype(np.float32)
 
     def attention_weights_unrounded(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
-                                    stop: Stop | None = None) -> np.ndarray:
+                                    stop: Stop = NEVER) -> np.ndarray:
         """Return the result of `attention_weights` in the decoder's own dtype."""
         check_heads(heads, self._config if self._cross is not None else None)
-        return self._in_turn(stop, lambda: self._attention_weights(Row(request, None, tokens), heads))
+        return self._in_turn(stop, lambda: self._attention_weights(Row(request, None, tokens), heads, stop))
 
-    def _attention_weights(self, row: Row, heads: Sequence[Head]) -> np.ndarray:
+    def _attention_weights(self, row: Row, heads: Sequence[Head], stop: Stop) -> np.ndarray:
         self._forest.parents([row])
         check_sources([row], self._sources)
         state = _Pass([], [], tuple(heads))
-        self._tokens(self._vectors, row, 0, state)
+        self._tokens(self._vectors, row, 0, state, stop)
         return np.stack([state.weights[head] for head in heads])
 
-    def _row(self, row: Row, parent: Node[list[Heads]] | None) -> tuple[list[Heads], np.ndarray]:
-        """Return the row's keys and values of each layer, and its logits."""
+    def _row(self, row: Row, parent: Node[list[Heads]] | None, stop: Stop) -> tuple[list[Heads], np.ndarray]:
+        """Return the row's keys and values of each layer, and the logits [scored, V]."""
         state = _Pass([node.rows for node in path(parent)], [])
-        return state.own, self._tokens(self._program, row, parent.length if parent else 0, state)[0]
+        return state.own, self._tokens(self._program, row, parent.length if parent else 0, state, stop)[0]
 
-    def _tokens(self, program: Program, row: Row, past: int, state: _Pass) -> np.ndarray:
+    def _tokens(self, program: Program, row: Row, past: int, state: _Pass, stop: Stop) -> np.ndarray:
         """Return the result of a program for the row's tokens, and fill the state."""
         positions = np.arange(past, past + len(row.tokens)) + self._offset
         execution = Execution(self._ops, self.weights, positions[None])
         execution.attend = lambda q, k, v, operation: self._attend(execution, state, past, (q, k, v), operation)
         buffers = dict(self._sources[row.request]) if program.inputs else {}
-        return self._run(program.operations, execution, buffers, row, positions)[0]
+        return self._run(program.operations, execution, buffers, stop, row, positions)[0]
 
     def _attend(self, execution: Execution, state: _Pass, past: int, heads: tuple[np.ndarray, ...],
                 operation: Attend) -> np.ndarray:
@@ -157,11 +151,15 @@ class ReferenceDecoder(Requests[list[Heads]]):
                               if own[0] == operation.layer}
         return self._ops.attention(call)
 
-    def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray],
+    def _run(self, operations: Iterable[Operation], execution: Execution, buffers: dict[str, np.ndarray], stop: Stop,
              row: Row | None = None, positions: np.ndarray | None = None) -> dict[int, np.ndarray]:
-        """Return the arrays that operations store, [1,T,width] or [1,T,heads,width of a head]."""
+        """Return the arrays that operations store, [1,T,width] or [1,T,heads,width of a head].
+
+        stop: is looked at between two operations.
+        """
         arrays = {}
         for operation in operations:
+            stop.check()
             match operation:
                 case Embed():
                     assert operation.word is not None
@@ -172,7 +170,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
                     buffers[operation.out] = x[None]
                 case Pick():
                     assert row is not None
-                    buffers[operation.out] = buffers[operation.x] if row.every else buffers[operation.x][:, -1:]
+                    buffers[operation.out] = buffers[operation.x][:, len(row.tokens) - row.scored :]
                 case Store():
                     arrays[operation.array] = buffers[operation.x]
                 case _:

@@ -1,13 +1,15 @@
 """Compiled decoders: against the reference, and the same bits in any batch, for any threads, with and without cache."""
 
 import os
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from engine import EngineError, InputError, Transformer
+from engine import InputError, Transformer
 from engine.backends.reference import ReferenceBackend
+from engine.backends.steps import Row
 from engine.model.precision import CACHED, LOADABLE
 from engine.model.run_config import RunConfig
 from engine.weights.quantize import widen
@@ -170,14 +172,16 @@ def test_the_best_logits_are_those_of_a_step(name, precision):
     decoder = compiled(config, make_weights(config), 3, precision, name)
     request, = open_requests(decoder, config, [5])
     rows = [row(request, None, [1, 2]), row(request, None, [3])]
-    logits, top = decoder.step(rows).logits, decoder.step_top(rows, 4)
+    logits, top = decoder.step(rows).logits, decoder.step([replace(each, best=4) for each in rows]).top
     assert np.array_equal(top.values, -np.sort(-logits, axis=1)[:, :4])
     assert np.array_equal(top.ids, np.argsort(-logits, axis=1, kind="stable")[:, :4])
     assert np.allclose(top.log_sum_exp, np.log(np.exp(logits.astype(np.float64)).sum(axis=1)), rtol=1e-6)
-    with pytest.raises(InputError, match="every token"):
-        decoder.step_top([row(request, None, [1], every=True)], 2)
-    with pytest.raises(InputError, match="k must be from 1 to 50"):
-        decoder.step_top(rows, 51)
+    for wrong in (0, 51):
+        with pytest.raises(InputError, match="best must be from 1 to 50"):
+            decoder.step([row(request, None, [1], best=wrong)])
+    for wrong in (-1, 2):
+        with pytest.raises(InputError, match="a row of 1 tokens has no scores of its last"):
+            decoder.step([Row(request, None, np.array([1]), wrong)])
 
 
 LEAST_COSINES = {"float32": 0.999, "bfloat16": 0.997, "int8": 0.975}
@@ -201,15 +205,55 @@ def test_stored_precisions_also_of_a_table_that_makes_logits(model, stored):
         assert cosines.mean() >= LEAST_COSINES[precision]
 
 
-def test_logits_that_are_nan_are_an_error():
+def prepared(name, config, weights):
+    if name == "reference":
+        return ReferenceBackend().prepare_decoder(config, weights, RunConfig())
+    return compiled(config, weights, 2, name=name)
+
+
+@pytest.mark.parametrize("name", ["reference", *isa.available()])
+def test_rows_of_all_kinds_share_a_step(name):
+    """Each row has the bits that it has alone, whatever the others want."""
+    config = DECODERS["T5"]
+    decoder, rng = prepared(name, config, make_weights(config)), np.random.default_rng(0)
+    requests = open_requests(decoder, config, [5, 3, 8, 4, 6, 2])
+    kinds = [(2, None), (0, None), (1, 3), (3, 7), (0, 2), (1, None)]
+    rows = [Row(request, None, rng.integers(0, 50, 4), scored, best)
+            for request, (scored, best) in zip(requests, kinds, strict=True)]
+    for order in ([0, 1, 2, 3, 4, 5], [3, 5, 0, 2, 4, 1], [1, 4], [2, 3], [1]):
+        some = [rows[i] for i in order]
+        scores = decoder.step(some)
+        assert scores.sound.tolist() == [True] * len(some)
+        assert scores.logits.shape == (sum(each.scored for each in some if each.best is None), 50)
+        for each, found in zip(some, scores.split([[each] for each in some]), strict=True):
+            whole = decoder.step([replace(each, best=None)]).logits
+            assert np.array_equal(found.logits, whole[: 0 if each.best else None])
+            ids = np.argsort(-whole, axis=1, kind="stable")[:, : each.best or 0]
+            assert np.array_equal(found.top.ids, ids[: None if each.best else 0])
+            alone = decoder.step([each])
+            assert np.array_equal(found.top.values, alone.top.values)
+            assert np.array_equal(found.top.log_sum_exp, alone.top.log_sum_exp)
+
+
+@pytest.mark.parametrize("name", ["reference", *isa.available()])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_row_with_nan_is_marked_and_spoils_no_other(name, value):
     config = DECODERS["2017"]
     weights = make_weights(config)
-    weights["logits.bias"] = np.full_like(weights["logits.bias"], np.nan)
-    decoder = compiled(config, weights)
-    request, = open_requests(decoder, config, [5])
-    with pytest.raises(EngineError, match="NaN or infinite"):
-        decoder.step_top([row(request, None, [1])], 2)
-    assert decoder.statistics().cache_tokens == 0
+    weights["embeddings.word"][7] = value
+    for best in (None, 3):
+        found = []
+        for own in (weights, make_weights(config)):
+            decoder = prepared(name, config, own)
+            rows = [row(request, None, [1, 7 if i == 3 else 2, i % 7], best=best if i % 4 else None, every=i % 2 == 1)
+                    for i, request in enumerate(open_requests(decoder, config, [5] * 8))]
+            scores = decoder.step(rows)
+            assert scores.sound.tolist() == [own is not weights or i != 3 for i in range(8)]
+            found.append(scores.split([[each] for each in rows]))
+        for i, (own, other) in enumerate(zip(*found, strict=True)):
+            if i != 3:
+                assert np.array_equal(own.logits, other.logits)
+                assert np.array_equal(own.top.values, other.top.values)
 
 
 def test_a_beam_shares_cells_and_frees_them(monkeypatch):

@@ -18,15 +18,16 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def check(vocabulary, k, expected=slice(None), **options):
-    """Check all logits and the k best of the picked rows; expected: which rows of x these are."""
+    """Check all logits of the picked rows, their k best, and some of each; expected: which rows of x these are."""
     logits = vocabulary.logits[expected]
-    assert np.array_equal(vocabulary.all(**options), logits)
-    values, ids, total = vocabulary.best(k, **options)
-    right = sort(logits, k)
-    assert np.array_equal(values, right[0])
-    assert np.array_equal(ids, right[1])
+    right = *sort(logits, k), vocabulary.best(k, **options)[2]
     exact, naive = (log_sum_exp(logits, dtype) for dtype in (np.float64, np.float32))
-    assert_as_good(total[None], exact[None], naive[None], factor=6.0, operand=logits)
+    assert_as_good(right[2][None], exact[None], naive[None], factor=6.0, operand=logits)
+    for written in sorted({0, 1, len(logits) // 2, len(logits)}):
+        found, *best = vocabulary.mixed(k, written, **options)
+        assert np.array_equal(found, logits[:written])
+        for own, all_rows in zip(best, right, strict=True):
+            assert np.array_equal(own, all_rows[written:])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -64,6 +65,16 @@ def test_the_last_tokens_of_each_sequence_are_picked(kernels, precision, bundles
             check(vocabulary, 3, rows, rows=slice(ends[-1]), picks=picks, threads=threads, bundles=bundles)
 
 
+def test_a_pass_may_pick_no_row(kernels):
+    vocabulary = Vocabulary(kernels, "float32", 100, 300, 40)
+    for threads, bundles in ((1, False), (2, False), (2, True)):
+        logits, values, _, _ = vocabulary.mixed(3, 0, rows=slice(12), picks=[(5, 0), (7, 0)], threads=threads,
+                                                bundles=bundles)
+        assert logits.shape == (0, 300)
+        assert values.shape == (0, 3)
+    check(vocabulary, 3)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_bits_depend_neither_on_threads_nor_on_other_rows(kernels, precision):
     vocabulary = Vocabulary(kernels, precision, 70, 1500, 48)
@@ -95,19 +106,21 @@ def test_a_stop_leaves_the_product(threads):
     # long enough for the caller's thread to look at the clock, which it does every 50 ms
     vocabulary = Vocabulary(load("portable"), "float32", 700, 8000, 400 * threads)
     empty = np.empty((700, 2), np.float32), np.empty((700, 2), np.int32), np.empty(700, np.float32)
-    for best in (None, empty):
+    for arrays, best in (([np.empty((700, vocabulary.width), np.float32)], None), ([], empty)):
         with pytest.raises(Cancelled):
-            vocabulary.run([np.empty((700, vocabulary.width), np.float32)], threads, best=best, stop=Soon())
+            vocabulary.run(arrays, threads, best=best, stop=Soon())
     check(vocabulary, 2, slice(3), rows=slice(3), threads=threads)
 
 
 def test_results_of_other_sizes_are_refused():
     vocabulary = Vocabulary(load("portable"), "float32", 4, 30, 16)
-    vocabulary.all()
+    vocabulary.mixed(1, 4)
     wrong = np.empty((3, vocabulary.width), np.float32)
-    for arrays in ([wrong], []):
-        with pytest.raises(ValueError, match="the logits of 4 rows of 32 need an array"):
+    for arrays in ([wrong], [], [np.empty((5, vocabulary.width), np.float32)]):
+        with pytest.raises(ValueError, match="of 4 picked rows are written"):
             vocabulary.run(arrays)
+    with pytest.raises(ValueError, match="the logits of 4 rows of 32 need an array"):
+        vocabulary.run([np.empty((4, vocabulary.width + 1), np.float32)])
     for shapes in (((4, 2), (4, 2), 3), ((3, 2), (4, 2), 4), ((4, 2), (4, 3), 4), ((4, 0), (4, 0), 4)):
         with pytest.raises(ValueError, match="best of 4 rows need arrays"):
             vocabulary.run([], best=tuple(np.empty(shape, kind) for shape, kind in zip(shapes, ("f4", "i4", "f4"),

@@ -80,24 +80,24 @@ class Vocabulary:
         self.executors[threads].forward(sequences, np.array(groups), bundles, None, x, None, None, arrays, stop=stop,
                                         picked=np.stack([counts, places], axis=1), best=best)
 
-    def all(self, **options):
-        """Return the logits of the picked rows, which `run` writes; options: those of `run`."""
+    def mixed(self, k, written, **options):
+        """Return the logits of the first `written` picked rows; of the others the k best, their ids, and log_sum_exp.
+
+        options: those of `run`.
+        """
         picks = options.get("picks")
-        M = sum(count for _, count in picks) if picks else len(self.x[options.get("rows", slice(None))])
-        out = guarded(M, self.width, self.width)
-        self.run([out], **options)
-        assert_guards(out)
-        return np.array(out[:, : self.V])
+        picked = sum(count for _, count in picks) if picks else len(self.x[options.get("rows", slice(None))])
+        M = picked - written
+        out, values, total = guarded(written, self.width, self.width), guarded(M, k, k), guarded(1, M)
+        ids = np.full(M * k + 32, 77, np.int32)
+        best = (values, ids[16:-16].reshape(M, k), total[0]) if M else None
+        self.run([out] if written else [], best=best, **options)
+        for array in (out, values, total):
+            assert_guards(array)
+        assert (ids[:16] == 77).all()
+        assert (ids[-16:] == 77).all()
+        return np.array(out[:, : self.V]), np.array(values), ids[16:-16].reshape(M, k).copy(), np.array(total[0])
 
     def best(self, k, **options):
         """Return the k best logits of the picked rows, their ids, and the logarithms of the sums."""
-        picks = options.get("picks")
-        M = sum(count for _, count in picks) if picks else len(self.x[options.get("rows", slice(None))])
-        values, total = guarded(M, k, k), guarded(1, M)
-        ids = np.full(M * k + 32, 77, np.int32)
-        self.run([], best=(values, ids[16:-16].reshape(M, k), total[0]), **options)
-        assert_guards(values)
-        assert_guards(total)
-        assert (ids[:16] == 77).all()
-        assert (ids[-16:] == 77).all()
-        return np.array(values), ids[16:-16].reshape(M, k).copy(), np.array(total[0])
+        return self.mixed(k, 0, **options)[1:]

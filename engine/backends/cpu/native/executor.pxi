@@ -255,11 +255,12 @@ cdef class Executor:
         in the order of `sequences`, (the place of its first cell, past, its Sequence.shared_cell, address of the list of the
         cells of its source, S, bytes from keys to values of the source)), or None.
         picked: for a program that picks rows: for each sequence, (how many of its last tokens are picked, where the first
-        of them lies among the picked rows). The result is then [picked rows, columns of the packed map].
-        best: None, or (values [picked rows,k], ids [picked rows,k], log_sum_exp [picked rows]), which are filled in place
-        of `arrays`: the k largest logits of each row, the largest first, and among equals the one with the lowest id; and
-        the logarithm of the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has
-        the log_sum_exp NaN. Where fewer than k can be chosen, values are -inf and ids -1.
+        of them lies among the picked rows). The result, [W, columns of the packed map], has all logits of the first W
+        picked rows; `arrays` is empty if there are none.
+        best: None if these are all picked rows, or (values [C,k], ids [C,k], log_sum_exp [C]) of the C other ones: the k
+        largest logits of each row, the largest first, and among equals the one with the lowest id; and the logarithm of
+        the sum of the exponentials of all its logits. NaN is never chosen, and a row with NaN or inf has the log_sum_exp
+        NaN. Where fewer than k can be chosen, values are -inf and ids -1.
         keys: for each sequence, how many of its first tokens are read, at least 1; None for all.
         results: for each group, the address of the memory of the buffers that are kept for all its tokens, in place of
         the workspace: a program leaves results there.
@@ -335,7 +336,7 @@ cdef class Executor:
                          best):
         # Note which rows are picked and where the results go; return what has to live as long as the pass.
         cdef const Instruction* op = &self.machine.code[self.machine.count - 1]
-        cdef Py_ssize_t i, k, parts = parts_of(op.width)
+        cdef Py_ssize_t i, k, chosen, parts = parts_of(op.width)
         cdef float[:, ::1] values
         cdef int[:, ::1] ids
         cdef float[::1] total
@@ -348,19 +349,24 @@ cdef class Executor:
             sequences[i].picked, sequences[i].first_picked = picked[i, 0], picked[i, 1]
             if not 0 <= picked[i, 0] <= sequences[i].T or picked[i, 1] < 0:
                 raise ValueError(f"{picked[i, 0]} of the {sequences[i].T} tokens of a sequence cannot be picked")
-            job.picked = max(job.picked, picked[i, 0] + picked[i, 1])
+            if picked[i, 0]:
+                job.picked = max(job.picked, picked[i, 0] + picked[i, 1])
         job.head.N = self.whole_strips(job.picked)
+        job.written = len(arrays[0]) if arrays else 0
+        chosen = job.picked - job.written
+        if chosen < 0 or (chosen > 0) != (best is not None):
+            raise ValueError(f"{job.written} of {job.picked} picked rows are written, and `best` is for all others")
+        if arrays and arrays[0].shape != (job.written, op.linear.N):
+            raise ValueError(f"the logits of {job.written} rows of {op.linear.N} need an array of that shape")
         if best is None:
-            if not arrays or arrays[0].size != job.picked * op.linear.N:
-                raise ValueError(f"the logits of {job.picked} rows of {op.linear.N} need an array of that size")
             return None
         values, ids, total = best
         k = values.shape[1]
-        if k < 1 or not values.shape[0] == ids.shape[0] == total.shape[0] == job.picked or ids.shape[1] != k:
-            raise ValueError(f"the {k} best of {job.picked} rows need arrays of that size")
-        other_values = np.empty((self.threads, job.picked, k), np.float32)
-        other_ids = np.empty((self.threads, job.picked, k), np.int32)
-        sums = np.empty((2, job.picked, parts), np.float32)
+        if k < 1 or not values.shape[0] == ids.shape[0] == total.shape[0] == chosen or ids.shape[1] != k:
+            raise ValueError(f"the {k} best of {chosen} rows need arrays of that size")
+        other_values = np.empty((self.threads, chosen, k), np.float32)
+        other_ids = np.empty((self.threads, chosen, k), np.int32)
+        sums = np.empty((2, chosen, parts), np.float32)
         lists = np.empty(self.threads * sizeof(Best), np.uint8)
         job.choice.k, job.choice.best = <int>k, <Best*>&lists[0]
         job.choice.maximum, job.choice.sum, job.choice.log_sum_exp = &sums[0, 0, 0], &sums[1, 0, 0], &total[0]

@@ -144,12 +144,13 @@ cdef struct Place:
     Py_ssize_t origin           # the row of the group that is the first in the block
 
 cdef struct Choice:
-    # The k largest logits of each picked row, and the logarithm of the sum of the exponentials of all its logits.
+    # For the picked rows behind those that are written: the k largest logits of each, and the logarithm of the sum of the
+    # exponentials of all its logits.
     int k
     Best* best                  # of each thread; those of the first one are the caller's
-    float* maximum              # [picked][parts], like sum
+    float* maximum              # [rows][parts], like sum
     float* sum
-    float* log_sum_exp          # [picked]
+    float* log_sum_exp          # [rows]
 
 cdef struct Job:
     const Machine* machine
@@ -157,7 +158,7 @@ cdef struct Job:
     const int* ids
     const int* position_ids
     const int* type_ids
-    float** arrays              # the caller's; the first is the result, [N][width], or [picked][N of LOGITS]
+    float** arrays              # the caller's; the first is the result, [N][width], or [written][N of LOGITS]
     Group* groups
     Py_ssize_t count
     Private* privates
@@ -170,7 +171,8 @@ cdef struct Job:
     double looked               # when the caller's thread last looked for a reason to stop, in seconds
     Group head                  # the picked rows, N being their number in whole strips
     Py_ssize_t picked
-    Choice choice               # what LOGITS gives in place of whole rows, if its k is not 0
+    Py_ssize_t written          # the first of the picked rows, whose logits are written
+    Choice choice               # what LOGITS gives of the other picked rows
     Py_ssize_t run              # bytes from the keys of a cell of the cache to its values
     float* sums                 # of groups, as tokens; and the floats of one share
     Py_ssize_t sums_share
