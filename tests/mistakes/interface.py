@@ -49,7 +49,7 @@ MISTAKES = (
     Mistake(
         name="timeout-of-true",
         what="True is taken for a timeout of one second.",
-        file="engine/base/arguments.py",
+        file="engine/base/stop.py",
         right="if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:",
         wrong="if not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9:",
         tests="tests/interface/test_arguments.py tests/backends/cpu/test_stop.py tests/interface/test_engine.py",

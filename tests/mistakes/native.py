@@ -148,6 +148,15 @@ MISTAKES = (
         caught_by=("tests/backends/cpu/test_stop.py::test_a_deadline_stops_a_pass",),
     ),
     _native(
+        name="written-rows-of-a-mixed-block",
+        what="Of rows that are multiplied together, the best are chosen from the logits of the written ones.",
+        file="engine/backends/cpu/native/logits.pxi",
+        right="m.kernels.choose(&some, scratch + written * PART, PART,",
+        wrong="m.kernels.choose(&some, scratch, PART,",
+        tests="tests/backends/kernels/test_logits.py -k every_number_of_rows",
+        caught_by=("tests/backends/kernels/test_logits.py::test_every_number_of_rows",),
+    ),
+    _native(
         name="wait-without-end",
         what="A call that waits for its turn does not look at its deadline.",
         file="engine/backends/cpu/native/turn.pxi",
