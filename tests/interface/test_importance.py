@@ -16,7 +16,7 @@ from engine import (
     measure_importance,
     save,
 )
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.weights.int4 import quantize_int4, widen_int4
 from engine.weights.parameters import kept_finer, parameters_of
 

@@ -14,7 +14,7 @@ import pytest
 
 from engine import Model, load_model, save
 from engine.base.errors import EngineError, InputError, TimedOut, UnsupportedError, WeightsError
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.interface.transcriber import Transcriber
 from engine.speech.audio_files import read_audio, recording_samples
 from engine.speech.spectrogram import log_mel

@@ -11,9 +11,9 @@ import pytest
 
 from engine import InputError, TimedOut, UnsupportedError, save
 from engine.backends.steps import Row
+from engine.cli.main import main
+from engine.cli.subtitles import clock, stamp
 from engine.generation.results import Generated
-from engine.interface.cli.main import main
-from engine.interface.cli.subtitles import clock, stamp
 from engine.interface.transcriber import Transcriber
 from engine.speech.segments import Cut, Segment, cut
 from engine.speech.spectrogram import Spectrogram

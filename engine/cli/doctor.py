@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...base.install import PACKAGE, explain_missing_kernels
-from ...base.version import __version__
+from ..base.install import PACKAGE, explain_missing_kernels
+from ..base.version import __version__
 from .machine import backend_lines, print_lines, thread_lines
 
 DISTRIBUTION = "encoder-engine"
@@ -91,7 +91,7 @@ def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str:
 def instruction_sets() -> list[str]:
     """Return which kernels run and why these; then which of those in this installation run here, and why not others."""
     try:
-        from ...backends.cython_cpu import isa
+        from ..backends.cython_cpu import isa
     except ImportError as error:
         return [explain_missing_kernels(error)]
     runs = isa.available()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ...base.errors import InputError
-from ..compare import compare_precision, parse_data
-from ..compare_calibration import COVERAGE, compare_calibration
-from ..coverage import FALSE_ALARM_RATE
-from ..labelled import parse_labelled
+from ..base.errors import InputError
+from ..interface.compare import compare_precision, parse_data
+from ..interface.compare_calibration import COVERAGE, compare_calibration
+from ..interface.coverage import FALSE_ALARM_RATE
+from ..interface.labelled import parse_labelled
 from .console import print_row, read_lines
 
 

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...backends import BACKENDS
-from ...base.errors import EngineError
-from ...base.version import __version__
-from ...loading.source import CLASSES
-from ...model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
+from ..backends import BACKENDS
+from ..base.errors import EngineError
+from ..base.version import __version__
+from ..loading.source import CLASSES
+from ..model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
 from .bench import bench
 from .calibrate import add_options as add_calibrate
 from .calibrate import run as calibrate

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...backends import get_backend
-from ...base.arguments import positive_int, positive_int_or_none
-from ...base.errors import InputError, WeightsError, listed, shown
-from ...base.version import __version__
-from ...encoding.vector_precision import PRECISIONS
-from ...jobs import (
+from ..backends import get_backend
+from ..base.arguments import positive_int, positive_int_or_none
+from ..base.errors import InputError, WeightsError, listed, shown
+from ..base.version import __version__
+from ..encoding.vector_precision import PRECISIONS
+from ..interface.encoding_stream import RESULTS
+from ..interface.engine import Engine
+from ..jobs import (
     FORMATS,
     REJECTED,
     Columns,
@@ -43,10 +45,8 @@ from ...jobs import (
     without_credentials,
     write_manifest,
 )
-from ...loading.load import find_model
-from ...loading.model_files import checksum
-from ..encoding_stream import RESULTS
-from ..engine import Engine
+from ..loading.load import find_model
+from ..loading.model_files import checksum
 from .console import add_model
 
 DTYPES = ("float32", "float16", *PRECISIONS[1:])

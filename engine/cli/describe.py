@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ...programs.operations import Attend, DistanceBias, Embed, Heads, Linear, Norm, Operation, Pick, Rotary, Table
-from ...programs.program import Program
+from ..programs.operations import Attend, DistanceBias, Embed, Heads, Linear, Norm, Operation, Pick, Rotary, Table
+from ..programs.program import Program
 
 
 def outline(program: Program) -> list[tuple[str, str]]:

@@ -6,8 +6,8 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from ...base.errors import listed, nearest
-from ...base.other_names import CALLS, LOAD, MODEL_FIRST, OPTIONS, OtherName
+from ..base.errors import listed, nearest
+from ..base.other_names import CALLS, LOAD, MODEL_FIRST, OPTIONS, OtherName
 
 
 def refuse_unknown(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> None:

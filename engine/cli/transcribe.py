@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import InputError
-from ...files.writing import replacing
-from ...speech.tokens import TASKS
-from ..transcriber import Transcriber
+from ..base.errors import InputError
+from ..files.writing import replacing
+from ..interface.transcriber import Transcriber
+from ..speech.tokens import TASKS
 from .console import add_model
 from .subtitles import json_line, srt_lines, text_lines, vtt_lines
 

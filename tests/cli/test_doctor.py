@@ -6,8 +6,8 @@ import pytest
 
 import engine
 from engine.base.cpus import thread_limits
-from engine.interface.cli import doctor
-from engine.interface.cli.main import main
+from engine.cli import doctor
+from engine.cli.main import main
 
 
 def told(capsys):

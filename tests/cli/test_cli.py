@@ -10,7 +10,7 @@ import pytest
 
 import engine
 from engine import Engine, save
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.weights.parameters import input_heads, parameters_of
 from engine.weights.quantize import is_bounded
 
@@ -343,7 +343,7 @@ def test_an_interrupt_is_one_line(model, tmp_path):
     """Ctrl-C in the middle of `encode`: no traceback, no output file, and the exit status that shells expect."""
     text, out = tmp_path / "texts", tmp_path / "out.npy"
     text.write_text("the cat sat on a mat\n" * 200_000)
-    code = ("import os, signal, sys, threading; from engine import Engine; from engine.interface.cli.main import main\n"
+    code = ("import os, signal, sys, threading; from engine import Engine; from engine.cli.main import main\n"
             "encode = Engine.encode\n"
             "def interrupted(*args, **options):\n"
             "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
@@ -361,6 +361,6 @@ def test_too_little_memory_is_one_line(model, monkeypatch, capsys):
         def fail(*_, error=error, **__):
             raise error
 
-        monkeypatch.setattr("engine.interface.cli.bench.load", fail)
+        monkeypatch.setattr("engine.cli.bench.load", fail)
         assert main(["bench", str(model)]) == 1
         assert capsys.readouterr().err == f"engine bench: {text}\n"

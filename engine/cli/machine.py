@@ -6,9 +6,9 @@ import os
 from importlib import import_module
 from itertools import zip_longest
 
-from ...backends import BACKENDS
-from ...backends.interfaces import Backend
-from ...base.cpus import OMP_NUM_THREADS, omp_num_threads, thread_limits
+from ..backends import BACKENDS
+from ..backends.interfaces import Backend
+from ..base.cpus import OMP_NUM_THREADS, omp_num_threads, thread_limits
 from .console import print_row
 
 

@@ -6,12 +6,12 @@ import argparse
 from importlib import import_module
 from typing import Any
 
-from ...base.errors import UnsupportedError
-from ..engine import Engine
-from ..generator import Generator
-from ..load import load
+from ..base.errors import UnsupportedError
+from ..interface.engine import Engine
+from ..interface.generator import Generator
+from ..interface.load import load
 
-MEASURING = {Engine: "..bench", Generator: "..bench_generation"}
+MEASURING = {Engine: "..interface.bench", Generator: "..interface.bench_generation"}
 """The module that measures the objects of each class; it is imported when it is used, because it needs the compiled
 kernels."""
 

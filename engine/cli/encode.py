@@ -11,9 +11,9 @@ from typing import IO
 
 import numpy as np
 
-from ...base.errors import InputError
-from ...files.writing import check_folder, replacing
-from ..engine import Engine
+from ..base.errors import InputError
+from ..files.writing import check_folder, replacing
+from ..interface.engine import Engine
 from .console import read_lines
 
 

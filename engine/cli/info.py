@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 
-from ...base.version import __version__
-from ...loading.load import choose_kind, load_model, open_source
-from ...loading.model_files import checksum
-from ...loading.source import CLASSES
-from ...model.precision import CACHED, FORMATS, STORED, cached_bytes
-from ...programs import programs_of
-from ...weights.model import Model, Transformer
-from ...weights.modules import Dense, LayerNorm, Module, Normalize
-from ...weights.parameters import expected_shapes, parameters_of
+from ..base.version import __version__
+from ..loading.load import choose_kind, load_model, open_source
+from ..loading.model_files import checksum
+from ..loading.source import CLASSES
+from ..model.precision import CACHED, FORMATS, STORED, cached_bytes
+from ..programs import programs_of
+from ..weights.model import Model, Transformer
+from ..weights.modules import Dense, LayerNorm, Module, Normalize
+from ..weights.parameters import expected_shapes, parameters_of
 from .console import print_row, warn_generates
 from .describe import outline
 from .machine import print_machine

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine import Engine
-from engine.interface.cli.main import main
+from engine.cli.main import main
 
 from ..tools.head_models import folder_of
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import Generator, Model, Transformer, load_model, save
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.model.config import ModelConfig
 from engine.model.generation_config import GenerationConfig
 
@@ -107,7 +107,7 @@ def test_a_wrong_line_is_named(language_model, tmp_path, options, capsys):
 
 def test_output_is_utf_8_whatever_the_environment_says(language_model):
     code = ("import sys; from engine import Generator; from engine.generation.results import Generated\n"
-            "from engine.interface.cli.main import main\n"
+            "from engine.cli.main import main\n"
             "Generator.results = lambda self, *args, **options: iter([Generated([1], 0.0, True, 'd\u00e9j\u00e0')])\n"
             "sys.exit(main(sys.argv[1:]))")
     done = subprocess.run([sys.executable, "-c", code, "generate", language_model, "--prompt", "the cat"],

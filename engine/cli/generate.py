@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ...base.errors import InputError, located, shown
-from ...base.progress import progress
-from ..generator import Generator
+from ..base.errors import InputError, located, shown
+from ..base.progress import progress
+from ..interface.generator import Generator
 from .console import MODEL_OR_GGUF, add_model, read_lines
 
 SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import Engine
-from engine.interface.cli.main import main
+from engine.cli.main import main
 
 from ..tools.head_models import folder_of
 from ..tools.head_texts import sentence
@@ -133,7 +133,7 @@ def test_bad_options(data, tmp_path, capsys):
 
 
 def test_a_picture_of_answers_is_refused_before_anything_is_computed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("engine.interface.cli.calibrate.calibrate", lambda *_, **__: pytest.fail("it was computed"))
+    monkeypatch.setattr("engine.cli.calibrate.calibrate", lambda *_, **__: pytest.fail("it was computed"))
     path = written(tmp_path / "d.tsv", "the\tWho?\tthe cat\n" * 30)
     assert run("calibrate", folder_of("bert_answer"), "--data", path, "--picture", tmp_path / "r.svg") == 1
     assert "leave --picture out" in capsys.readouterr().err

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...base.errors import InputError, shown
-from ...files.writing import check_folder
-from ...loading import hub
-from ...loading.load import open_source
+from ..base.errors import InputError, shown
+from ..files.writing import check_folder
+from ..loading import hub
+from ..loading.load import open_source
 from .convert import write
 
 
@@ -35,7 +35,7 @@ def fetch(args: argparse.Namespace) -> None:
 
 def _beside(path: Path, name: hub.HubName, precision: str | None) -> Path:
     """Return where a packed file goes: into the folder of the commit, with which the cache removes it."""
-    from ...backends.cython_cpu import isa
+    from ..backends.cython_cpu import isa
 
     stem = name.repository.partition("/")[2] if path.is_dir() else path.stem
     folder = path if path.is_dir() else path.parent

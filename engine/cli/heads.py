@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ...base.errors import InputError, located, shown
-from ...files.reading import FormatError, parse_object
-from ...text.sentences import check_sentences
-from ...uncertainty import SCORES
-from ..engine import Engine
-from ..reranker import Reranker
+from ..base.errors import InputError, located, shown
+from ..files.reading import FormatError, parse_object
+from ..interface.engine import Engine
+from ..interface.reranker import Reranker
+from ..text.sentences import check_sentences
+from ..uncertainty import SCORES
 from .console import add_model, read_lines
 
 TOGETHER = 1024

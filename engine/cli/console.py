@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import InputError, shown
-from ...model.precision import FORMATS, WAYS, canonical_name
+from ..base.errors import InputError, shown
+from ..model.precision import FORMATS, WAYS, canonical_name
 
 MODEL_OR_GGUF = "model folder, .npz or .gguf file"
 

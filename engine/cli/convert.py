@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ...backends import get_backend
-from ...base.errors import InputError
-from ...files.writing import check_folder
-from ...loading.load import choose_kind, load_model, open_source
-from ...loading.npz_model import save
-from ...loading.source import Source
-from ...model.precision import ROUNDED
-from ...weights.model import Model, Transformer
-from ...weights.quantize import convert_model
-from ..importance import measure_importance
+from ..backends import get_backend
+from ..base.errors import InputError
+from ..files.writing import check_folder
+from ..interface.importance import measure_importance
+from ..loading.load import choose_kind, load_model, open_source
+from ..loading.npz_model import save
+from ..loading.source import Source
+from ..model.precision import ROUNDED
+from ..weights.model import Model, Transformer
+from ..weights.quantize import convert_model
 from .console import read_lines, warn_generates
 from .info import print_model
 
@@ -66,7 +66,7 @@ def write(source: Source, out: str, *, kind: str | None, task: str | None, preci
 def _pack(part: Transformer, precision: str | None) -> Transformer:
     """Return an encoder or a decoder packed for the compiled kernels of this CPU, which compute in `precision`."""
     get_backend("cython")  # raises the reason why it cannot run
-    from ...backends.cpu.packer import pack_transformer
-    from ...backends.cython_cpu import isa
+    from ..backends.cpu.packer import pack_transformer
+    from ..backends.cython_cpu import isa
 
     return pack_transformer(part, isa.chosen().product(part.precision_for(precision), part.config.decodes))
