@@ -11,7 +11,7 @@ from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.load import load
 
-MEASURING = {Engine: "..interface.bench", Generator: "..interface.bench_generation"}
+MEASURING = {Engine: "..studies.bench", Generator: "..studies.bench_generation"}
 """The module that measures the objects of each class; it is imported when it is used, because it needs the compiled
 kernels."""
 

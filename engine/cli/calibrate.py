@@ -11,13 +11,13 @@ from typing import Any
 from ..base.errors import InputError, UnsupportedError
 from ..files.writing import check_folder, replacing
 from ..interface import plot
-from ..interface.calibrate import CalibrationReport, calibrate, task_of
 from ..interface.engine import Engine
 from ..interface.generator import Generator
-from ..interface.labelled import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..interface.reranker import ANSWERS, Reranker
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.npz_model import save
+from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
+from ..studies.calibrate import CalibrationReport, calibrate, task_of
 from ..weights.calibration import TASKS
 from ..weights.model import Model
 from .console import MODEL_OR_GGUF, add_model, print_row, read_lines

@@ -6,10 +6,8 @@ import argparse
 import sys
 
 from ..base.errors import InputError
-from ..interface.compare import compare_precision, parse_data
-from ..interface.compare_calibration import COVERAGE, compare_calibration
 from ..interface.coverage import FALSE_ALARM_RATE
-from ..interface.labelled import parse_labelled
+from ..studies import COVERAGE, compare_calibration, compare_precision, parse_data, parse_labelled
 from .console import print_row, read_lines
 
 

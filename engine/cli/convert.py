@@ -12,11 +12,11 @@ from pathlib import Path
 from ..backends import get_backend
 from ..base.errors import InputError
 from ..files.writing import check_folder
-from ..interface.importance import measure_importance
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.npz_model import save
 from ..loading.source import Source
 from ..model.precision import ROUNDED
+from ..studies.importance import measure_importance
 from ..weights.model import Model, Transformer
 from ..weights.quantize import convert_model
 from .console import read_lines, warn_generates

@@ -296,7 +296,7 @@ def test_compare(model, tmp_path, monkeypatch, capsys, data, expected):
         return engine_of(convert_encoder(load_encoder(path), "float32"), **options)
 
     path = model
-    monkeypatch.setattr("engine.interface.compare.Engine", in_float32)
+    monkeypatch.setattr("engine.studies.compare.Engine", in_float32)
     options = ["--precision", "int8", "--data", str(tmp_path / "data.tsv"), "--backend", "reference"]
     assert main(["compare", model, *options]) == 0
     assert asked == [("float32", "float32"), ("int8", "int8")]
@@ -311,7 +311,7 @@ def test_run_as_a_module():
 
 
 def test_bench(model, capsys, monkeypatch):
-    bench = pytest.importorskip("engine.interface.bench", reason="the compiled kernels are not built")
+    bench = pytest.importorskip("engine.studies.bench", reason="the compiled kernels are not built")
     monkeypatch.setattr(bench, "SECONDS", 0.0)
     assert main(["bench", model, "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -321,8 +321,8 @@ def test_bench(model, capsys, monkeypatch):
 
 @pytest.mark.parametrize("make", [language_model, translator])
 def test_bench_of_a_model_that_generates(make, tmp_path, capsys, monkeypatch):
-    bench = pytest.importorskip("engine.interface.bench_generation", reason="the compiled kernels are not built")
-    monkeypatch.setattr("engine.interface.bench.SECONDS", 0.0)
+    bench = pytest.importorskip("engine.studies.bench_generation", reason="the compiled kernels are not built")
+    monkeypatch.setattr("engine.studies.bench.SECONDS", 0.0)
     monkeypatch.setattr(bench, "PROMPTS", (20, 1024))
     save(make(), tmp_path / "model.npz")
     assert main(["bench", str(tmp_path / "model.npz"), "--threads", "1", "--precision", "int8"]) == 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends.peak import Peak, forward_flops, measure_peak, measure_rate, weight_bytes
 from ..base.errors import UnsupportedError
-from .engine import Engine
+from ..interface.engine import Engine
 
 SHAPES = ((1, 16), (1, 128), (1, 512), (8, 128), (32, 128))
 """Shapes to measure: (number of sequences, tokens per sequence)."""

@@ -22,7 +22,7 @@ from engine import (
 )
 from engine.files.npz import read_npz, write_npz
 from engine.heads import word_logits
-from engine.interface.labelled import RELEVANCES, label_numbers
+from engine.studies.labelled import RELEVANCES, label_numbers
 from engine.uncertainty import fit_temperature, probabilities, threshold
 
 from ..tools.generators import language_model

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import InputError
+from ..interface.engine import Engine
 from ..loading.load import load_model
 from ..model.precision import WAYS, canonical_name, stored_format
 from ..weights.model import Model
 from ..weights.modules import normalize
 from ..weights.quantize import convert_model
-from .engine import Engine
 
 
 @dataclass(frozen=True, eq=False)

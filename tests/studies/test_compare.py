@@ -10,8 +10,8 @@ import pytest
 
 from engine import Model
 from engine.base.errors import InputError
-from engine.interface import compare
-from engine.interface.compare import compare_precision, parse_data, spearman
+from engine.studies import compare
+from engine.studies.compare import compare_precision, parse_data, spearman
 
 from ..tools.tiny_models import random_model
 

@@ -26,6 +26,9 @@ from ..heads import (
     widened,
     word_logits,
 )
+from ..interface.engine import Engine
+from ..interface.generator import Generator
+from ..interface.reranker import Reranker
 from ..text.sentences import check_sentences
 from ..uncertainty import (
     Measures,
@@ -41,10 +44,7 @@ from ..uncertainty import (
     summarise,
 )
 from ..weights.calibration import Calibration
-from .engine import Engine
-from .generator import Generator
 from .labelled import RELEVANCES, check_several, label_numbers
-from .reranker import Reranker
 
 LEAST = 20
 """The fewest labelled texts: half of them fit the temperature, and half say how good it is."""

@@ -15,9 +15,9 @@ import numpy as np
 from ..backends.interfaces import DecoderPlan
 from ..backends.peak import measure_dram, measure_rate, prompt_flops, step_bytes
 from ..backends.steps import Row
+from ..interface.generator import Generator
 from ..model.precision import cached_bytes
 from .bench import timed
-from .generator import Generator
 
 STEPS = ((1, 32), (8, 32), (32, 32), (1, 1024))
 """Steps to measure: (sequences, tokens of each one's context)."""
