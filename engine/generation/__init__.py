@@ -1,4 +1,5 @@
 """Generate tokens with a model that runs step by step: search, sampling, batching.
 
-Nothing in this folder depends on the arithmetic of the model. A model is a `Stepper` (`engine.backends.steps`).
+Nothing in this folder depends on the arithmetic of the model. A model is a `Stepper` (`engine.backends.steps`),
+which `prepared.py` makes of its plans.
 """

@@ -12,17 +12,16 @@ from ..base.arguments import positive_int, positive_int_or_none
 from ..base.cpus import choose_threads
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
-from ..generation.batching import Budget, Events, Traffic, generate, in_order, stream
-from ..generation.encoder_decoder import SourceStepper
-from ..generation.results import Generated, Request
-from ..generation.scoring import score
 from ..model.config import ModelConfig
 from ..model.generation_config import GenerationConfig
 from ..model.precision import cache_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
-from ..text.tokenizer import Tokenizer
-from .loaded import NO_TOKENIZER
+from ..text.tokenizer import NO_TOKENIZER, Tokenizer
+from .batching import Budget, Events, Traffic, generate, in_order, stream
+from .encoder_decoder import SourceStepper
+from .results import Generated, Request
+from .scoring import score
 
 if TYPE_CHECKING:
     from ..weights.model import Model

@@ -16,13 +16,11 @@ from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
 
 if TYPE_CHECKING:
+    from ..generation.prepared import PreparedModel
     from ..loading.source import Source
     from ..text.tokenizer import Tokenizer
-    from .prepared import PreparedModel
 
 AnyLoaded = TypeVar("AnyLoaded", bound="Loaded")
-
-NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
 
 class Loaded:

@@ -17,6 +17,7 @@ from ..base.errors import InputError, UnsupportedError, WeightsError, shown
 from ..base.progress import growing_progress
 from ..base.stop import Stop
 from ..encoding.packing import pack
+from ..generation.prepared import PreparedModel
 from ..generation.results import Generated, Request
 from ..model.generation_config import GenerationConfig
 from ..speech import AudioStepper, Recording, is_silent
@@ -31,7 +32,6 @@ from ..speech.windows import NO_SPEECH
 from ..text.special_tokens import special_ids
 from ..weights.input_layers import Frames
 from .loaded import Loaded
-from .prepared import PreparedModel
 from .settings import settings_of_call
 
 if TYPE_CHECKING:
