@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..base.errors import listed, nearest
-from ..base.other_names import CALLS, LOAD, MODEL_FIRST, OPTIONS, OtherName
+from ..base.other_names import CALLS, OtherName
+from ..interface.other_names import LOAD
+
+MODEL_FIRST = "the model is the first argument, without an option"
+_FILE = "the file is the second argument, without an option"
+
+
+def _option(name: str) -> str:
+    return f"{name} is the same"
+
+
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "": {"-m": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"),
+         "-o": "the results go to standard output; write > FILE at the end"},
+    "generate": {"-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
+                 "--file": _FILE},
+    "translate": {"-n": _option("--max-new-tokens"), "-f": _FILE, "--file": _FILE,
+                  **{name: _option("--source-language") for name in ("--src-lang", "--source-lang", "--from")},
+                  **{name: _option("--target-language") for name in ("--tgt-lang", "--target-lang", "--to")}},
+    "transcribe": {"-f": "the recordings follow the model, without an option", "-l": _option("--language"),
+                   "--word-timestamps": _option("--words"), "--output-dir": "--output takes the path of a file",
+                   "--output-format": "--json, --srt and --vtt are the formats"},
+}
+"""What to type in place of an option of another command line, by our command; "" is for all. These options are no
+arguments of `CALLS`, or are other options than arguments."""
 
 
 def refuse_unknown(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> None:

@@ -3,3 +3,5 @@
 Nothing in this folder depends on the arithmetic of the model. A model is a `Stepper` (`engine.backends.steps`),
 which `prepared.py` makes of its plans.
 """
+
+from . import other_names as other_names

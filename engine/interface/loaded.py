@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
-from ..base.other_names import CALLED, METHODS
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
+from .other_names import CALLED, METHODS
 
 if TYPE_CHECKING:
     from ..generation.prepared import PreparedModel
