@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..base.errors import InputError
-from ..interface.coverage import FALSE_ALARM_RATE
+from ..heads.coverage import FALSE_ALARM_RATE
 from ..studies import COVERAGE, compare_calibration, compare_precision, parse_data, parse_labelled
 from .console import print_row, read_lines
 

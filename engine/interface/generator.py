@@ -20,12 +20,12 @@ from ..encoding.packing import pack
 from ..generation.batching import decoder_ids
 from ..generation.prepared import PreparedModel
 from ..generation.results import Request
+from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
 from ..text.sentences import check_sentences
 from .loaded import Loaded
-from .settings import settings_of_call
 from .stream import Stream
 from .translation import choose_languages, language_ids
 

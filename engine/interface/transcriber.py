@@ -12,6 +12,7 @@ from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
+from ..generation.settings import settings_of_call
 from ..speech import Order, Transcription
 from ..speech.samples import MAX_SECONDS, check_limit, check_samples
 from ..speech.sources import check_path, is_source
@@ -19,7 +20,6 @@ from ..speech.tokens import SpecialTokens
 from ..text.special_tokens import special_ids
 from ..weights.input_layers import Frames
 from .loaded import Loaded
-from .settings import settings_of_call
 
 if TYPE_CHECKING:
     from ..weights.model import Model

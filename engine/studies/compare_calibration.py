@@ -12,7 +12,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError
 from ..base.progress import progress
 from ..heads import text_logits
-from ..interface.coverage import calibration_of, shift_of
+from ..heads.coverage import calibration_of, shift_of
 from ..loading.load import load_model
 from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
 from .compare import engines_in

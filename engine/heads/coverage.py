@@ -9,9 +9,10 @@ import numpy as np
 
 from ..base.arguments import warn_caller
 from ..base.errors import InputError, UnsupportedError
-from ..heads import doubts, order, shortest_head
 from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
 from ..weights.calibration import Calibration
+from .classify import doubts
+from .pairs import order, shortest_head
 
 FALSE_ALARM_RATE = 0.001
 """The share of calls that may warn of texts unlike those of the calibration although they are like them, by default."""
