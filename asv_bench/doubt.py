@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Engine, calibrate
-from engine.interface.labelled import parse_labelled
+from engine.studies.labelled import parse_labelled
 
 TEXTS = 2_000
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from .files.torch_checkpoint import read_checkpoint
     from .files.torch_pickle import read_pickle
     from .interface import plot
-    from .interface.calibrate import CalibrationReport, calibrate
-    from .interface.importance import measure_importance
     from .loading.load import load_model
     from .loading.npz_model import save
     from .loading.torch_modules import read_pytorch_seq2seq, read_torch_transformer
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     from .model.text_config import TextConfig
     from .speech.audio_files import read_audio, read_wav
     from .speech.resampling import resample
+    from .studies.calibrate import CalibrationReport, calibrate
+    from .studies.importance import measure_importance
     from .weights.calibration import Calibration
     from .weights.model import Model, Transformer
     from .weights.parameters import expected_shapes
@@ -95,18 +95,18 @@ __all__ = [
 _LAZY = {
     "AttentionKind": "model.attention",
     "Calibration": "weights.calibration",
-    "CalibrationReport": "interface.calibrate",
+    "CalibrationReport": "studies.calibrate",
     "GenerationConfig": "model.generation_config",
     "Model": "weights.model",
     "ModelConfig": "model.config",
     "TextConfig": "model.text_config",
     "Transformer": "weights.model",
-    "calibrate": "interface.calibrate",
+    "calibrate": "studies.calibrate",
     "convert_model": "weights.quantize",
     "expected_shapes": "weights.parameters",
     "forward_flops": "backends.peak",
     "load_model": "loading.load",
-    "measure_importance": "interface.importance",
+    "measure_importance": "studies.importance",
     "measure_peak": "backends.peak",
     "read_audio": "speech.audio_files",
     "read_checkpoint": "files.torch_checkpoint",

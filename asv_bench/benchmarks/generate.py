@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
 from engine import Generator, Model, load_model, save
 from engine.backends import get_backend
 from engine.backends.steps import Row

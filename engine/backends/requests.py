@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from ..base.stop import Stop
-from .hypotheses import Forest, Rows
+from .forest import Forest, Rows
 from .lock import new_turn
 
 Result = TypeVar("Result")

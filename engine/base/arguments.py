@@ -80,7 +80,7 @@ def use_our_names(function: str, arguments: dict[str, Any], own: Collection[str]
 
 
 def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function of `CALLS` accept the names of `other_names.py` for its arguments, or say what to do instead.
+    """Make a function of `CALLS` accept the other names of its arguments, or say what to do instead.
 
     Calls raise `InputError` for a keyword argument that neither the function nor the table has.
     """

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..backends.steps import Scores
 from ..model.generation_config import GenerationConfig
-from .hypotheses import Children
+from .paths import Children
 from .results import Generated, score_of
 from .search import Outcome, Search
 from .top_k import best, log_sum_exp

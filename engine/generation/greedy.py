@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..backends.steps import Scores
 from ..base.errors import InputError, shown
 from ..model.generation_config import GREEDY_BELOW, GenerationConfig
-from .hypotheses import Children
+from .paths import Children
 from .results import Generated, Request, score_of
 from .sampling import draw, kept, stream_of_numbers
 from .search import Outcome, Search

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .hypotheses import Paths
+from .paths import Paths
 
 
 class Change(ABC):

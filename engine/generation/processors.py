@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.generation_config import GenerationConfig
-from .hypotheses import Paths
 from .logit_changes import Change, Processor, Removal
+from .paths import Paths
 from .timestamps import Timestamps
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ..backends.steps import Row, Scores, Top
 from ..model.generation_config import GenerationConfig
-from .hypotheses import Children, Paths
 from .logit_changes import Change, Removal
+from .paths import Children, Paths
 from .processors import processors_of
 from .results import Generated, Request, score_of
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .hypotheses import Paths
 from .logit_changes import Change
+from .paths import Paths
 from .top_k import log_sum_exp
 
 

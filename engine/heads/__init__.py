@@ -1,5 +1,6 @@
 """Turn the token vectors of an encoder into answers: one file a task, and the steps that all of them run."""
 
+from . import other_names as other_names
 from .answers import Answering as Answering
 from .answers import answer as answer
 from .answers import answer_or_abstain as answer_or_abstain

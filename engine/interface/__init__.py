@@ -1,1 +1,1 @@
-"""The interface for users: `load`, `Engine`, `Generator`, `Reranker`, `Transcriber`, and the command `engine`."""
+"""The interface for users: `load`, `Engine`, `Generator`, `Reranker`, `Transcriber`."""

@@ -37,12 +37,12 @@ from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import LATE_SIMILARITIES, TextConfig
 from ..text.sentences import check_sentences, choose_prompt
-from ..text.tokenizer import Tokenizer
+from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
 from .encoding_stream import encode_stream
 from .head_methods import HeadMethods
-from .loaded import NO_TOKENIZER, Loaded
+from .loaded import Loaded
 from .look import Look, make_look
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
 from ..encoding.outputs import read_heads
+from ..generation.prepared import PreparedModel
 from ..generation.results import Done, Failed, Request
+from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
 from ..text.sentences import check_sentences
 from .loaded import Loaded
-from .prepared import PreparedModel
-from .settings import settings_of_call
 from .stream import Stream
 from .translation import choose_languages, language_ids
 

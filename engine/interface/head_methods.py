@@ -41,6 +41,7 @@ from ..heads import (
     target_ids,
     widened,
 )
+from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, limit_of_rank, ranked, warn_of_shift
 from ..model.config import ModelConfig
 from ..model.head import has_heads
 from ..model.late_config import LateConfig
@@ -48,7 +49,6 @@ from ..model.text_config import TextConfig
 from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
 from ..uncertainty import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
-from .coverage import FALSE_ALARM_RATE, calibration_of, limit_of_rank, ranked, warn_of_shift
 
 if TYPE_CHECKING:
     from ..backends.ops_interface import Ops

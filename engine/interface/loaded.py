@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
-from ..base.other_names import CALLED, METHODS
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
+from .other_names import CALLED, METHODS
 
 if TYPE_CHECKING:
+    from ..generation.prepared import PreparedModel
     from ..loading.source import Source
     from ..text.tokenizer import Tokenizer
-    from .prepared import PreparedModel
 
 AnyLoaded = TypeVar("AnyLoaded", bound="Loaded")
-
-NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
 
 
 class Loaded:

@@ -19,18 +19,18 @@ from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
 from ..base.stop import Stop
+from ..generation.prepared import PreparedModel
 from ..generation.scoring import last_logits
 from ..heads import check_pairs, is_pair, pair_scores
+from ..heads.coverage import limit_of_rank, ranked
 from ..model.head import has_heads
 from ..text.sentences import check_sentences
-from ..text.tokenizer import Tokenizer
+from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty import probabilities
 from ..weights.head import tasks_of
 from ..weights.modules import sigmoid
-from .coverage import limit_of_rank, ranked
 from .engine import Engine
-from .loaded import NO_TOKENIZER, Loaded
-from .prepared import PreparedModel
+from .loaded import Loaded
 
 if TYPE_CHECKING:
     from ..loading.source import Source

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..backends.lock import new_turn
 from ..base.errors import Cancelled, InputError
 from ..base.stop import Stop
+from ..generation.prepared import PreparedModel
 from ..generation.results import Failed, Request, Token
-from .prepared import PreparedModel
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..base.errors import UnsupportedError, shown
-from ..base.other_names import LACKED
+from ..generation.other_names import LACKED
 from ..model.generation_config import CHECKS, GenerationConfig
 
 GENERATION = "generation_config.json"

@@ -1,5 +1,5 @@
-"""Turn audio into the input of a speech model, and its tokens into timed segments."""
+"""Turn recordings into texts: audio into the input of a speech model, and its tokens into timed segments."""
 
-from .decoding import AudioStepper as AudioStepper
-from .windows import Recording as Recording
-from .windows import is_silent as is_silent
+from . import other_names as other_names
+from .transcription import Order as Order
+from .transcription import Transcription as Transcription

@@ -22,6 +22,8 @@ from .sentences import Sentence, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
 
+NO_TOKENIZER = "this model came without a tokenizer that the engine can read"
+
 _NO_LIMIT = 2**31 - 1
 """A number of tokens that is no limit, and the largest token id."""
 

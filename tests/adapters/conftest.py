@@ -35,7 +35,7 @@ def by_command(tmp_path_factory):
     import numpy as np
 
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    from engine.interface.cli.main import main
+    from engine.cli.main import main
 
     from ..tools import minilm
     from .texts import manual

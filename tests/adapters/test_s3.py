@@ -5,7 +5,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from engine.interface.cli.main import main
+from engine.cli.main import main
 
 from ..jobs.prove import damage, parts, write_rows
 from ..tools.encoders import save_encoder

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from engine import Engine
 from engine.adapters.spark import THREAD_TOKENS, embedder, loaded
-from engine.interface.cli.main import main
+from engine.cli.main import main
 
 from ..tools import minilm
 from ..tools.module_folders import write_router

@@ -72,7 +72,7 @@ def test_what_it_does_not_run():
 
 
 def test_bench_does_not_hold_a_gpu_against_the_cpus_limits():
-    bench = pytest.importorskip("engine.interface.bench", reason="the compiled kernels are not built")
+    bench = pytest.importorskip("engine.studies.bench", reason="the compiled kernels are not built")
     with pytest.raises(UnsupportedError, match=r"for a GPU run python -m asv_bench\.gpu"):
         next(bench.measure(SimpleNamespace(backend="cuda")))
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, UnsupportedError, WeightsError
+from engine.cli.main import main
 from engine.families import get_family
 from engine.families.adapters import merge_adapters
-from engine.interface.cli.main import main
 
 from ..tools.encoders import load_encoder, names_of
 from ..tools.golden_models import GOLDEN, load

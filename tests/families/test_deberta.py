@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from engine import WeightsError
+from engine.cli.describe import outline
 from engine.families import FAMILIES
-from engine.interface.cli.describe import outline
 from engine.model.attention import RelativePositions
 from engine.model.config import ModelConfig
 from engine.model.positions import relative_rows

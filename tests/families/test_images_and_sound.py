@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, Transformer, UnsupportedError, WeightsError
+from engine.cli.main import main
 from engine.families import FAMILIES
-from engine.interface.cli.main import main
 from engine.model.positions import resize_matrix
 from engine.weights.input_layers import Patches, make_stem, stem_arrays, stem_document
 

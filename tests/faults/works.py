@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Engine, ops
 from engine.base.errors import EngineError
-from engine.interface.cli import main as cli
+from engine.cli import main as cli
 from engine.model.config import ModelConfig
 from tests.faults.run import Work
 from tests.tools.model_files import st_folder

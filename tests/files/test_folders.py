@@ -9,8 +9,8 @@ import pytest
 
 from engine import Engine
 from engine.base.errors import WeightsError
+from engine.cli.main import main
 from engine.files.folder import FORMATS, read_shards
-from engine.interface.cli.main import main
 
 from ..tools.encoders import load_encoder
 from ..tools.model_files import same

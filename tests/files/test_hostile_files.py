@@ -14,9 +14,9 @@ import pytest
 
 from engine import load_model
 from engine.base.errors import WeightsError, listed, shown
+from engine.cli.main import main
 from engine.families import FAMILIES
 from engine.files.reading import FormatError, parse_json
-from engine.interface.cli.main import main
 from engine.model.config import MOST_LAYERS
 
 from ..families.cases import CONFIGS

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from engine.base.errors import WeightsError
+from engine.cli import main as cli
 from engine.files.writing import replacing
-from engine.interface.cli import main as cli
 
 from ..tools.encoders import load_encoder, save_encoder
 from ..tools.model_files import same

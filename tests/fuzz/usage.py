@@ -11,7 +11,7 @@ import numpy as np
 
 from engine import Engine, Transformer
 from engine.base.errors import EngineError
-from engine.interface.cli.describe import outline
+from engine.cli.describe import outline
 from engine.model.precision import LOADABLE
 from engine.programs import program_of
 from tests.tools.model_files import same

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.backends.hypotheses import sound_rows
+from engine.backends.step_checks import sound_rows
 from engine.backends.steps import Scores, Top
 
 from ..golden.table_model import table_logits

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.backends.hypotheses import sound_rows
+from engine.backends.step_checks import sound_rows
 from engine.backends.steps import Scores
 from engine.base.errors import InputError, TimedOut, WeightsError
 from engine.base.stop import Stop

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.generation.hypotheses import Paths
+from engine.generation.paths import Paths
 from engine.generation.processors import BadWords, NoRepeatNGram, RepetitionPenalty, processors_of
 from engine.model.generation_config import GenerationConfig
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from engine import Engine, InputError, UnsupportedError, WeightsError
+from engine.cli.main import main
 from engine.encoding import are_of_tokens
 from engine.files.torch_checkpoint import read_checkpoint
-from engine.interface.cli.main import main
 from engine.loading.load import load_model
 from engine.loading.npz_model import save
 from engine.model.head import HeadConfig, Linear, Mean, Normalize, Scatter

@@ -128,7 +128,7 @@ def test_a_converted_model_keeps_its_heads(tmp_path, precision):
 
 
 def test_a_packed_file_keeps_its_heads(tmp_path):
-    from engine.interface.cli.main import main
+    from engine.cli.main import main
 
     folder, path = folder_of("bert_fill_mask"), tmp_path / "packed.npz"
     assert main(["convert", str(folder), str(path), "--packed"]) == 0

@@ -23,8 +23,8 @@ from engine import (
     save,
 )
 from engine.backends.numba_cuda.support import check
+from engine.cli.main import main
 from engine.files.safetensors import read_safetensors
-from engine.interface.cli.main import main
 from engine.model.config import static_config
 from engine.programs import programs_of
 

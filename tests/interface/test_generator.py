@@ -312,7 +312,7 @@ def test_a_backend_without_decoders_is_refused(monkeypatch):
     class Other:
         name = "other"
 
-    monkeypatch.setattr("engine.interface.prepared.get_backend", lambda name: Other())
+    monkeypatch.setattr("engine.generation.prepared.get_backend", lambda name: Other())
     with pytest.raises(UnsupportedError, match="the other backend does not run decoders"):
         Generator(language_model())
 

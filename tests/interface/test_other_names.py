@@ -10,7 +10,8 @@ import pytest
 
 import engine
 from engine import Engine, Generator, InputError, Model, Reranker, Transcriber, Transformer, UnsupportedError
-from engine.base.other_names import CALLS, METHODS
+from engine.base.other_names import CALLS
+from engine.interface.other_names import METHODS
 from engine.model.config import ModelConfig
 from engine.model.generation_config import CHECKS, GenerationConfig
 from engine.speech.windows import DOUBT, NO_SPEECH

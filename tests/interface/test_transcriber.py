@@ -14,7 +14,7 @@ import pytest
 
 from engine import Model, load_model, save
 from engine.base.errors import EngineError, InputError, TimedOut, UnsupportedError, WeightsError
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.interface.transcriber import Transcriber
 from engine.speech.audio_files import read_audio, recording_samples
 from engine.speech.spectrogram import log_mel
@@ -188,26 +188,27 @@ def test_a_silent_recording_has_the_empty_text_with_timestamps_and_without(monke
     assert transcriber.transcribe([np.zeros(0), np.zeros(159)]) == ["", ""]
     several = transcriber.transcribe([np.zeros(0)], num_beams=2, num_return_sequences=2)
     assert several == [["", ""]]
-    monkeypatch.setattr(transcriber, "_no_speech", lambda logits: 0.7)
+    monkeypatch.setattr(transcriber._transcription, "_no_speech", lambda logits: 0.7)
     results = []
-    monkeypatch.setattr("engine.interface.transcriber.is_silent",
+    monkeypatch.setattr("engine.speech.transcription.is_silent",
                         lambda no_speech, result, penalty: results.append(result) or len(results) > 2)
     assert transcriber.transcribe(sounds(2)) == ["", ""]    # by what the model writes with timestamps
     assert len(results) == 4
     assert [result.ids[0] > transcriber._tokens.no_times for result in results[2:]] == [True, True]
     assert [found.text for found in transcriber.transcribe(sounds(2), timestamps=True)] == ["", ""]
-    monkeypatch.setattr("engine.interface.transcriber.is_silent", lambda *_: False)
+    monkeypatch.setattr("engine.speech.transcription.is_silent", lambda *_: False)
     assert transcriber.transcribe(sounds(1)) == [text]
 
 
 def test_recordings_are_read_when_their_turn_comes(transcriber, tmp_path, monkeypatch):
     wav(tmp_path / "a.wav")
     reads, held = [], []
-    monkeypatch.setattr("engine.interface.transcriber.recording_samples",
+    monkeypatch.setattr("engine.speech.transcription.recording_samples",
                         lambda item, *args: reads.append(item) or recording_samples(item, *args))
-    monkeypatch.setattr("engine.interface.transcriber.HELD_SAMPLES", 12000)
-    short = transcriber._short
-    monkeypatch.setattr(transcriber, "_short", lambda batch, order: held.append(len(reads)) or short(batch, order))
+    monkeypatch.setattr("engine.speech.transcription.HELD_SAMPLES", 12000)
+    inner = transcriber._transcription
+    short = inner._short
+    monkeypatch.setattr(inner, "_short", lambda batch, order: held.append(len(reads)) or short(batch, order))
     found = transcriber.transcribe([tmp_path / "a.wav"] * 7)
     assert len(set(found)) == 1
     assert held == [3, 6, 7]

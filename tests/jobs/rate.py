@@ -20,7 +20,7 @@ from statistics import median
 import pyarrow.parquet as pq
 
 from engine import Engine
-from engine.interface.cli.main import main as engine_main
+from engine.cli.main import main as engine_main
 
 from .prove import write_rows
 

@@ -13,7 +13,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from engine import Engine  # noqa: E402
 from engine.base.errors import InputError  # noqa: E402
-from engine.interface.cli.main import main  # noqa: E402
+from engine.cli.main import main  # noqa: E402
 from engine.jobs import open_folder  # noqa: E402
 from engine.jobs.job import CHUNK, option_of  # noqa: E402
 from engine.jobs.storage import LocalFolder  # noqa: E402
@@ -358,7 +358,7 @@ def test_a_manifest_is_of_all_parts(run, tmp_path, monkeypatch):
         assert run(file=tmp_path / "in/*.txt") == 0
     assert json.loads((tmp_path / "out/_manifest.json").read_text())["rows"] == 2
     (tmp_path / "in/c.txt").write_text("the cat\n")
-    monkeypatch.setattr("engine.interface.cli.embed._run", lambda *_: None)     # as if it were killed
+    monkeypatch.setattr("engine.cli.embed._run", lambda *_: None)     # as if it were killed
     assert run(file=tmp_path / "in/*.txt") == 0
     assert not (tmp_path / "out/_manifest.json").exists()
 

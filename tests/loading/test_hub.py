@@ -19,7 +19,7 @@ from huggingface_hub import constants, file_download
 import engine
 from engine import Engine, Generator, HubError, InputError, Reranker, Transcriber, UnsupportedError, WeightsError
 from engine.adapters.sentence_transformers import SparseEncoder
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.loading.hub import HubName, as_name
 from engine.loading.load import open_source
 from engine.loading.model_files import checksum

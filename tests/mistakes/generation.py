@@ -8,7 +8,7 @@ MISTAKES = (
     Mistake(
         name="beam-parent",
         what="A live beam continues the cache of the beam that was in its place before.",
-        file="engine/generation/hypotheses.py",
+        file="engine/generation/paths.py",
         right="self.totals, self.parents = children.totals, hypotheses[rows]",
         wrong="self.totals, self.parents = children.totals, hypotheses[: len(rows)]",
         tests="tests/generation/test_golden_generation.py tests/generation/test_batches.py",
@@ -44,7 +44,7 @@ MISTAKES = (
     Mistake(
         name="request-without-owner",
         what="A request whose stream is left does not end.",
-        file="engine/backends/hypotheses.py",
+        file="engine/backends/forest.py",
         right="_Owner(owner, self._ended.append)",
         wrong="_Owner(owner)",
         tests="tests/interface/test_requests.py -k 'left or interrupts'",
@@ -62,7 +62,7 @@ MISTAKES = (
     Mistake(
         name="room-for-one-more",
         what="A request enters although the bound of the cache is reached.",
-        file="engine/backends/hypotheses.py",
+        file="engine/backends/forest.py",
         right="        if most is not None and self.tokens > most:",
         wrong="        if most is not None and self.tokens - tokens > most:",
         tests="tests/interface/test_requests.py -k bound",

@@ -8,25 +8,25 @@ MISTAKES = (
     Mistake(
         name="status-of-an-error",
         what="The command line says what is wrong, and ends with the status of success.",
-        file="engine/interface/cli/main.py",
+        file="engine/cli/main.py",
         right='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: {error}", '
               "file=sys.stderr)\n        return 1",
         wrong='    except (EngineError, OSError) as error:\n        print(f"engine {args.command}: {error}", '
               "file=sys.stderr)",
-        tests="tests/interface/test_cli.py",
+        tests="tests/cli/test_cli.py",
         caught_by=(
-            "tests/interface/test_cli.py::test_convert_wants_an_npz",
-            "tests/interface/test_cli.py::test_convert_to_int8",
+            "tests/cli/test_cli.py::test_convert_wants_an_npz",
+            "tests/cli/test_cli.py::test_convert_to_int8",
         ),
     ),
     Mistake(
         name="digits-of-a-number",
         what="Vectors are written with seven digits, of which other numbers are read back.",
-        file="engine/interface/cli/encode.py",
+        file="engine/cli/encode.py",
         right='f"{x:.9g}"',
         wrong='f"{x:.7g}"',
-        tests="tests/interface/test_cli.py -k encode",
-        caught_by=("tests/interface/test_cli.py::test_encode_to_text",),
+        tests="tests/cli/test_cli.py -k encode",
+        caught_by=("tests/cli/test_cli.py::test_encode_to_text",),
     ),
     Mistake(
         name="pickle-without-the-task",

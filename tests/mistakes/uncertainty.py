@@ -47,7 +47,7 @@ MISTAKES = (
         file="engine/uncertainty/probabilities.py",
         right="logits.astype(np.float64) / temperature",
         wrong="logits.astype(np.float64) * temperature",
-        tests="tests/uncertainty/test_django.py tests/interface/test_calibrate.py",
+        tests="tests/uncertainty/test_django.py tests/studies/test_calibrate.py",
         caught_by=("tests/uncertainty/test_django.py::test_the_calibration_error_falls_to_half",),
     ),
     Mistake(
@@ -62,12 +62,12 @@ MISTAKES = (
     Mistake(
         name="scores-of-fitted-texts",
         what="Sets get their thresholds from the texts that the temperature was fitted to.",
-        file="engine/interface/calibrate.py",
+        file="engine/studies/calibrate.py",
         right="        right = np.arange(len(rest)), numbers[rest]\n        arrays =",
         wrong="        rest, after = first, probabilities(logits[first], *fitted)\n"
               "        right = np.arange(len(rest)), numbers[rest]\n        arrays =",
-        tests="tests/interface/test_calibrate.py",
-        caught_by=("tests/interface/test_calibrate.py::test_classes",),
+        tests="tests/studies/test_calibrate.py",
+        caught_by=("tests/studies/test_calibrate.py::test_classes",),
     ),
     Mistake(
         name="old-runners-of-heads",
@@ -75,8 +75,8 @@ MISTAKES = (
         file="engine/interface/loaded.py",
         right=' if name != "_runners_of_heads"}',
         wrong="}",
-        tests="tests/interface/test_calibrate.py",
-        caught_by=("tests/interface/test_calibrate.py::test_a_calibrated_result",),
+        tests="tests/studies/test_calibrate.py",
+        caught_by=("tests/studies/test_calibrate.py::test_a_calibrated_result",),
     ),
     Mistake(
         name="rollout-in-the-wrong-order",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine.base.errors import WeightsError
-from engine.interface.cli.describe import outline
+from engine.cli.describe import outline
 from engine.model.attention import AttentionKind
 from engine.model.config import ModelConfig
 from engine.programs import program_of

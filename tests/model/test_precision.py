@@ -3,7 +3,7 @@
 import pytest
 
 from engine.base.errors import InputError, UnsupportedError
-from engine.interface.cli.main import main
+from engine.cli.main import main
 from engine.model.precision import FORMATS, canonical_name
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder

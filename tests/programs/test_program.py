@@ -8,7 +8,7 @@ import pytest
 
 from engine.backends.peak import forward_flops, visible_pairs, weight_bytes
 from engine.base.errors import InputError, WeightsError
-from engine.interface.cli.describe import outline
+from engine.cli.describe import outline
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import LINEAR_MAPS, ModelConfig
 from engine.programs import operations as p

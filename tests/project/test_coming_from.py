@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from engine.base.other_names import CALLS, METHODS
+from engine.base.other_names import CALLS
+from engine.interface.other_names import METHODS
 
 from ..tools.documents import ROOT
 from . import coming_from

@@ -1,4 +1,4 @@
-"""Imports run one way, between packages and between backends, private names stay at home, and importing is light.
+"""Imports run one way, between packages, modules and backends, private names stay at home, and importing is light.
 
 engine/README.md holds the map that these tests read: the order of the levels and the listing of the packages.
 """
@@ -9,7 +9,10 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import engine
 
@@ -54,13 +57,19 @@ def listed_packages():
     return found
 
 
-def imported_names(path, root):
+def imported_names(path, root, for_types=True):
     """Yield each import of a file, at its top or inside a function, as the list of the parts of a dotted name.
 
     root: the folder of the package that the file is in. `from a.b import c` gives [a, b, c], even if c is not a module.
+    for_types: whether imports under `if TYPE_CHECKING:` count, which no program runs.
     """
     package = [root.name, *path.relative_to(root).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typed = {inner for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+             for statement in node.body for inner in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if not for_types and node in typed:
+            continue
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             base = [*base, *(node.module.split(".") if node.module else [])]
@@ -138,6 +147,16 @@ def test_imports_run_one_way():
             if package == "engine" and target != own and level[target] >= level[own]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
     assert not wrong
+
+
+def test_no_modules_import_each_other():
+    """Neither directly nor by way of others, at the top of a file or inside a function."""
+    graph = {path: {module for name in imported_names(path, PACKAGE, for_types=False)
+                    if (module := module_of(name)) not in (None, path)} for path in PACKAGE.rglob("*.py")}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(str(path.relative_to(PACKAGE)) for path in reversed(error.args[1])))
 
 
 def test_backends_import_only_the_backends_that_they_may():

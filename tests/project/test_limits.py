@@ -64,7 +64,7 @@ pytest.importorskip("soundfile")
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
 FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "encoding", "ops", "speech", "interface",
-           "generation")
+           "generation", "studies", "cli")
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",

@@ -11,9 +11,9 @@ import pytest
 
 from engine import InputError, TimedOut, UnsupportedError, save
 from engine.backends.steps import Row
+from engine.cli.main import main
+from engine.cli.subtitles import clock, stamp
 from engine.generation.results import Generated
-from engine.interface.cli.main import main
-from engine.interface.cli.subtitles import clock, stamp
 from engine.interface.transcriber import Transcriber
 from engine.speech.segments import Cut, Segment, cut
 from engine.speech.spectrogram import Spectrogram
@@ -114,9 +114,10 @@ def test_little_memory_changes_no_result(monkeypatch):
     several = [recording(31), recording(2, 1), recording(3, 2)]
     expected, short = transcriber.transcribe(several, timestamps=True), transcriber.transcribe(several)
     sizes = []
-    monkeypatch.setattr("engine.interface.transcriber.CROSS_CACHE_BYTES", 1)
-    monkeypatch.setattr(transcriber, "_vectors", lambda *args: sizes.append(held()) or vectors(*args))
-    vectors, held = Transcriber._vectors.__get__(transcriber), lambda: len(transcriber._decoder._sources)
+    monkeypatch.setattr("engine.speech.transcription.CROSS_CACHE_BYTES", 1)
+    inner = transcriber._transcription
+    vectors, held = inner._vectors, lambda: len(inner._decoder._sources)
+    monkeypatch.setattr(inner, "_vectors", lambda *args: sizes.append(held()) or vectors(*args))
     assert transcriber.transcribe(several, timestamps=True) == expected
     assert transcriber.transcribe(several) == short
     assert set(sizes) == {0}
@@ -176,7 +177,7 @@ def test_the_language_of_short_sounds():
 
 def test_requests_are_closed_whatever_happens():
     transcriber = Transcriber(timed(), backend="cython")
-    decoder = transcriber._decoder
+    decoder = transcriber._transcription._decoder
     transcriber.transcribe([recording(31), recording(2)], timestamps=True)
     with pytest.raises(TimedOut):
         transcriber.transcribe([recording(31), recording(2)], timestamps=True, timeout=1e-6)
@@ -222,8 +223,8 @@ def test_silence_and_empty_segments():
 def test_a_model_hears_no_speech(monkeypatch):
     transcriber = Transcriber(timed(), backend="reference")
     assert transcriber.transcribe([recording(3)])[0]
-    assert 0 < transcriber._no_speech(np.zeros(transcriber.config.vocab_size)) < 0.01
-    monkeypatch.setattr("engine.interface.transcriber.is_silent", lambda no_speech, result, penalty: 0 < no_speech < 1)
+    assert 0 < transcriber._transcription._no_speech(np.zeros(transcriber.config.vocab_size)) < 0.01
+    monkeypatch.setattr("engine.speech.transcription.is_silent", lambda no_speech, result, penalty: 0 < no_speech < 1)
     [found] = transcriber.transcribe([recording(65)], timestamps=True)
     assert found.segments == []
     assert found.text == ""

@@ -15,9 +15,9 @@ import pytest
 
 from engine import load_model, save
 from engine.base.errors import InputError, UnsupportedError, WeightsError
+from engine.cli.main import main
 from engine.files.folder import ModelFolder
 from engine.files.safetensors import read_safetensors
-from engine.interface.cli.main import main
 from engine.interface.generator import Generator
 from engine.interface.translation import choose_languages, language_ids
 from engine.model.text_config import TextConfig

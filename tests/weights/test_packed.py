@@ -10,8 +10,8 @@ from engine import Engine
 from engine.backends.cpu.packer import layout_of, pack_transformer
 from engine.backends.cython_cpu import isa
 from engine.base.errors import UnsupportedError, WeightsError
+from engine.cli.main import main
 from engine.files.npz import read_npz, write_npz
-from engine.interface.cli.main import main
 from engine.model.precision import ROUNDED, WAYS, stored_format
 from engine.weights.packed import PREFIX, PackedFormat
 

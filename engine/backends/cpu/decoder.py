@@ -18,8 +18,9 @@ from ...programs import cross_program, program_of, step_program
 from ...programs.observe import Head, cross_queries_program
 from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
-from ..hypotheses import Forest, Node, check_heads, check_sources, check_vectors, check_wanted, sound_rows
+from ..forest import Forest, Node
 from ..requests import Requests
+from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, sound_rows
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import CELL, Cache, CellTable
 from .lowering import lower

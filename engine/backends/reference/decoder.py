@@ -17,9 +17,10 @@ from ...programs.program import Program
 from ...weights.parameters import parameters_of
 from ...weights.quantize import widen
 from ..execute import Execution
-from ..hypotheses import Forest, Node, check_heads, check_sources, check_vectors, check_wanted, path, sound_rows, top_of
+from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
+from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, sound_rows, top_of
 from ..steps import CacheStatistics, Row, Scores
 from .attention import attention_weights
 from .plan import add_positions

@@ -7,9 +7,10 @@ import pytest
 
 from engine import Engine, InputError, Model, Transformer, UnsupportedError, WeightsError
 from engine.backends import get_backend
-from engine.backends.hypotheses import Forest, top_of
+from engine.backends.forest import Forest
 from engine.backends.numba_cuda.support import check
 from engine.backends.reference import ReferenceBackend
+from engine.backends.step_checks import top_of
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.config import ModelConfig
 from engine.model.run_config import RunConfig

@@ -20,6 +20,7 @@ import numpy as np
 
 from ....base.errors import BackendUnavailable, InputError, UnsupportedError, shown
 from ....base.install import install_command
+from .names import global_names
 
 SCORED = 5
 """Number of arguments that every score function has: score, b, h, q_index, kv_index."""
@@ -150,11 +151,6 @@ def surroundings(function: FunctionType) -> tuple:
         except ValueError:
             raise InputError(f"score_mod {function.__name__}: {name}, which it uses, has no value yet") from None
     return tuple((name, fingerprint(name, found[name])) for name in sorted(found))
-
-
-def global_names(code: CodeType) -> set[str]:
-    """Return the names that the code, or a function within it, may look up in the globals."""
-    return set(code.co_names).union(*(global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def fingerprint(name: str, value: Any) -> tuple:

@@ -27,7 +27,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from ....base.errors import InputError, UnsupportedError
-from .score_mod import global_names
+from .names import global_names
 
 LANES = 16
 """Iterations of the inner loop: the smallest number for which LLVM's vectoriser applies all its optimisations."""

@@ -1,0 +1,262 @@
+"""The hypotheses of all requests as trees: their parents, and the cache rows that no hypothesis needs any more.
+
+Every decoder keeps such a `Forest`, with whatever it stores for a hypothesis as the node's `rows`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ..base.errors import InputError, shown
+from .steps import Row
+
+Rows = TypeVar("Rows")
+
+
+@dataclass(eq=False)
+class Node(Generic[Rows]):
+    """One hypothesis: the tokens of one row of a step, after those of its parent."""
+
+    request: int
+    parent: Node[Rows] | None
+    past: int
+    """The number of tokens before its own."""
+    count: int
+    """The number of its own tokens."""
+    rows: Rows
+
+    @property
+    def length(self) -> int:
+        """Return the number of tokens from the start of the request to the end of this hypothesis."""
+        return self.past + self.count
+
+
+def path(node: Node[Rows] | None) -> list[Node[Rows]]:
+    """Return the nodes from the first of a request to this one; none for None."""
+    nodes = []
+    while node is not None:
+        nodes.append(node)
+        node = node.parent
+    return nodes[::-1]
+
+
+class _Owner(weakref.ref[Any]):
+    """Ends a request when the object that it refers to dies.
+
+    The callback of the reference is a function of C, so no Python code runs then, which a signal could interrupt.
+    """
+
+    __slots__ = ("request",)
+    request: int
+
+
+@dataclass(eq=False)
+class _Request:
+    """An open request."""
+
+    owner: _Owner | None
+    tokens: int
+    """The most tokens that its hypotheses may have together; 0 if nobody counts them."""
+    thread: int = field(default_factory=threading.get_ident)
+    """The thread that opened it."""
+    hypotheses: set[int] = field(default_factory=set)
+    """The hypotheses that may become parents."""
+
+
+class Forest(Generic[Rows]):
+    """The hypotheses of all open requests, by number. A number is used once.
+
+    Any thread may call `open`, `end` and `drop` at any time, also in a finalizer or a signal handler: they only write
+    down what is wanted, in one step that nothing can interrupt. The other methods belong to the thread that has the
+    decoder's turn, and `settle` does what was written down.
+    """
+
+    def __init__(self, vocab_size: int, longest: int | None, most_tokens: int | None = None):
+        """Take the vocabulary's size V, below which all ids lie, and the most tokens of a hypothesis.
+
+        most_tokens: the most tokens of all open requests together; None for any number.
+        """
+        self._vocab_size, self._longest, self._most_tokens = vocab_size, longest, most_tokens
+        self._nodes: dict[int, Node[Rows]] = {}
+        self._requests: dict[int, _Request] = {}
+        self._numbers, self._next_node = itertools.count(), 0
+        self._ended: deque[int | _Owner] = deque()
+        self._dropped: deque[int] = deque()
+        self._line: list[tuple[weakref.ref[Any], int]] = []
+        """Who waits for room, and in which process: the threads of a parent do not exist in a forked child."""
+        _FORESTS.add(self)
+
+    def __len__(self) -> int:
+        """Return how many hypotheses have rows, including hypotheses that only their descendants need."""
+        return sum(1 for _ in self.nodes())
+
+    def parents_to_be(self) -> list[Rows]:
+        """Return the rows of the hypotheses that may become parents."""
+        return [node.rows for node in self._nodes.values()]
+
+    @property
+    def requests(self) -> list[int]:
+        """Return the numbers of the open requests."""
+        return list(self._requests)
+
+    @property
+    def tokens(self) -> int:
+        """Return the most tokens that the open requests may have together."""
+        return sum(request.tokens for request in list(self._requests.values()))
+
+    def nodes(self) -> Iterator[Node[Rows]]:
+        """Yield each hypothesis that has rows, once."""
+        seen: set[int] = set()
+        for node in self._nodes.values():
+            for member in path(node):
+                if id(member) not in seen:
+                    seen.add(id(member))
+                    yield member
+
+    def open(self, owner: object = None, tokens: int = 0) -> int | None:
+        """Begin a request and return its number; None while there is no room for its tokens.
+
+        owner: the request ends when this object dies; None for a request that only `end` ends. tokens: the most tokens
+        of its hypotheses together. While others stand in line, there is room for the first of them alone. Raises
+        `InputError` for more tokens than there will ever be room for.
+        """
+        number, most = next(self._numbers), self._most_tokens
+        if most is not None and tokens > most:
+            raise InputError(f"this request needs room for up to {tokens:,} tokens, and cache_tokens={most:,}; give it "
+                             "fewer new tokens, beams or samples, or load the model with a larger cache_tokens")
+        reference = None
+        if owner is not None:
+            reference = _Owner(owner, self._ended.append)
+            reference.request = number
+        first = next((one for one in self.line if one is not None), None)
+        if first is not None and first is not owner:
+            return None
+        # It is counted before we look at the sum, so that two threads cannot both get the last room.
+        self._requests[number] = _Request(reference, tokens)
+        if most is not None and self.tokens > most:
+            del self._requests[number]
+            return None
+        return number
+
+    @property
+    def line(self) -> list[Any]:
+        """Return the owners that stand in line for room, the first one first; None for one that has died."""
+        return [one() for one, process in list(self._line) if process == os.getpid()]
+
+    def stand_in_line(self, owner: object) -> None:
+        """Let an owner wait for its turn to `open`, until `leave_line` or its death."""
+        self._line.append((weakref.ref(owner), os.getpid()))
+
+    def leave_line(self, owner: object) -> None:
+        """Let an owner wait no longer."""
+        for one in list(self._line):
+            if one[0]() is None or one[0]() is owner:
+                with suppress(ValueError):      # another thread has removed it
+                    self._line.remove(one)
+
+    def forget_threads(self) -> None:
+        """Let the requests of threads that a forked child lacks take no room: nothing there would ever end them.
+
+        They stay open, because a stream may have been handed over to the thread that forked.
+        """
+        for request in list(self._requests.values()):
+            if request.thread != threading.get_ident():
+                request.tokens = 0
+
+    def end(self, request: int) -> None:
+        """Say that a request is over; a request that is over already is left alone."""
+        self._ended.append(request)
+
+    def drop(self, hypotheses: Iterable[int]) -> None:
+        """Say that these become no parents any more."""
+        self._dropped.extend(hypotheses)
+
+    def settle(self) -> list[Rows]:
+        """End the requests and drop the hypotheses as was wanted; return the rows of those that become no parents."""
+        freed: list[Rows] = []
+        while self._dropped:
+            self._release(self._dropped[0], freed)
+            self._dropped.popleft()
+        while self._ended:
+            last = self._ended[0]
+            number = last.request if isinstance(last, _Owner) else last
+            if number in self._requests:
+                for hypothesis in list(self._requests[number].hypotheses):
+                    self._release(hypothesis, freed)
+                del self._requests[number]
+            self._ended.popleft()
+        return freed
+
+    def repair(self) -> None:
+        """Make the counts right again after an exception, such as an interrupt, came into the middle of a change."""
+        for request in list(self._requests.values()):
+            request.hypotheses &= self._nodes.keys()
+        wanted = {number for request in list(self._requests.values()) for number in request.hypotheses}
+        self._nodes = {number: node for number, node in self._nodes.items() if number in wanted}
+
+    def parents(self, rows: Sequence[Row]) -> list[Node[Rows] | None]:
+        """Return the parent of each row; raises `InputError` for a row that cannot be computed."""
+        if not rows:
+            raise InputError("a step needs at least one row")
+        return [self._parent(row) for row in rows]
+
+    def _parent(self, row: Row) -> Node[Rows] | None:
+        self.check(row.request)
+        tokens = row.tokens
+        if not isinstance(tokens, np.ndarray) or tokens.dtype != np.int64 or tokens.ndim != 1 or not len(tokens):
+            raise InputError(f"the tokens of a row must be int64 [n], n at least 1, not {shown(tokens)}")
+        # Most rows have one token, for which NumPy's minimum takes longer than all the rest.
+        low, high = (tokens[0], tokens[0]) if len(tokens) == 1 else (tokens.min(), tokens.max())
+        if low < 0 or high >= self._vocab_size:
+            raise InputError(f"token ids must be from 0 to {self._vocab_size - 1:,}, not {low:,} to {high:,}")
+        parent = None
+        if row.parent is not None:
+            if row.parent not in self._requests[row.request].hypotheses:
+                raise InputError(f"hypothesis {shown(row.parent)} is not one of request {row.request} that may become "
+                                 "a parent")
+            parent = self._nodes[row.parent]
+        length = len(tokens) + (parent.length if parent else 0)
+        if self._longest is not None and length > self._longest:
+            raise InputError(f"a hypothesis of {length:,} tokens is longer than the model's {self._longest:,} "
+                             "positions")
+        return parent
+
+    def check(self, request: int) -> None:
+        """Raise `InputError` unless a request is open."""
+        if request not in self._requests:
+            raise InputError(f"no request has the number {shown(request)}; open one first")
+
+    def add(self, row: Row, parent: Node[Rows] | None, rows: Rows) -> int:
+        """Add the hypothesis of a row, and return its number."""
+        number, self._next_node = self._next_node, self._next_node + 1
+        self._nodes[number] = Node(row.request, parent, parent.length if parent else 0, len(row.tokens), rows)
+        self._requests[row.request].hypotheses.add(number)
+        return number
+
+    def _release(self, hypothesis: int, freed: list[Rows]) -> None:
+        """Let a hypothesis become no parent any more, and add its rows to `freed`."""
+        node = self._nodes.pop(hypothesis, None)
+        if node is not None:
+            self._requests[node.request].hypotheses.discard(hypothesis)
+            freed.append(node.rows)
+
+
+_FORESTS: weakref.WeakSet[Forest[Any]] = weakref.WeakSet()
+
+
+def _forget_threads() -> None:
+    for forest in _FORESTS:
+        forest.forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

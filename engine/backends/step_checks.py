@@ -1,0 +1,74 @@
+"""Check what every decoder is asked for in a step, and choose the best of its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import InputError, shown
+from ..model.config import ModelConfig
+from ..programs.observe import Head
+from .steps import Row, Top
+
+
+def check_vectors(vectors: np.ndarray, width: int) -> None:
+    """Raise `InputError` unless these are an encoder's vectors that a decoder of this memory_size reads."""
+    if not width:
+        raise InputError("this decoder reads no encoder, so its requests have no source")
+    if vectors.ndim != 2 or vectors.shape[1] != width:
+        raise InputError(f"the vectors of sources must be [N, {width}], not {list(vectors.shape)}")
+
+
+def check_sources(rows: Sequence[Row], known: Container[int]) -> None:
+    """Raise `InputError` if the source of a row's request is not known yet."""
+    for row in rows:
+        if row.request not in known:
+            raise InputError(f"request {row.request} has no source; give its vectors to cache_sources first")
+
+
+def check_heads(heads: Sequence[Head], config: ModelConfig | None) -> None:
+    """Raise `InputError` unless these are heads of a decoder's cross-attention; config: None if it has none."""
+    if config is None:
+        raise InputError("this decoder has no cross-attention, so it gives no weights of it")
+    for layer, head in heads:
+        if not (0 <= layer < config.num_layers and 0 <= head < config.num_heads):
+            raise InputError(f"cross-attention has {config.num_layers} layers with {config.num_heads} heads; "
+                             f"{shown((layer, head))} is no pair (layer, head) of them")
+
+
+def check_wanted(rows: Sequence[Row], vocab_size: int) -> None:
+    """Raise `InputError` unless each row has as many tokens as it wants scores, and the vocabulary as many logits."""
+    for row in rows:
+        if not 0 <= row.scored <= len(row.tokens):
+            raise InputError(f"a row of {len(row.tokens)} tokens has no scores of its last {shown(row.scored)}")
+        if row.best is not None and not 1 <= row.best <= vocab_size:
+            raise InputError(f"best must be from 1 to {vocab_size:,}, the size of the vocabulary, not "
+                             f"{shown(row.best)}")
+
+
+def sound_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
+    """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R]."""
+    with np.errstate(invalid="ignore"):
+        lines = np.isfinite(logits.max(axis=1)), np.isfinite(top.log_sum_exp)
+    sound = np.ones(len(rows), bool)
+    if lines[0].all() and lines[1].all():       # as in nearly every step
+        return sound
+    ends = [0, 0]
+    for i, row in enumerate(rows):
+        kind = int(row.best is not None)
+        begin, ends[kind] = ends[kind], ends[kind] + row.scored
+        sound[i] = lines[kind][begin : ends[kind]].all()
+    return sound
+
+
+def top_of(logits: np.ndarray, k: int) -> Top:
+    """Return the k best of each line of logits, best first, the lowest id first among equals."""
+    ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    values = np.take_along_axis(logits, ids, 1)
+    if not len(logits):
+        return Top(values, ids, np.zeros(0, np.float32))
+    with np.errstate(invalid="ignore"):     # NaN and inf give NaN
+        total = np.exp(logits - values[:, :1]).sum(axis=1)
+        return Top(values, ids, (values[:, 0] + np.log(total)).astype(np.float32))

@@ -1,0 +1,97 @@
+"""Implement `engine calibrate`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import InputError, UnsupportedError
+from ..files.writing import check_folder, replacing
+from ..interface import plot
+from ..interface.engine import Engine
+from ..interface.generator import Generator
+from ..interface.reranker import ANSWERS, Reranker
+from ..loading.load import choose_kind, load_model, open_source
+from ..loading.npz_model import save
+from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
+from ..studies.calibrate import CalibrationReport, calibrate, task_of
+from ..weights.calibration import TASKS
+from ..weights.model import Model
+from .console import MODEL_OR_GGUF, add_model, print_row, read_lines
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `engine calibrate`, except those of the backend."""
+    add_model(command, MODEL_OR_GGUF)
+    command.add_argument(
+        "--data", required=True, metavar="FILE",
+        help="UTF-8 text, tab-separated, a labelled text on each line: " + "; ".join(
+            f"{line} ({task})" for task, line in LINES.items()))
+    command.add_argument("-o", "--output", metavar="FILE", help="the calibrated model to write, ending in .npz; "
+                         "without it, the command only reports")
+    command.add_argument("--picture", metavar="FILE", help="draw the reliability before and after as an .svg file")
+    command.add_argument("--task", choices=TASKS, help="what to calibrate, where the model can do several of these")
+    bias = command.add_mutually_exclusive_group()
+    bias.add_argument("--bias", action="store_true", default=None, help="fit a bias for each class beside the "
+                      "temperature; by default where each class has 30 texts to fit to")
+    bias.add_argument("--no-bias", dest="bias", action="store_false", help="fit a temperature alone")
+    command.add_argument("--seed", type=int, default=0, help="of the permutation that halves the texts; by default 0")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Calibrate a model, print how good its probabilities are before and after, and write the calibrated model."""
+    for path, suffix in ((args.output, ".npz"), (args.picture, ".svg")):
+        if path is not None:
+            if not path.endswith(suffix):
+                raise InputError(f"expected the name of a file that ends in {suffix}, not {path!r}")
+            check_folder(Path(path))
+    lines = read_lines(args.data)
+    source = open_source(args.model, revision=args.revision)
+    kind = choose_kind(source, args.kind)
+    if kind == "transcribe":
+        raise UnsupportedError("a model of speech is not calibrated; classes, tags, answers, pairs and next tokens are")
+    model = load_model(source, kind=kind)
+    loaded = _holder(model, kind, source.answers() if kind == "rank" else None,
+                     {"backend": args.backend, "threads": args.threads, "precision": args.precision})
+    task = task_of(loaded, args.task)
+    if task == "answer" and args.picture is not None:
+        raise InputError("answers have no reliability to draw; leave --picture out")
+    texts, labels = parse_labelled(task, lines, args.data)
+    if task in ("classify", "rank") and labels is not None:        # here, so that a message names the line
+        names = loaded.heads["classify"].labels if isinstance(loaded, Engine) and task == "classify" else RELEVANCES
+        labels = [*label_numbers(labels, names, f"{args.data}, line", first=1)]
+    report = calibrate(loaded, texts, labels, task=task, bias=args.bias, seed=args.seed,
+                       show_progress_bar=sys.stderr.isatty())
+    _print(report)
+    if args.picture is not None:
+        assert report.before is not None
+        assert report.after is not None
+        with replacing(Path(args.picture)) as file:
+            file.write(plot.reliability(report.before, report.after, title=f"{task}, before and after").encode())
+    if args.output is not None:
+        save(model.with_calibration(report.calibration), args.output)
+        print(f"{args.output}: {os.path.getsize(args.output) / 1e6:.1f} MB")
+
+
+def _holder(model: Model, kind: str, answers: Any, options: dict[str, Any]) -> Engine | Generator | Reranker:
+    """Return the object that runs a model."""
+    if model.decoder is None:
+        return Engine(model, **options)
+    return Reranker(model, answers=answers or ANSWERS, **options) if kind == "rank" else Generator(model, **options)
+
+
+def _print(report: CalibrationReport) -> None:
+    calibration = report.calibration
+    print(f"{calibration.task}: {calibration!r}")
+    if report.before is None or report.after is None:
+        losses = calibration.arrays["losses"]
+        found = int((losses < float("inf")).sum())
+        print_row("questions", f"{len(losses):,}, of which {found:,} have the right answer among the candidates")
+        return
+    print_row("fitted to", f"{report.fitted:,}")
+    print_row("measured on", f"{report.before.count:,} others")
+    for label, name in (("ECE", "ece"), ("Brier score", "brier"), ("log loss", "log_loss"), ("accuracy", "accuracy")):
+        print_row(label, f"{getattr(report.before, name):.4f} before, {getattr(report.after, name):.4f} after")

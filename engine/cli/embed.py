@@ -1,0 +1,311 @@
+"""Implement `engine embed`."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from ..backends import get_backend
+from ..base.arguments import positive_int, positive_int_or_none
+from ..base.errors import InputError, WeightsError, listed, shown
+from ..base.version import __version__
+from ..encoding.vector_precision import PRECISIONS
+from ..interface.encoding_stream import RESULTS
+from ..interface.engine import Engine
+from ..jobs import (
+    FORMATS,
+    REJECTED,
+    Columns,
+    Job,
+    Part,
+    Recipe,
+    Settings,
+    Unit,
+    diff,
+    drop_old_manifest,
+    entry_of,
+    find_inputs,
+    find_units,
+    open_folder,
+    open_job,
+    option_of,
+    own_names,
+    refuse_own_parts,
+    refuse_stale,
+    shard_of,
+    verify,
+    without_credentials,
+    write_manifest,
+)
+from ..loading.load import find_model
+from ..loading.model_files import checksum
+from .console import add_model
+
+DTYPES = ("float32", "float16", *PRECISIONS[1:])
+"""The types of the numbers of vectors in parts: float16, and the precisions of `Engine.encode`."""
+UNIT_ROWS = {"tokens": 1024}
+"""The most rows of a unit, by the kind of result; 16,384 of the other kinds, which take less room."""
+RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `engine embed`, except those of the backend and the precision."""
+    add_model(command, nargs="?")
+    command.add_argument("--input", action="append", metavar="PATTERN", help="files of rows: a pattern in quotes, such "
+                         "as 'in/*.parquet' or 's3://bucket/in/*.jsonl'; may be given again")
+    command.add_argument("--output", required=True, metavar="FOLDER", help="folder of the parts, also of an object "
+                         "store, such as s3://bucket/out; a job that was stopped goes on there")
+    command.add_argument("--format", choices=FORMATS, help="format of the files; by default the one of their "
+                         "names, such as .jsonl. "
+                         "openai is the file of a batch of requests to /v1/embeddings, which is answered in its own "
+                         "format")
+    command.add_argument("--column", default="text", help="column, or field of JSON, with the text; by default text")
+    command.add_argument("--id", help="column with the id of a row; by default the id is file:position")
+    command.add_argument("--keep", default="", metavar="COLUMNS", help="other columns to copy, separated by commas")
+    command.add_argument("--result", choices=RESULTS, default="vectors", help="what to compute for each row: "
+                         "a vector, a sparse vector, a vector for each token, or its class; by default vectors")
+    command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the numbers of vectors; int8 and "
+                         "uint8 need --ranges")
+    command.add_argument("--ranges", metavar="FILE", help=".npy file with the smallest and the largest number of each "
+                         "dimension, [2, dimensions]")
+    command.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
+    command.add_argument("--truncate-dim", type=int, metavar="N", help="keep the first N dimensions")
+    command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each text")
+    command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
+    command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 "
+                         "to 15/16")
+    command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part, for Parquet; by default "
+                         "16384, or 1024 for tokens")
+    command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
+                         "one part, for the other formats; by default 1048576")
+    command.add_argument("--verify", nargs="?", type=int, const=0, metavar="ROWS", help="compute the parts again, or "
+                         "this many rows of each, and compare them to the bit")
+    command.add_argument("--diff", metavar="FOLDER", help="compare this folder with the output folder, and name the "
+                         "rows that differ; it needs no model")
+    command.add_argument("--prune", action="store_true", help="delete the parts of inputs that have changed "
+                         "or are not given any more")
+    command.add_argument("--allow-mixed-isa", action="store_true", help="let machines with other instruction sets, "
+                         "whose vectors differ in their last bits, write into one folder")
+    command.add_argument("--json", action="store_true", help="write progress as lines of JSON to standard output")
+
+
+def embed(args: argparse.Namespace) -> None:
+    """Embed the rows of files into the parts of a folder, verify such parts, or compare two folders."""
+    if args.diff is not None:
+        _diff(args)
+        return
+    if args.model is None or not args.input:
+        raise InputError("give a model and --input, such as: engine embed MODEL --input 'in/*.parquet' --output out")
+    number, shards = _shard(args.shard)
+    if args.verify is not None and args.verify < 0:
+        raise InputError(f"--verify takes a number of rows of at least 1, not {args.verify}")
+    path, _ = find_model(args.model, args.revision)
+    engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task)
+    settings = _settings(args, engine, checksum(path))
+    _check_route(args, engine)
+    settings.recipe.check(engine)
+    _check_dimensions(args, engine)
+    isa = _instruction_set(engine)
+    refuse_own_parts(args.input, args.output, own_names(args.format))
+    units = find_units(find_inputs(args.input), settings)
+    folder = open_folder(args.output, make=args.verify is None)
+    job = Job(units, folder, engine, settings, isa)
+    own = shard_of(units, number, shards)
+    if args.verify is None:
+        open_job(folder, settings, __version__, isa, args.allow_mixed_isa)
+        refuse_stale(units, folder, args.prune)
+        drop_old_manifest(units, folder)
+        _run(args, job, own)
+    else:
+        _verify(args, job, own)
+
+
+def _settings(args: argparse.Namespace, engine: Engine, digest: str) -> Settings:
+    """Return what decides the bytes of a part; raises `InputError`."""
+    columns = Columns(args.column, args.id or None, tuple(name for name in args.keep.split(",") if name))
+    if taken := RESULT_COLUMNS.intersection(columns.kept):
+        raise InputError(f"--keep cannot copy {listed(sorted(taken))}, because parts have columns of this name")
+    options: dict[str, Any] = {}
+    for name, value in (("prompt_name", args.prompt_name), ("task", args.route),
+                        ("truncate_dim", positive_int_or_none("--truncate-dim", args.truncate_dim)),
+                        ("normalize_embeddings", args.normalize or None)):
+        options |= {} if value is None else {name: value}
+    described = options | {"result": args.result, "dtype": args.dtype, "column": args.column, "id": columns.id,
+                           "keep": list(columns.keep), "computation": engine.precision, "backend": engine.backend,
+                           "adapter": args.task, "format": args.format}
+    known = signature(getattr(Engine, RESULTS[args.result])).parameters
+    if other := [option_of(name) for name in options if name not in known]:
+        raise InputError(f"--result {args.result} does not go with {listed(other)}")
+    if args.dtype != "float32" and args.result != "vectors":
+        raise InputError(f"--dtype {args.dtype} is for --result vectors")
+    if args.format == "openai" and (args.result != "vectors" or args.dtype != "float32" or columns.kept):
+        raise InputError("a batch of requests is answered with float32 vectors; leave --result, --dtype, --id and "
+                         "--keep out")
+    if args.dtype in PRECISIONS[1:]:
+        options["precision"] = args.dtype
+    if args.ranges is not None:
+        options["ranges"] = ranges = _read_ranges(args.ranges)
+        described["ranges"] = hashlib.sha256(ranges.tobytes()).hexdigest()
+    rows = UNIT_ROWS.get(args.result, 16384) if args.unit_rows is None else positive_int("--unit-rows", args.unit_rows)
+    return Settings(digest, columns, Recipe(args.result, options, args.dtype), described, args.format, rows,
+                    positive_int("--unit-bytes", args.unit_bytes))
+
+
+def _check_route(args: argparse.Namespace, engine: Engine) -> None:
+    """Raise `InputError` for a route that the model lacks, and call it --route: --task chooses an adapter here."""
+    if args.result not in ("vectors", "sparse"):     # the others have no routes; tokens have roles
+        return
+    try:
+        engine.engine_of(args.route)
+    except InputError as error:
+        if not engine.routes:
+            raise InputError(f"--route {args.route}: this model has no routes; leave the option out") from error
+        given = "has to be given" if args.route is None else f"cannot be {shown(args.route)}"
+        raise InputError(f"--route {given}: the routes of this model are {listed(engine.routes)}") from error
+
+
+def _check_dimensions(args: argparse.Namespace, engine: Engine) -> None:
+    """Raise `InputError` for more dimensions than vectors have, of which `encode` would keep all."""
+    if args.truncate_dim is not None:
+        width = engine.engine_of(args.route).with_text(truncate_dim=None).get_embedding_dimension()
+        if args.truncate_dim > width:
+            raise InputError(f"--truncate-dim {args.truncate_dim}: the vectors of this model have {width} dimensions; "
+                             "give fewer, or leave the option out")
+
+
+def _read_ranges(path: str) -> np.ndarray:
+    """Return the array in a file of `np.save`; raises `InputError`."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path}: expected an array that np.save wrote, of the smallest and the largest number of "
+                         f"each dimension: {error}") from error
+    if not isinstance(found, np.ndarray):
+        raise InputError(f"{path}: expected one array that np.save wrote, and not an archive of several")
+    return found
+
+
+def _instruction_set(engine: Engine) -> str:
+    """Return the backend and its instruction set, without the other sets of this CPU."""
+    return f"{engine.backend}, {get_backend(engine.backend).describe().splitlines()[0].partition(' (')[0]}"
+
+
+def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+    """Compute the missing units, and write the manifest if none is missing then."""
+    missing = job.missing(own)
+    progress = _Progress(args.json, len(own), len(missing))
+    written: dict[str, dict[str, Any]] = {}
+
+    def report(unit: Unit, part: Part) -> None:
+        written[unit.name] = entry_of(part.data, part.counts)
+        progress.show(unit, part)
+
+    others = job.run(own, report)
+    progress.end()
+    missing = job.missing(job.units)
+    result: dict[str, Any] = {"event": "end", "parts": len(written), "missing": len(missing),
+                              "seconds": round(progress.seconds, 3)}
+    if not missing:
+        manifest = write_manifest(job.units, job.folder, written)
+        result |= {name: manifest[name] for name in ("rows", "rejected", "tokens")}
+    if args.json:
+        print(json.dumps(result), flush=True)
+        return
+    place = without_credentials(args.output)
+    if written or missing:
+        print(f"{place}: wrote {len(written):,} of {len(job.units):,} parts in {progress.seconds:.1f} s")
+    else:
+        print(f"{place}: all {len(job.units):,} parts are there already, and nothing was computed")
+    if missing:
+        why = f", of which other processes compute {len(others):,} now" if others else ", of other shards"
+        print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
+    else:
+        rejected = f", and {manifest['rejected']:,} rejected in {REJECTED}/" if manifest["rejected"] else ""
+        print(f"the job is finished: {manifest['rows']:,} rows{rejected}, {manifest['tokens']:,} tokens")
+
+
+class _Progress:
+    """The number of parts, the rate and the remaining time, for a terminal or as lines of JSON."""
+
+    def __init__(self, as_json: bool, units: int, missing: int):
+        self._json, self._units, self._missing = as_json, units, missing
+        self._done, self._rows, self._start = 0, 0, time.monotonic()
+        if as_json:
+            print(json.dumps({"event": "start", "units": units, "missing": missing}), flush=True)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the start."""
+        return time.monotonic() - self._start
+
+    def show(self, unit: Unit, part: Part) -> None:
+        """Show that a part is written."""
+        self._done, self._rows = self._done + 1, self._rows + part.counts["rows"]
+        rate, left = self._rows / self.seconds, self.seconds / self._done * (self._missing - self._done)
+        if self._json:
+            print(json.dumps({"event": "part", "name": unit.name, **part.counts, "done": self._done,
+                              "missing": self._missing - self._done, "rows_per_second": round(rate, 1),
+                              "seconds_left": round(left, 1)}), flush=True)
+        elif sys.stderr.isatty():
+            done = self._units - self._missing + self._done
+            print(f"\r{done:,} of {self._units:,} parts, {rate:,.0f} rows/s, {left:,.0f} s left \x1b[K", end="",
+                  file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """End the line of a terminal."""
+        if not self._json and self._done and sys.stderr.isatty():
+            print(file=sys.stderr)
+
+
+def _verify(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
+    """Compare parts with what their rows give now; raises `WeightsError` if any differs or is missing."""
+    wrong, checked = 0, 0
+    for unit, fault in verify(job, own, args.verify or None):
+        checked, wrong = checked + 1, wrong + (fault is not None)
+        if args.json:
+            print(json.dumps({"event": "verified", "name": unit.name, "fault": fault}), flush=True)
+        elif fault is not None:
+            print(f"{unit.name}: {fault}", flush=True)
+    if wrong:
+        raise WeightsError(f"{wrong:,} of {checked:,} parts are not what their rows give; delete them, and run the job "
+                           "again")
+    if checked < len(own):
+        right = f", and the other {checked:,} are right to the bit" if checked else ""
+        raise WeightsError(f"{len(own) - checked:,} of {len(own):,} parts are missing in "
+                           f"{without_credentials(args.output)}{right}; run the job without --verify to compute them")
+    if not args.json:
+        how = f"{args.verify:,} rows of each" if args.verify else "whole"
+        print(f"all {checked:,} parts are right to the bit ({how})")
+
+
+def _diff(args: argparse.Namespace) -> None:
+    """Print the rows of two folders that differ; raises `WeightsError` if there are any."""
+    count = 0
+    for name, rows in diff(open_folder(args.output, make=False), open_folder(args.diff, make=False)):
+        count += 1
+        if args.json:
+            print(json.dumps({"event": "different", "name": name, "rows": rows}), flush=True)
+        else:
+            print(f"{name}: {rows if isinstance(rows, str) else ', '.join(rows)}", flush=True)
+    if count:
+        raise WeightsError(f"{count:,} parts differ")
+    if not args.json:
+        print("all parts are equal to the bit")
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    """Return the number of a shard and how many there are."""
+    if text is None:
+        return 0, 1
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise InputError(f"--shard must be I/N with I from 0 to N - 1, such as 3/16, not {shown(text)}")
+    return int(found[1]), int(found[2])

@@ -1,0 +1,42 @@
+"""Implement `engine fetch`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..base.errors import InputError, shown
+from ..files.writing import check_folder
+from ..loading import hub
+from ..loading.load import open_source
+from .convert import write
+
+
+def fetch(args: argparse.Namespace) -> None:
+    """Download a model of the hub and print its path; with --packed, write one packed .npz and print the path of it."""
+    if not args.packed and (args.output is not None or args.precision is not None):
+        raise InputError("--output and --precision say how --packed writes the model; add --packed")
+    if args.output is not None:
+        if not args.output.endswith(".npz"):
+            raise InputError(f"the output must be named *.npz, not {args.output!r}")
+        check_folder(Path(args.output))
+    name = hub.as_name(args.name)
+    if name is None:
+        raise InputError(f"{shown(args.name)} is no name of a model on the hub; expected org/name, or org/name/FILE "
+                         "for a .gguf or .npz file of a repository")
+    found = hub.fetch(name, args.revision)
+    if not args.packed:
+        print(found.path)
+        return
+    out = args.output or str(_beside(found.path, name, args.precision))
+    write(open_source(found.path), out, kind=args.kind, task=args.task, precision=args.precision, packed=True)
+    print(out)
+
+
+def _beside(path: Path, name: hub.HubName, precision: str | None) -> Path:
+    """Return where a packed file goes: into the folder of the commit, with which the cache removes it."""
+    from ..backends.cython_cpu import isa
+
+    stem = name.repository.partition("/")[2] if path.is_dir() else path.stem
+    folder = path if path.is_dir() else path.parent
+    return folder / f"{'-'.join(filter(None, (stem, isa.chosen().isa, precision)))}.npz"

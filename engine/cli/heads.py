@@ -1,0 +1,141 @@
+"""Implement `engine classify`, `engine tag`, `engine answer` and `engine rank`: lines or JSON objects in, JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ..base.errors import InputError, located, shown
+from ..files.reading import FormatError, parse_object
+from ..interface.engine import Engine
+from ..interface.reranker import Reranker
+from ..text.sentences import check_sentences
+from ..uncertainty import SCORES
+from .console import add_model, read_lines
+
+TOGETHER = 1024
+"""How many inputs are computed at a time, and written before the next ones are read."""
+
+COMMANDS = {
+    "classify": "write the labels of texts",
+    "tag": "write the tags of texts, or the entities that they make",
+    "answer": "write the parts of texts that answer questions",
+    "rank": "order documents by how well they answer queries",
+}
+"""The commands, and what `engine --help` says of each."""
+
+FIELDS: dict[str, tuple[dict[str, type], str]] = {
+    "classify": ({"text": str}, "a text"),
+    "tag": ({"text": str}, "a text"),
+    "answer": ({"question": str, "context": str}, "a question and the text to read, with a tab between them"),
+    "rank": ({"query": str, "documents": list}, ""),
+}
+"""The fields of the JSON objects that each command reads, and what a line of text is."""
+
+
+_COVERAGE = {
+    "classify": "write the set of labels that holds the right one so often, such as 0.9; for a calibrated model",
+    "answer": "abstain where the answers that may be right, so often, are not one; for a calibrated model",
+    "rank": "write the shortest list that holds a relevant document so often; for a calibrated model"}
+
+
+def add_options(command: argparse.ArgumentParser, name: str) -> None:
+    """Add the options of a command, except those of the backend."""
+    fields, line = FIELDS[name]
+    add_model(command)
+    command.add_argument(
+        "file", nargs="?", default="-",
+        help="UTF-8 text" + (f": a line is {line}" if line else "") + f"; with --jsonl, or if the name ends in .jsonl, "
+        f"a line is a JSON object with {' and '.join(fields)}; - for standard input, the default")
+    command.add_argument("--jsonl", action="store_true", help="lines are JSON objects")
+    if name == "classify":
+        command.add_argument("--top-k", type=int, metavar="K", help="labels of a text; by default the best one, and 0 "
+                             "for all")
+    elif name == "tag":
+        command.add_argument("--aggregation-strategy", default="simple", metavar="NAME",
+                             help="none for one tag a token; simple, first, average or max for entities; by default "
+                             "simple")
+        command.add_argument("--stride", type=int, help="read long texts in windows that overlap by this many tokens")
+    elif name == "answer":
+        command.add_argument("--top-k", type=int, default=1, metavar="K", help="answers to a question; by default 1")
+        command.add_argument("--handle-impossible-answer", action="store_true", help="let no answer be one of them")
+    else:
+        command.add_argument("--query", help="the query; lines are then documents, all ranked together")
+        command.add_argument("--top-k", type=int, metavar="K", help="documents of a query; by default all")
+        command.add_argument("--return-documents", action="store_true", help="write the documents, too")
+    if name != "tag":
+        command.add_argument("--coverage", type=float, metavar="C", help=_COVERAGE[name])
+    if name == "classify":
+        command.add_argument("--conformal-score", choices=[*SCORES], default="lac", help="with --coverage: lac for the "
+                             "smallest sets, the default, or aps")
+        command.add_argument("--by-class", action="store_true", help="with --coverage: for the texts of each class")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write one JSON value for each input to standard output, in order."""
+    options = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
+               "revision": args.revision}
+    loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
+    rows = _rows(args)
+    for first in range(0, len(rows), TOGETHER):
+        for result in _results(args, loaded, rows[first : first + TOGETHER]):
+            print(json.dumps(result, ensure_ascii=False), flush=True)
+
+
+def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    """Yield the result of each input."""
+    if args.command == "classify":
+        top_k = 1 if args.top_k is None else args.top_k or None
+        yield from loaded.classify([row["text"] for row in rows], top_k=top_k, coverage=args.coverage,
+                                   conformal_score=args.conformal_score, by_class=args.by_class)
+    elif args.command == "tag":
+        yield from loaded.tag([row["text"] for row in rows], aggregation_strategy=args.aggregation_strategy,
+                              stride=args.stride)
+    elif args.command == "answer":
+        yield from loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], top_k=args.top_k,
+                                 handle_impossible_answer=args.handle_impossible_answer, coverage=args.coverage)
+    else:
+        for row in rows:
+            yield loaded.rank(row["query"], row["documents"], top_k=args.top_k, return_documents=args.return_documents,
+                              coverage=args.coverage)
+
+
+def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the inputs of a command, each with the fields of `FIELDS`; raises `InputError`."""
+    fields = FIELDS[args.command][0]
+    lines = read_lines(args.file)
+    name = "standard input" if args.file == "-" else args.file
+    if args.jsonl or args.file.endswith(".jsonl"):
+        if args.command == "rank" and args.query is not None:
+            raise InputError("--query is for lines of text; JSON objects have their own query")
+        return [_object(line, fields, f"{name}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    if args.command == "rank":
+        if args.query is None:
+            raise InputError("give the query of the documents with --query, or JSON objects with --jsonl")
+        return [{"query": args.query, "documents": lines}]
+    if args.command == "answer":
+        return [_split(line, f"{name}, line {i}") for i, line in enumerate(lines, 1)]
+    return [{"text": line} for line in lines]
+
+
+def _object(line: str, fields: dict[str, type], place: str) -> dict[str, Any]:
+    with located(place):
+        try:
+            row = parse_object(line.encode("utf-8", "surrogatepass"))
+        except FormatError as error:
+            raise InputError(str(error)) from None
+        for field, kind in fields.items():
+            value = row.get(field)
+            if not isinstance(value, kind):
+                raise InputError(f"expected an object with {' and '.join(fields)}; {field} is {shown(value)}")
+            check_sentences([value] if isinstance(value, str) else value)
+        return row
+
+
+def _split(line: str, place: str) -> dict[str, Any]:
+    question, tab, context = line.partition("\t")
+    if not tab:
+        raise InputError(f"{place}: expected a question, a tab and the text to read, not {shown(line)}")
+    return {"question": question, "context": context}

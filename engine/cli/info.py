@@ -1,0 +1,110 @@
+"""Implement `engine info`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from ..base.version import __version__
+from ..loading.load import choose_kind, load_model, open_source
+from ..loading.model_files import checksum
+from ..loading.source import CLASSES
+from ..model.precision import CACHED, FORMATS, STORED, cached_bytes
+from ..programs import programs_of
+from ..weights.model import Model, Transformer
+from ..weights.modules import Dense, LayerNorm, Module, Normalize
+from ..weights.parameters import expected_shapes, parameters_of
+from .console import print_row, warn_generates
+from .describe import outline
+from .machine import print_machine
+
+
+def info(args: argparse.Namespace) -> None:
+    """Print the backends and CPU limits of this machine and, if a model is given, its description."""
+    print(f"encoder-engine {__version__}")
+    print_machine()
+    warn_generates(args)
+    if args.model is not None:
+        print()
+        source = open_source(args.model, revision=args.revision)
+        kind = choose_kind(source, args.kind)
+        if source.origin is not None:
+            print_row("name", f"{source.origin.name}, commit {source.origin.commit}")
+        print_row("path", str(source.path))
+        print_row("checksum", f"sha256 {checksum(source.path)}, of the files that are read")
+        print_model(load_model(source, kind=kind), kind)
+
+
+def print_model(model: Model, kind: str) -> None:
+    """Print which class serves a model for this kind of use, and each part of it."""
+    print_row("kind", f"{kind}, by {CLASSES[kind]}")
+    for name, part in model.parts.items():
+        if len(model.parts) > 1 or model.decoder is not None:
+            print(name)
+        _print_part(part)
+
+
+def _print_part(model: Transformer) -> None:
+    c, text = model.config, model.text
+    parameters = sum(math.prod(shape) for shape in expected_shapes(c).values())
+    size = sum(array.nbytes for array in model.weights.values())
+    print_row("family", c.family)
+    if c.num_layers:
+        print_row("layers", f"{c.num_layers}, width {c.hidden_size}, {c.num_heads} heads of {c.head_width}, "
+                            f"feed-forward {c.ffn_size}, {c.activation}")
+    else:
+        print_row("layers", f"none: the vector of a token is a row of the table, width {c.hidden_size}")
+    for program in programs_of(c):
+        for label, formulas in outline(program):
+            print_row(label, formulas)
+    print_row("tables", f"{c.vocab_size} words, {c.max_positions} positions, {c.token_types} token types")
+    print_row("parameters", f"{parameters / 1e6:.1f} million, {size / 1e6:.1f} MB in memory")
+    linear, tables = _stored(model, "linear"), _stored(model, "table")
+    stored = [linear] * bool(linear) + [f"tables in {tables}"] * (tables not in ("", linear))
+    print_row("precision", ", ".join(stored))
+    if c.decodes:
+        print_row("cache", _cache_bytes(model))
+    if model.layout is not None:
+        print_row("packed", str(model.layout))
+    if model.heads:
+        print_row("heads", ", ".join(head.config.describe() for head in model.heads))
+    if model.calibrations:
+        print_row("calibrated for", ", ".join(one.task for one in model.calibrations))
+    if model.stem is not None:
+        print_row("input", f"{model.stem.given}: {model.stem.expected} for each")
+        return
+    if text is None:
+        print_row("text", "no tokenizer; token ids only")
+        return
+    limit = text.max_seq_length or c.longest_sequence
+    modules = "".join(f", {_module(module)}" for module in model.modules)
+    tokens = f"{'up to ' + str(limit) if limit else 'any number of'} tokens"
+    before = "".join(f", {_module(module)}" for module in model.token_modules)
+    vector = f"{before}, pooling {'+'.join(text.pooling)}{modules}{', normalised' if text.normalize else ''}"
+    if text.late is not None:
+        vector = f"{before}, a vector for each token, {text.similarity}"
+    print_row("text", tokens if c.decodes else tokens + vector)
+    if text.prompts:
+        print_row("prompts", ", ".join(text.prompts))
+
+
+def _module(module: Module) -> str:
+    """Name a module before or after pooling."""
+    name = {Dense: "dense", LayerNorm: "layer norm", Normalize: "normalised"}[type(module)]
+    return f"{name} to {len(module.weight)}" if isinstance(module, Dense) else name
+
+
+def _cache_bytes(model: Transformer) -> str:
+    """Say how many bytes the keys and values of a token take in each precision of a cache."""
+    c = model.config
+    parts = [f"{name} {cached_bytes(2 * c.num_layers * c.kv_heads, c.head_width, name):,}" for name in CACHED]
+    return f"bytes a token: {', '.join(parts)}; {FORMATS[model.precision].cache} unless --cache says otherwise"
+
+
+def _stored(model: Transformer, kind: str) -> str:
+    """Name the precisions in which parameters of this kind are stored."""
+    parameters = parameters_of(model.config)
+    if kind == "linear" and model.layout is not None:
+        return model.layout.precision
+    dtypes = {model.weights[name].dtype for name, parameter in parameters.items() if parameter.kind == kind}
+    return " and ".join(sorted(STORED[dtype] for dtype in dtypes))

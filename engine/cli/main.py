@@ -1,0 +1,275 @@
+"""Implement the `engine` command: one function for each subcommand, and its options in `_parser`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..backends import BACKENDS
+from ..base.errors import EngineError
+from ..base.version import __version__
+from ..loading.source import CLASSES
+from ..model.precision import CACHED, LOADABLE, ROUNDED, STORABLE
+from .bench import bench
+from .calibrate import add_options as add_calibrate
+from .calibrate import run as calibrate
+from .compare import add_calibration, compare
+from .console import MODEL_OR_GGUF, add_model, add_revision, precision_among, warnings_in_a_line, write_utf8
+from .convert import convert
+from .doctor import add_options as add_doctor
+from .doctor import doctor
+from .embed import add_options as add_embed_options
+from .embed import embed
+from .encode import encode
+from .fetch import fetch
+from .generate import add_settings, generate
+from .heads import COMMANDS as HEAD_COMMANDS
+from .heads import add_options as add_head_options
+from .heads import run as run_head
+from .info import info
+from .other_options import refuse_unknown
+from .transcribe import add_options as add_transcription
+from .transcribe import run as transcribe
+
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit status after Ctrl-C, by which shells stop a script."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
+    write_utf8()
+    parser, commands = _parser()
+    args, unknown = parser.parse_known_args(arguments)
+    refuse_unknown(commands[args.command], args.command, unknown)
+    try:
+        with warnings_in_a_line(f"engine {args.command}"):
+            args.run(args)
+    except BrokenPipeError:
+        # The reader of standard output has gone, as `head` does. Python would fail again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (EngineError, OSError) as error:
+        print(f"engine {args.command}: {error}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"engine {args.command}: out of memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        done = f"; {interrupt}" if str(interrupt) else ""
+        print(f"engine {args.command}: interrupted{done}", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, and those of its commands."""
+    parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
+    parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("convert", help="turn a model folder into one .npz file")
+    add_model(command, "Hugging Face or sentence-transformers folder", "folder")
+    command.add_argument("out", help="file to write, ending in .npz")
+    command.add_argument(
+        "--precision",
+        type=precision_among(STORABLE),
+        metavar=_choices(STORABLE),
+        help="precision of the weights to write: bfloat16 takes half of float32's bytes, int8 a quarter; "
+        "by default the weights keep theirs",
+    )
+    command.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="with --precision int4: a text like those that the model will read, a few thousand words. The model reads "
+        "up to 8,192 tokens of it, and the rounding spares the inputs that are large there: far nearer to the original",
+    )
+    command.add_argument(
+        "--bounded",
+        action="store_true",
+        help="with --precision int8: write integers for CPUs without VNNI, which would otherwise round the weights of "
+        "linear layers a second time; the cosine to float32 is then the same on all CPUs, and lower on CPUs with VNNI",
+    )
+    command.add_argument(
+        "--packed",
+        action="store_true",
+        help="write the weights as the kernels of this CPU read them: loading takes milliseconds, and processes share "
+        "the memory; a CPU with other kernels refuses the file, so keep the original. --precision is then also the "
+        "precision of the computation",
+    )
+    _add_task(command)
+    _add_kind(command)
+    command.set_defaults(run=convert)
+
+    _add_fetch(commands)
+    command = commands.add_parser("info", help="show the backends of this machine and the contents of a model")
+    add_model(command, MODEL_OR_GGUF, nargs="?")
+    _add_kind(command)
+    command.set_defaults(run=info)
+
+    command = commands.add_parser("doctor", help="show what the report of a bug needs: versions, CPU, threads, extras")
+    add_doctor(command)
+    command.set_defaults(run=doctor)
+
+    _add_encoding(commands)
+
+    for name, text in HEAD_COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        add_head_options(command, name)
+        _add_run_options(command)
+        _add_precision(command)
+        command.set_defaults(run=run_head)
+
+    for name, text in (("generate", "continue the prompts of a file, or generate from its texts, one per line"),
+                       ("translate", "write what a model with an encoder makes of the texts of a file, one per line")):
+        command = commands.add_parser(name, help=text)
+        add_settings(command, "prompt" if name == "generate" else "text")
+        _add_run_options(command)
+        _add_precision(command, cache=True)
+        if name == "generate":
+            command.add_argument("--stream", action="store_true", help="write each result token by token")
+        else:
+            for side in ("source", "target"):
+                command.add_argument(f"--{side}-language", metavar="CODE", help=f"language of the {side}, for models "
+                                     "of several languages: the model's own code, such as de_DE, deu_Latn or de")
+        command.set_defaults(run=generate)
+
+    command = commands.add_parser("transcribe", help="write what recordings say, one line for each")
+    add_transcription(command)
+    _add_run_options(command)
+    _add_precision(command, cache=True)
+    command.set_defaults(run=transcribe)
+    _add_measurements(commands)
+    return parser, commands.choices
+
+
+def _add_encoding(commands: Any) -> None:
+    """Add the commands that compute vectors: encode and embed."""
+    command = commands.add_parser("encode", help="compute the vectors of a file's sentences, one per line",
+                                  description="Compute the vectors of the sentences of one file that fits in memory. "
+                                  "engine embed serves many or large files, and goes on after a stop.")
+    add_model(command)
+    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
+    command.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        help="file to write: *.npy for a NumPy array, float32 [lines, dimensions]; *.csv or *.jsonl for one vector a "
+        "line; - for JSON lines on standard output",
+    )
+    command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
+    command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
+    command.add_argument(
+        "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"
+    )
+    _add_run_options(command)
+    _add_precision(command, auto=True)
+    _add_task(command)
+    command.set_defaults(run=encode)
+
+    command = commands.add_parser("embed", help="compute the vectors of many files, in parts; a stopped job goes on",
+                                  description="Compute the vectors of the rows of many or large files. Each unit of "
+                                  "rows becomes one part, whole or not at all, so that the same command goes on after "
+                                  "a stop. engine encode serves one file that fits in memory.")
+    add_embed_options(command)
+    _add_run_options(command)
+    _add_precision(command, auto=True)
+    _add_task(command)
+    command.set_defaults(run=embed)
+
+
+def _add_fetch(commands: Any) -> None:
+    """Add the command fetch."""
+    command = commands.add_parser("fetch", help="download a model of the Hugging Face hub, and print its path")
+    command.add_argument("name", help="name of the model, such as intfloat/e5-small-v2; of a repository with several "
+                         ".gguf or .npz files, org/name/FILE")
+    add_revision(command)
+    command.add_argument("--packed", action="store_true", help="write one .npz that the kernels of this CPU read as it "
+                         "is, as engine convert --packed does, and print its path")
+    command.add_argument("-o", "--output", metavar="FILE", help="with --packed: file to write, ending in .npz; by "
+                         "default beside the model in the cache")
+    command.add_argument("--precision", type=precision_among(ROUNDED), metavar=_choices(ROUNDED),
+                         help="with --packed: precision of the weights; by default they keep theirs")
+    _add_task(command)
+    _add_kind(command)
+    command.set_defaults(run=fetch)
+
+
+def _add_measurements(commands: Any) -> None:
+    """Add the commands that measure: calibrate, bench and compare."""
+    command = commands.add_parser("calibrate", help="fit a model's probabilities to labelled texts")
+    add_calibrate(command)
+    _add_kind(command)
+    _add_run_options(command)
+    _add_precision(command)
+    command.set_defaults(run=calibrate)
+
+    command = commands.add_parser("bench", help="compare a model's speed with the limits of this machine")
+    add_model(command)
+    _add_run_options(command)
+    _add_precision(command)
+    command.set_defaults(run=bench)
+
+    command = commands.add_parser("compare", help="compare another precision with float32 on your sentences")
+    add_model(command, "model folder or .npz file with float32 weights")
+    command.add_argument(
+        "--precision",
+        type=precision_among(LOADABLE),
+        metavar=_choices(LOADABLE),
+        help="precision to compare with float32; with --calibration, by default bfloat16 and int8",
+    )
+    command.add_argument(
+        "--data",
+        required=True,
+        help="UTF-8 text: each line has a score and two sentences, two sentences, or one; tabs separate them. With "
+        "--calibration, each line has a label and a text",
+    )
+    add_calibration(command)
+    _add_run_options(command)
+    command.set_defaults(run=compare)
+
+
+def _add_run_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--backend", default="auto", choices=["auto", *BACKENDS], help="what computes; by default "
+                         "auto, the fastest one of this machine")  # fmt: skip
+    command.add_argument(
+        "--threads", type=int, help="maximum number of threads; by default "
+        "all CPUs that the process may use, or OMP_NUM_THREADS of them"
+    )
+
+
+def _add_kind(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--kind", choices=CLASSES, help="what the model is for, where its files fit two kinds, such "
+                         "as T5's encoder alone or all of T5; by default what the files say")  # fmt: skip
+    command.add_argument("--generates", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_precision(command: argparse.ArgumentParser, auto: bool = False, cache: bool = False) -> None:
+    """auto: whether the command can choose the precision itself, as `Engine.load` can. cache: whether it generates."""
+    names = (*LOADABLE, "auto") if auto else LOADABLE
+    command.add_argument(
+        "--precision",
+        type=precision_among(names),
+        metavar=_choices(names),
+        help="precision of the computation; by default that of the weights where they are integers, otherwise float32"
+        + ("; auto is the fastest one whose vectors have a cosine of 0.999 to float32's" if auto else ""),
+    )
+    if cache:
+        command.add_argument(
+            "--cache",
+            type=precision_among(CACHED),
+            metavar=_choices(CACHED),
+            help="precision of the keys and values that are kept; by default float32 for precision float32, otherwise "
+            "bfloat16",
+        )
+
+
+def _choices(names: Iterable[str]) -> str:
+    return f"{{{','.join(names)}}}"
+
+
+def _add_task(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--task", help="adapter to merge into the weights, for a folder that holds adapters")

@@ -1,0 +1,75 @@
+"""Implement `engine transcribe`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import InputError
+from ..files.writing import replacing
+from ..interface.transcriber import Transcriber
+from ..speech.tokens import TASKS
+from .console import add_model
+from .subtitles import json_line, srt_lines, text_lines, vtt_lines
+
+STDIN = "-"
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of the command, except those of the backend."""
+    add_model(command, "Whisper's folder or .npz")
+    command.add_argument("audio", nargs="+", help="audio file of any length: WAV, FLAC, OGG or MP3, and what ffmpeg "
+                         "reads where it is installed; - for standard input")  # fmt: skip
+    command.add_argument("-o", "--output", default="-", help="file to write; by default standard output")
+    command.add_argument("--language", help="language that is spoken, such as de or German; by default a model of "
+                         "several languages finds it")  # fmt: skip
+    command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
+    times = command.add_mutually_exclusive_group()
+    times.add_argument("--timestamps", action="store_true", help="write a line with its times for each segment")
+    times.add_argument("--words", action="store_true", help="write a line with its times for each word")
+    formats = command.add_mutually_exclusive_group()
+    formats.add_argument("--json", dest="form", action="store_const", const="json",
+                         help="write a line of JSON for each recording, with its segments; with --words, their words")
+    for form, name in (("srt", "SubRip"), ("vtt", "WebVTT")):
+        formats.add_argument(f"--{form}", dest="form", action="store_const", const=form,
+                             help=f"write the subtitles of one recording, in {name}; with --words, one for each word")
+    command.add_argument("--num-beams", type=int, help="beams of a beam search; 1 is greedy search")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write what the recordings say to standard output or to a file."""
+    if args.form in ("srt", "vtt") and len(args.audio) > 1:
+        raise InputError(f"--{args.form} writes the subtitles of one recording; call the command once for each")
+    if args.audio.count(STDIN) > 1:
+        raise InputError("standard input holds one recording; give - once")
+    transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
+                                   cache=args.cache, revision=args.revision)
+    settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
+    timestamps = "word" if args.words else args.timestamps or args.form is not None
+    audio = [sys.stdin.buffer if name == STDIN else name for name in args.audio]
+    found = transcriber.transcriptions(audio, language=args.language, task=args.task, timestamps=timestamps,
+                                       show_progress_bar=sys.stderr.isatty(), **settings)
+    lines = _lines(args, bool(timestamps), found)
+    if args.output == "-":
+        for line in lines:
+            print(line, flush=True)
+        return
+    with replacing(Path(args.output)) as file:
+        for line in lines:
+            file.write(f"{line}\n".encode())
+
+
+def _lines(args: argparse.Namespace, timed: bool, found: Iterable[Any]) -> Iterator[str]:
+    """Yield the lines to write. timed: whether the results are transcripts and not texts."""
+    for name, result in zip(args.audio, found, strict=True):
+        if args.form == "json":
+            yield json_line(name, result, args.words)
+        elif args.form is not None:
+            yield from (srt_lines if args.form == "srt" else vtt_lines)(result, args.words)
+        elif timed:
+            yield from text_lines(name if len(args.audio) > 1 else None, result, args.words)
+        else:
+            yield result.strip()

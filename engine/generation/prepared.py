@@ -1,0 +1,112 @@
+"""`PreparedModel`: a model that generates on a backend, which `Generator`, `Reranker` and `Transcriber` hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..backends import check_layout, get_backend
+from ..backends.interfaces import DecodingBackend
+from ..base.arguments import positive_int, positive_int_or_none
+from ..base.cpus import choose_threads
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.stop import Stop
+from ..model.config import ModelConfig
+from ..model.generation_config import GenerationConfig
+from ..model.precision import cache_name
+from ..model.run_config import RunConfig
+from ..model.text_config import TextConfig
+from ..text.tokenizer import NO_TOKENIZER, Tokenizer
+from .batching import Budget, Checked, Events, Traffic, checked, generate, in_order, stream
+from .encoder_decoder import SourceStepper
+from .results import Done, Failed, Generated, Request
+from .scoring import score
+
+if TYPE_CHECKING:
+    from ..weights.model import Model
+
+
+class PreparedModel:
+    """The plans of a decoder and of its encoder, and the tokenizers of both sides."""
+
+    def __init__(self, model: Model, holder: str, *, backend: str = "auto", threads: int | None = None,
+                 max_batch_tokens: int = 8192, precision: str | None = None, max_rows: int = 64,
+                 cache_tokens: int | None = None, cache: str | None = None):
+        """Check a model and prepare its parts. holder: the class whose arguments these are, as messages name it."""
+        from ..files.reading import release_pages
+        from ..weights.model import Model  # here, because `import engine` shall stay light
+
+        if not isinstance(model, Model):
+            raise InputError(f"{holder} takes a Model, not {shown(model)}; {holder}.load takes the path of one")
+        model = model.checked()
+        if model.decoder is None:
+            raise UnsupportedError("this model has no decoder, so it generates no tokens; an Engine runs its encoder")
+        max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
+        chosen, count = get_backend(backend), choose_threads(threads)
+        if not isinstance(chosen, DecodingBackend):
+            raise UnsupportedError(f"the {chosen.name} backend does not run decoders; cython, numba and reference do")
+        for part in model.parts.values():
+            check_layout(chosen, part.layout, part.config.decodes)
+        cache_tokens = positive_int_or_none("cache_tokens", cache_tokens)
+        runs = {name: RunConfig(count, part.precision_for(precision), max_batch_tokens, cache_tokens, cache_name(cache))
+                for name, part in model.parts.items()}
+        self.config: ModelConfig = model.decoder.config
+        self.encoder_config: ModelConfig | None = model.encoder.config if model.encoder else None
+        self.configs: Sequence[ModelConfig] = [part.config for part in model.parts.values()]
+        self.generation: GenerationConfig = model.generation
+        self.calibrations = model.decoder.calibrations
+        self.text: TextConfig | None = model.decoder.text
+        self.source_text: TextConfig | None = (model.encoder or model.decoder).text
+        self.stem = model.encoder.stem if model.encoder else None
+        self.backend, self.threads, self.max_batch_tokens = chosen.name, count, max_batch_tokens
+        self.precision = runs["decoder"].precision
+        self.budget = Budget(positive_int("max_rows", max_rows), max_batch_tokens)
+        self.encoder = None
+        if model.encoder is not None:
+            self.encoder = chosen.prepare(model.encoder.config, model.encoder.weights, runs["encoder"])
+        self.decoder = chosen.prepare_decoder(self.config, model.decoder.weights, runs["decoder"])
+        self.cache = runs["decoder"].cache_precision        # of a precision that the backend knows
+        for part in model.parts.values():
+            release_pages(part.weights.values())
+        self._tokenizers: dict[int, Tokenizer] = {}
+        self.traffic = Traffic()
+
+    def checked(self, request: Request, stepper: SourceStepper) -> Checked:
+        """Return a request that the model can compute; raises an `EngineError` for any other one."""
+        return checked(stepper, request, self.budget)
+
+    def generate(self, requests: Iterable[Request], stop: Stop, stepper: SourceStepper | None = None
+                 ) -> list[list[Generated]]:
+        """Return the results of each request; stepper: for requests that do not read the sources of `stepper`."""
+        return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def results(self, requests: Iterable[Checked], stop: Stop, stepper: SourceStepper) -> Iterator[Done | Failed]:
+        """Yield the end of each request that `checked` has returned for a stepper, in their order."""
+        return in_order(stepper, requests, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def stream(self, requests: Iterable[Request], stop: Stop) -> Events:
+        """Return the events of requests as they come."""
+        return stream(self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
+
+    def score(self, requests: Iterable[Request], continuations: Iterable[Sequence[int]], stop: Stop, **options: Any
+              ) -> list[list[float]]:
+        """Return the log probabilities of the continuation of each request; options: more of `score`."""
+        return score(self.stepper(stop), requests, continuations, budget=self.budget, stop=stop, traffic=self.traffic,
+                     **options)
+
+    def stepper(self, stop: Stop) -> SourceStepper:
+        """Return a stepper for the requests of one call, which stops when `stop` says so."""
+        return SourceStepper(self.decoder, self.encoder, self.encoder_config, stop)
+
+    def tokenizer(self, text: TextConfig | None) -> Tokenizer:
+        """Return the tokenizer of one side, which is made at its first use; raises `UnsupportedError` for None."""
+        if text is None:
+            raise UnsupportedError(f"{NO_TOKENIZER}; pass token ids, or add a tokenizer.json to its folder")
+        if id(text) not in self._tokenizers:
+            self._tokenizers[id(text)] = Tokenizer(text, self.max_batch_tokens, self.threads)
+        return self._tokenizers[id(text)]
+
+    def with_text(self, result: Generated) -> Generated:
+        """Return a result with its text, if the model has a tokenizer."""
+        return result if self.text is None else replace(result, text=self.tokenizer(self.text).decode(result.ids))

@@ -1,0 +1,76 @@
+"""What calls with a coverage have in common: the calibration that they need, ranked lists, and the warning of shift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base.arguments import warn_caller
+from ..base.errors import InputError, UnsupportedError
+from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
+from ..weights.calibration import Calibration
+from .classify import doubts
+from .pairs import order, shortest_head
+
+FALSE_ALARM_RATE = 0.001
+"""The share of calls that may warn of texts unlike those of the calibration although they are like them, by default."""
+
+
+def calibration_of(calibrations: Mapping[str, Calibration], task: str) -> Calibration:
+    """Return the calibration of a task; raises `UnsupportedError` if the model has none."""
+    if task not in calibrations:
+        raise UnsupportedError(f"coverage of {task} needs a calibrated model, and this one is not; engine calibrate, "
+                               "or engine.calibrate in Python, calibrates it on labelled texts")
+    return calibrations[task]
+
+
+def limit_of_rank(calibrations: Mapping[str, Calibration], coverage: Any, top_k: int | None) -> np.float32 | None:
+    """Return how far the logits of the head of a list may be below the largest one; None without a coverage.
+
+    Raises `InputError`, and `UnsupportedError` for a model that is not calibrated on queries.
+    """
+    if coverage is None:
+        return None
+    if top_k is not None:
+        raise InputError("a coverage says how many documents to return, and so does top_k; leave one of them out")
+    share, calibration = check_coverage(coverage), calibration_of(calibrations, "rank")
+    if "gaps" not in calibration.arrays:
+        raise UnsupportedError("the model is calibrated on pairs without lists of documents; a coverage of rank needs "
+                               "labelled queries, each with several documents")
+    return threshold(calibration.arrays["gaps"], share, "queries")
+
+
+def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, top_k: int | None,
+           limit: np.float32 | None, probabilities: np.ndarray | None) -> list[dict[str, Any]]:
+    """Return the results of `rank`, the best document first; logits, scores: [n].
+
+    texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`. probabilities:
+    calibrated ones of "no" and "yes", [n, 2], for the margin and the entropy; None to leave these out.
+    """
+    count = top_k if limit is None else shortest_head(logits, limit)
+    doubt = [{}] * len(logits) if probabilities is None else doubts(probabilities)
+    return [{"corpus_id": i, "score": float(scores[i]), **doubt[i], **({} if texts is None else {"text": texts[i]})}
+            for i in order(logits)[:count]]
+
+
+def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, float]:
+    """Return the distance D of confidences to those of the calibration, and the p-value of the test of both."""
+    return kolmogorov_smirnov(calibration.arrays["confidences"][:MOST_COMPARED], confidences[:MOST_COMPARED])
+
+
+def warn_of_shift(confidences: np.ndarray, calibration: Calibration, rate: float | None) -> None:
+    """Warn if the confidences of a call look unlike those of the calibration.
+
+    rate: the share of calls that may warn although both are alike; None for no warning.
+    """
+    if rate is None or not len(confidences):
+        return
+    distance, p = shift_of(confidences, calibration)
+    if p <= rate:
+        own = calibration.arrays["confidences"]
+        warn_caller(f"the scores of these {len(confidences)} texts look unlike those of the {len(own)} texts of the "
+                    f"calibration (Kolmogorov-Smirnov: D = {distance:.2f}, p = {p:.1g}; mean confidence "
+                    f"{confidences.mean():.2f}, not {own.mean():.2f}), so the coverage may not hold: calibrate on such "
+                    "texts, or say false_alarm_rate=None", UserWarning)

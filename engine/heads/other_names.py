@@ -1,0 +1,66 @@
+"""What other libraries call the arguments of the methods of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..base.other_names import BATCHES, CPU, LACKS, PADDING, OtherName, instead, nothing, register, same
+from ..encoding.other_names import ENCODE
+
+_ONE_SCORE = "a pair has one score here, and a softmax needs several"
+
+RANK: Mapping[str, OtherName] = {
+    "prompt": instead("instruction=... says what counts as an answer"),
+    "prompt_name": instead("instruction=... says what counts as an answer"),
+    "batch_size": instead(BATCHES),
+    "num_workers": instead("threads= of load says how many CPUs work", 0),
+    "parallel": instead("threads= of load says how many CPUs work", 0),
+    "activation_fn": instead("logits=True leaves the logistic function out"),
+    "activation_fct": instead("logits=True leaves the logistic function out"),
+    "apply_softmax": instead(_ONE_SCORE, False),
+    "convert_to_numpy": instead("predict gives a NumPy array, and rank a list", True),
+    "convert_to_tensor": instead("predict gives a NumPy array, and rank a list", False),
+}
+
+_TRUNCATED = "texts are always truncated to max_seq_length"
+PIPELINE: Mapping[str, OtherName] = {
+    **{name: same("texts") for name in ("inputs", "sentences", "text", "args")},
+    "padding": instead(PADDING, True, False),
+    "truncation": nothing(_TRUNCATED, True, "longest_first"),
+    "max_length": nothing(_TRUNCATED),
+    "tokenizer_kwargs": nothing(_TRUNCATED, {}, {"truncation": True}),
+    "num_workers": instead("threads= of load says how many CPUs work", 0),
+    "return_tensors": instead("the results are dictionaries", False),
+}
+"""What the pipelines of transformers have."""
+
+register({
+    "encode_sparse": {
+        **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
+        "convert_to_tensor": instead("the result is SparseVectors, whose parts are NumPy arrays", True, False),
+        "convert_to_sparse_tensor": instead("the result is SparseVectors, whose parts are NumPy arrays", True),
+        "return_dense": instead("encode(sentences) returns one vector for each text", False),
+        "return_sparse": instead("encode_sparse returns the sparse vectors", True),
+        "save_to_cpu": instead("everything is on the CPU", True, False)},
+    "encode_tokens": {
+        **{name: row for name, row in ENCODE.items() if row.ours in (None, "sentences")},
+        "convert_to_numpy": instead("the result is a list of NumPy arrays", True, False),
+        "return_dense": instead("encode(sentences) returns one vector for each text", False),
+        "return_colbert_vecs": instead("encode_tokens returns the vectors of tokens", True),
+        "convert_to_tensor": instead("the result is a list of NumPy arrays; pass each to torch.from_numpy", False),
+        "output_value": instead(LACKS, "token_embeddings"),
+        "device": instead(CPU, "cpu"),
+        "pool": instead("one engine uses all CPUs that the process may use"),
+        "chunk_size": instead("one engine uses all CPUs that the process may use"),
+        "token_pooling": instead(LACKS)},
+    "classify": {**PIPELINE, "return_all_scores": same("top_k", (True, None), (False, 1))},
+    "tag": {**PIPELINE, "grouped_entities": same("aggregation_strategy", (True, "simple"), (False, "none")),
+            "offset_mapping": instead("the tokenizer gives the offsets"),
+            "delimiter": instead("words are joined by spaces", " ")},
+    "fill_mask": PIPELINE,
+    "answer": {**{name: row for name, row in PIPELINE.items() if row.ours is None},
+               "topk": same("top_k"), "max_question_len": instead("a question may be as long as the window lets it")},
+    "predict": {**RANK, "sentences": same("pairs"), "inputs": same("pairs")},
+    "rank": {**RANK, "docs": same("documents"), "passages": same("documents"), "texts": same("documents"),
+             "top_n": same("top_k")},
+})

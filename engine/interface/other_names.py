@@ -1,0 +1,143 @@
+"""What other libraries call the arguments of `load`, and the methods and attributes of its objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, OtherName, instead, nothing, register, same
+
+_CACHE = "the environment variable HF_HUB_CACHE says where models of the hub are kept"
+_TOKEN = "log in with hf auth login, or set the environment variable HF_TOKEN"
+_AT_CALL = "give it to the call, and not to load"
+
+LOAD: Mapping[str, OtherName] = {
+    "max_tokens": OtherName("max_batch_tokens", earlier=True),
+    # The path.
+    **{name: same("path") for name in (
+        "model_path", "model_name", "model_name_or_path", "model_size_or_path", "pretrained_model_name_or_path")},
+    "repo_id": same("path"),
+    "filename": instead("put it at the end of the name, as in org/name/model.gguf"),
+    **{name: instead(_CACHE) for name in ("cache_dir", "cache_folder", "download_root")},
+    **{name: instead(_TOKEN, False) for name in ("token", "use_auth_token")},
+    "local_files_only": instead("the environment variable HF_HUB_OFFLINE=1 forbids to ask the hub", False),
+    "force_download": instead("hf cache rm removes a model from the cache", False),
+    "trust_remote_code": instead("the engine never runs the code of a model folder; leave it out", False),
+    "subfolder": instead("put it at the end of the path", ""),
+    # Threads.
+    **{name: same("threads", (0, None)) for name in ("intra_threads", "cpu_threads")},
+    **{name: same("threads") for name in ("n_threads", "num_threads")},
+    "n_threads_batch": instead("threads says how many threads compute, prompts too"),
+    "inter_threads": instead("any number of Python threads may call one object", 1),
+    "num_workers": instead("any number of Python threads may call one object", 0, 1),
+    # Precisions.
+    "compute_type": same("precision", ("default", None), ("int8_float32", "int8"), ("int8_bfloat16", "int8")),
+    **{name: same("precision", ("auto", None)) for name in ("dtype", "torch_dtype")},
+    "use_bf16": same("precision", (True, "bfloat16"), (False, None)),
+    "use_fp16": instead('precision="bfloat16" computes in 16 bits, where the CPU does', False),
+    "load_in_8bit": same("precision", (True, "int8"), (False, None)),
+    "load_in_4bit": same("precision", (True, "int4"), (False, None)),
+    "quantization_config": instead('precision="int8" or "int4" quantizes the weights'),
+    # The device.
+    "device": instead(CPU, "cpu", "auto"),
+    "device_map": instead(CPU, "cpu", "auto"),
+    "device_index": instead(CPU, 0),
+    "device_ids": instead(CPU),
+    "devices": instead(CPU, "cpu", ["cpu"]),
+    "n_gpu_layers": instead(CPU, 0),
+    "cuda": instead(CPU, False),
+    "providers": instead(CPU, ["CPUExecutionProvider"]),
+    "attn_implementation": instead("a backend has one implementation of attention; leave it out", "eager", "sdpa"),
+    # Memory.
+    "use_mmap": same("memory", (True, "map"), (False, "copy")),
+    "use_mlock": instead(LACKS, False),
+    "low_cpu_mem_usage": instead('memory="map" maps the file, and is the default', True, False),
+    "lazy_load": instead(LACKS, False),
+    "n_ctx": instead("the limit is that of the model; max_batch_tokens bounds the longest prompt", 0),
+    "n_batch": instead("max_batch_tokens bounds the tokens that are computed together"),
+    "max_queued_batches": instead(BATCHES, 0),
+    "cache_tokens": instead("a Generator alone has it; max_rows and max_batch_tokens bound a call of a Transcriber or "
+                            "of a Reranker, and an Engine keeps nothing"),
+    # What a call or the folder says.
+    "seed": instead(_AT_CALL),
+    "verbose": instead('logging.getLogger("engine") says how much is logged', False),
+    **{name: instead(_AT_CALL) for name in ("truncate_dim", "normalize_embeddings", "batch_size")},
+    **{name: nothing("the model's folder says where texts are truncated")
+       for name in ("query_max_length", "passage_max_length")},
+    "query_instruction_for_retrieval": instead("prompt=... of encode stands in front of each text"),
+    "pooling_method": instead(FOLDER),
+    "prompts": instead(FOLDER),
+    "default_prompt_name": instead(FOLDER),
+    "similarity_fn_name": instead(FOLDER),
+    "num_labels": instead(FOLDER, 1),
+    **{name: instead(FOLDER, {}) for name in (
+        "model_kwargs", "tokenizer_kwargs", "processor_kwargs", "config_kwargs", "automodel_args", "config")},
+    "tokenizer": instead("the tokenizer is in the model's folder; leave it out"),
+    "tokenizer_path": instead("the tokenizer is in the model's folder; leave it out"),
+    "chat_format": nothing(CHAT),
+    "embedding": instead('kind="encode" loads an encoder', False),
+    "files": instead("pass the path of a folder"),
+}
+
+register({
+    "__init__": {name: row for name, row in LOAD.items() if row.ours not in ("path", "memory")},
+    "load": LOAD,
+})
+
+_GENERATES = "a Generator generates; engine.load returns the object that the model's files ask for"
+_ENCODES = "an Engine encodes; engine.load returns the object that the model's files ask for"
+_SPEECH = "a Transcriber transcribes; engine.load returns the object that the model's files ask for"
+_EMBEDS = "encode(sentences) of an Engine does it"
+_TOKENIZER = "the attribute tokenizer has encode and decode"
+
+METHODS: Mapping[str, str] = {
+    "apply_chat_template": CHAT,
+    "create_chat_completion": CHAT,
+    "chat": CHAT,
+    "create_completion": "generate([prompt]) and stream(prompt) of a Generator do it",
+    "generate_batch": "generate(inputs) of a Generator does it",
+    "generate_tokens": "stream(source) of a Generator does it",
+    "generate_iterable": "results(inputs) of a Generator does it",
+    "score_batch": "score(inputs, targets) of a Generator does it",
+    "translate_batch": "translate(texts) of a Generator does it, and generate(ids) for token ids",
+    "translate_file": "translate(lines) of a Generator does it",
+    "batch_decode": "tokenizer.decode turns the ids of one result into text, and a result has its text",
+    "detokenize": _TOKENIZER,
+    "tokenize": _TOKENIZER,
+    "decode": _TOKENIZER,
+    "eos_token_id": "generation.eos_token_id has it",
+    "generation_config": "generation has the settings of the model",
+    "create_embedding": _EMBEDS,
+    "embed": _EMBEDS,
+    "query_embed": "encode_query(sentences) of an Engine does it",
+    "passage_embed": "encode_document(sentences) of an Engine does it",
+    "encode_queries": "encode_query(sentences) of an Engine does it",
+    "encode_corpus": "encode_document(sentences) of an Engine does it",
+    "compute_score": "predict(pairs) does it for a reranker; similarity(a, b) compares vectors of any kind",
+    "compute_lexical_matching_score": "a.dot(b) does it for the results of encode_sparse",
+    "colbert_score": "similarity(a, b) does it for the results of encode_tokens of lists of texts",
+    "convert_id_to_token": "decode() of the result of encode_sparse gives the tokens with their weights",
+    "start_multi_process_pool": "threads= of load says how many CPUs work",
+    "rerank": "rank(query, documents) of a Reranker does it",
+    "eval": "nothing is trained here; leave it out",
+    "encode": _ENCODES,
+    "encode_query": _ENCODES,
+    "encode_document": _ENCODES,
+    "forward": _ENCODES,
+    "generate": _GENERATES,
+    "stream": _GENERATES,
+    "score": _GENERATES,
+    "translate": _GENERATES,
+    "rank": "a Reranker ranks; engine.load(path, kind=\"rank\") makes one",
+    "predict": "a Reranker predicts scores; engine.load(path, kind=\"rank\") makes one",
+    "transcribe": _SPEECH,
+    "detect_language": _SPEECH,
+}
+"""What to do in place of a method or an attribute that an object of the engine does not have."""
+
+CALLED: Mapping[str, str] = {
+    "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
+    "Generator": "generate([prompt]), stream(prompt) or translate([text])",
+    "Reranker": "rank(query, documents) or predict(pairs)",
+    "Transcriber": "transcribe([recording])",
+}
+"""What to call in place of an object of each class itself, as llama-cpp-python and transformers allow it."""

@@ -1,0 +1,121 @@
+"""Compare the speed of a model that generates with the limits of this machine: `engine bench`.
+
+A step of few sequences reads all weights and the keys and values of its context once, so that the rate of memory bounds
+it. A prompt multiplies, so that the rate of products bounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..backends.interfaces import Decoder
+from ..backends.peak import measure_dram, measure_rate, prompt_flops, step_bytes
+from ..backends.steps import Row
+from ..interface.generator import Generator
+from ..model.precision import cached_bytes
+from .bench import timed
+
+STEPS = ((1, 32), (8, 32), (32, 32), (1, 1024))
+"""Steps to measure: (sequences, tokens of each one's context)."""
+PROMPTS = (128, 1024)
+"""Tokens of a prompt."""
+SOURCE = 32
+"""Tokens of the source of each sequence, for a model with an encoder."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The median time of one step or of one prompt, and the machine's limit measured between the runs."""
+
+    name: str
+    sequences: int
+    tokens: int
+    """New tokens of each sequence: 1 in a step."""
+    amount: float
+    """10^9 bytes that a step reads, or 10^9 operations of a prompt's products and attention."""
+    unit: str
+    seconds: float
+    rates: tuple[float, ...]
+    """The same unit a second, measured on all threads: reading memory, or products alone."""
+
+    @property
+    def of_the_moment(self) -> float:
+        """Return the speed as a fraction of the median of `rates`, which other users of the machine lower as well."""
+        return self.amount / self.seconds / float(np.median(self.rates))
+
+
+def measure(generator: Generator) -> Iterator[Measurement]:
+    """Time steps of greedy search and prompts, of random tokens, that the model's length limit and its cache allow."""
+    decoder, config, cache = generator._model.decoder, generator.config, generator._model.cache
+    longest = min(decoder.longest or 2**62, generator.max_batch_tokens)
+    rng = np.random.default_rng(0)
+    for sequences, context in STEPS:
+        if context < longest:
+            with _Sequences(decoder, sequences, config.memory_size) as open_ones:
+                open_ones.read(rng.integers(0, decoder.vocab_size, (sequences, context)))
+                tokens = rng.integers(0, decoder.vocab_size, (sequences, 1))
+                times = timed(partial(open_ones.read, tokens, keep=False),
+                              partial(measure_dram, generator.threads, repeats=1))
+            keys = sequences * (context + bool(config.memory_size) * SOURCE)
+            vectors = 2 * config.num_layers * config.kv_heads * keys
+            read = step_bytes(config, generator.precision) + cached_bytes(vectors, config.head_width, cache)
+            yield Measurement(f"step after {context}", sequences, 1, read / 1e9, "GB", *times)
+    for length in PROMPTS:
+        if length <= longest:
+            with _Sequences(decoder, 1, config.memory_size) as open_ones:
+                prompt = rng.integers(0, decoder.vocab_size, (1, length))
+                times = timed(partial(open_ones.read, prompt, keep=False),
+                              partial(measure_rate, generator.threads, generator.precision, repeats=1, decodes=True))
+            yield Measurement("prompt", 1, length, prompt_flops(config, length) / 1e9, "GOP", *times)
+
+
+class _Sequences:
+    """Open requests of a decoder, all with contexts of one length."""
+
+    def __init__(self, decoder: Decoder, count: int, memory_size: int):
+        self._decoder, self._requests = decoder, list[int]()
+        self._count, self._memory_size = count, memory_size
+        self._contexts: list[int | None] = [None] * count
+
+    def __enter__(self) -> _Sequences:
+        for _ in range(self._count):
+            request = self._decoder.open()
+            assert request is not None      # nothing else uses this decoder
+            self._requests.append(request)
+        if self._memory_size:
+            vectors = np.random.default_rng(1).standard_normal((self._count * SOURCE, self._memory_size), np.float32)
+            ends = np.arange(self._count + 1, dtype=np.int32) * SOURCE
+            self._decoder.cache_sources(self._requests, vectors, ends)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for request in self._requests:
+            self._decoder.close(request)
+
+    def read(self, tokens: np.ndarray, keep: bool = True) -> None:
+        """Choose the best token after `tokens` [count, n], which follow the contexts; keep: as parts of these."""
+        rows = [Row(request, parent, own.astype(np.int64), best=1)
+                for request, parent, own in zip(self._requests, self._contexts, tokens, strict=True)]
+        found = self._decoder.step(rows).hypotheses.tolist()
+        if keep:
+            self._contexts = found
+        else:
+            self._decoder.release(found)
+
+
+LEGEND = (
+    "GB/s: weights and cache that a step reads; GOP/s: products and attention of a prompt\n"
+    "of moment: of the rate of reading memory, or of products alone, measured on all threads between the runs"
+)
+HEADER = "  sequences                 time   tokens/s         rate   of moment"
+
+
+def row(m: Measurement) -> str:
+    """Format one line of the table under `HEADER`."""
+    name = m.name if m.tokens == 1 else f"{m.name} of {m.tokens}"
+    return (f"{m.sequences:>4}  {name:<16} {m.seconds * 1e3:9.2f} ms {m.sequences * m.tokens / m.seconds:10,.1f} "
+            f"{m.amount / m.seconds:7.1f} {f'{m.unit}/s':<5} {m.of_the_moment:8.1%}")

@@ -1,0 +1,338 @@
+"""Calibrate a model on labelled texts: `engine.calibrate`, and the report that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arguments import flag, is_one_of, positive_int_or_none
+from ..base.errors import InputError, UnsupportedError, shown
+from ..base.progress import progress
+from ..base.stop import Stop
+from ..heads import (
+    Answering,
+    HeadRunner,
+    answer,
+    check_pairs,
+    gaps_below,
+    loss_of,
+    pair_logits,
+    text_logits,
+    widened,
+    word_logits,
+)
+from ..interface.engine import Engine
+from ..interface.generator import Generator
+from ..interface.reranker import Reranker
+from ..text.sentences import check_sentences
+from ..uncertainty import (
+    Measures,
+    aps_scores,
+    fit_scale,
+    fit_scale_and_bias,
+    fit_temperature,
+    lac_scores,
+    log_loss,
+    measure,
+    measure_summary,
+    probabilities,
+    summarise,
+)
+from ..weights.calibration import Calibration
+from .labelled import RELEVANCES, check_several, label_numbers
+
+LEAST = 20
+"""The fewest labelled texts: half of them fit the temperature, and half say how good it is."""
+ENOUGH_FOR_BIAS = 30
+"""How many of the texts that are fitted to must have each class, so that the default is to fit biases."""
+LOGITS = 2**25
+"""The most logits of next tokens that are kept to fit a temperature to: 128 MiB."""
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What `calibrate` found: the calibration, and how good the probabilities are without it and with it.
+
+    The measures are those of labelled texts to which no temperature was fitted. They are None for answers, which have
+    no temperature.
+    """
+
+    calibration: Calibration
+    """For `Model.with_calibration` or `Engine.with_calibration`."""
+    fitted: int
+    """The texts, words, pairs or tokens to which the temperature was fitted; 0 for answers."""
+    before: Measures | None
+    after: Measures | None
+
+    @property
+    def temperature(self) -> float:
+        """The number by which logits are divided: above 1 for a model that is too sure."""
+        return self.calibration.temperature
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """What is then added to the logits of each class; None for nothing."""
+        return self.calibration.bias
+
+
+def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = None, *, task: str | None = None,
+              bias: bool | None = None, seed: int = 0, batch_size: int | None = None,
+              show_progress_bar: bool | None = None, timeout: float | None = None) -> CalibrationReport:
+    """Fit a temperature to labelled texts, and keep the scores of right answers for calls with a coverage.
+
+    texts, labels: by task
+        classify    texts or pairs of texts; the label of each, by name or number
+        rank        pairs (query, document); 1 or True if the document is relevant, otherwise 0 or False. If some
+                    queries have several documents, `rank(..., coverage=)` works afterwards
+        tag         lists of words; for each a list of labels
+        answer      pairs (question, text); the right answer, "" where the text has none. It fits no temperature
+        score       texts, whose own next tokens are the labels, for a `Generator` without an encoder; no labels
+    task: None for the one that fits the model: rank for one label, else classify, tag or answer; score for a Generator.
+    bias: whether to fit a bias for each class, too; None where each class has enough texts (30 in the half that is
+        fitted to). Not for score.
+    seed: of the permutation that halves the texts. One half fits the temperature; the other half, which the report
+        measures, gives the scores for a coverage.
+    batch_size: for an Engine, as in `Engine.encode`. show_progress_bar, timeout: as there.
+
+    The model does not change, and a calibration that it has is not used: `model.with_calibration(report.calibration)`
+    returns a calibrated object, and `engine.save(model.with_calibration(...), path)` writes a calibrated file.
+    Raises `InputError` for labels that the head has not, too few texts, or one class alone, and `UnsupportedError` for
+    a model without heads.
+    """
+    if not isinstance(model, (Engine, Reranker, Generator)):
+        raise InputError(f"calibrate takes an Engine, a Reranker or a Generator, not {shown(model)}; engine.load "
+                         "returns one")
+    task = task_of(model, task)
+    bias = None if bias is None else flag("bias", bias)
+    if bias and task in ("score", "answer"):
+        raise InputError(f"{task} has no biases of classes; leave bias=True out")
+    if show_progress_bar is not None:
+        show_progress_bar = flag("show_progress_bar", show_progress_bar)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"seed must be an int of at least 0, not {shown(seed)}")
+    batch_size = positive_int_or_none("batch_size", batch_size)
+    if batch_size is not None and not isinstance(model, Engine):
+        raise InputError("batch_size is for an Engine; max_rows and max_batch_tokens of load bound other batches")
+    if isinstance(model, Generator):
+        if labels is not None:
+            raise InputError("the labels of next tokens are the tokens of the texts; leave labels out")
+        return _of_tokens(model, _list("texts", texts), int(seed), show_progress_bar, Stop.after(timeout))
+    rows, wanted = _list("texts", texts), _list("labels", labels)
+    if len(rows) != len(wanted):
+        raise InputError(f"there are {len(rows)} texts and {len(wanted)} labels; each text needs one")
+    if len(rows) < LEAST:
+        raise InputError(f"there are {len(rows)} labelled texts; give {LEAST} at least, better several hundred")
+    options = {"batch_size": batch_size, "stop": Stop.after(timeout)}
+    run = _Run(model, bias, int(seed), options, show_progress_bar, timeout)
+    return {"classify": run.classes, "rank": run.pairs, "tag": run.tags, "answer": run.answers}[task](rows, wanted)
+
+
+def task_of(model: Engine | Reranker | Generator, task: Any) -> str:
+    """Return the task to calibrate, by default the first; raises `InputError` and `UnsupportedError`."""
+    known = model.calibrated_tasks
+    if not known:
+        raise UnsupportedError("this model has nothing to calibrate: an encoder needs classes of which a text has one, "
+                               "not several labels at once or numbers, or tags or answers, and a language model "
+                               "without an encoder has next tokens")
+    if task is not None and not is_one_of(task, known):
+        raise InputError(f"task must be None or one of {', '.join(map(repr, known))} for this model, not {shown(task)}")
+    return known[0] if task is None else str(task)
+
+
+def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the places of the texts to fit to, and those of the others, in a random order."""
+    order = np.random.default_rng(seed).permutation(count)
+    return order[: count // 2], order[count // 2 :]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call of `calibrate` for a model with heads."""
+
+    model: Any
+    bias: bool | None
+    seed: int
+    options: Mapping[str, Any]
+    show_progress_bar: Any
+    timeout: Any
+
+    def classes(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
+        """Calibrate the classes of texts."""
+        runner: HeadRunner = self.model.runner_of("classify")
+        names = runner.config.labels
+        own, numbers = check_sentences(texts), label_numbers(labels, names)
+        check_several(numbers, names)
+        with self._advancing(len(own)) as advance:
+            logits = _finite(text_logits(runner, own, advance=advance, **self.options))
+        first, rest = halves(len(own), self.seed)
+        fitted = self._fit(logits[first], numbers[first], names)
+        before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
+        right = np.arange(len(rest)), numbers[rest]
+        arrays = _fitted_arrays(fitted) | {
+            "lac": lac_scores(after)[right], "aps": aps_scores(after)[right],
+            "classes": numbers[rest].astype(np.uint16), "confidences": after.max(axis=1).astype(np.float32)}
+        return CalibrationReport(Calibration("classify", arrays), len(first), measure(before, numbers[rest]),
+                                 measure(after, numbers[rest]))
+
+    def pairs(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
+        """Calibrate the probability that a document is relevant, and the lists of queries with several documents."""
+        own, numbers = check_pairs(texts), label_numbers(labels, RELEVANCES)
+        check_several(numbers, RELEVANCES)
+        queries = [*dict.fromkeys(query for query, _ in own)]
+        numbered = {query: i for i, query in enumerate(queries)}
+        of_query = np.array([numbered[query] for query, _ in own])
+        if isinstance(self.model, Reranker):
+            logits = self.model.predict(own, logits=True, show_progress_bar=self.show_progress_bar,
+                                        timeout=self.timeout)[:, None]
+        else:
+            runner = self.model.runner_of("classify")
+            with self._advancing(len(own)) as advance:
+                logits = pair_logits(runner, own, advance=advance, **self.options)
+        logits = _finite(logits)
+        first, rest = (np.isin(of_query, half) for half in halves(len(queries), self.seed))
+        fitted = self._fit(logits[first], numbers[first], RELEVANCES)
+        before, after = (probabilities(logits[rest], *how) for how in ((), fitted))
+        arrays = _fitted_arrays(fitted)
+        gaps = _gaps(logits[rest, 0], of_query[rest], numbers[rest])
+        if len(gaps):
+            arrays["gaps"] = gaps
+        return CalibrationReport(Calibration("rank", arrays), int(first.sum()), measure(before, numbers[rest]),
+                                 measure(after, numbers[rest]))
+
+    def tags(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
+        """Calibrate the tags of words, by the first token of each, as the strategy "first" has it."""
+        runner: HeadRunner = self.model.runner_of("tag")
+        names = runner.config.labels
+        numbers = []
+        for i, (words, own) in enumerate(zip(texts, labels, strict=True)):
+            if isinstance(words, str) or not isinstance(words, Sequence) or not words:
+                raise InputError(f"text {i} must be a list of words, not {shown(words)}")
+            check_sentences(words)
+            if isinstance(own, str) or not isinstance(own, Sequence) or len(own) != len(words):
+                raise InputError(f"text {i} has {len(words)} words, and its labels must be a list of as many, not "
+                                 f"{shown(own)}")
+            numbers.append(label_numbers(own, names, f"text {i}, word"))
+        check_several(np.concatenate(numbers), names)
+        rows, right = [], []
+        with self._advancing(len(texts)) as advance:
+            for own, (places, logits) in zip(numbers, word_logits(runner, texts, advance=advance, **self.options),
+                                             strict=True):
+                rows.append(_finite(logits))
+                right.append(own[places])
+        first, rest = halves(len(texts), self.seed)
+        (a, b), (y, z) = (([np.concatenate([part[i] for i in half]) for half in (first, rest)])
+                          for part in (rows, right))
+        fitted = self._fit(a, y, names)
+        before, after = (measure(probabilities(b, *how), z) for how in ((), fitted))
+        return CalibrationReport(Calibration("tag", _fitted_arrays(fitted)), len(y), before, after)
+
+    def answers(self, texts: list[Any], labels: list[Any]) -> CalibrationReport:
+        """Keep 1 - the score of the right answer to each question."""
+        runner: HeadRunner = self.model.runner_of("answer")
+        own = check_pairs(texts)
+        for i, (label, (_, text)) in enumerate(zip(labels, own, strict=True)):
+            if not isinstance(label, str) or label.strip().lower() not in text.lower():
+                raise InputError(f'the right answer of question {i} must be a part of its text, or "" for no answer, '
+                                 f"not {shown(label)}")
+        impossible = any(not label.strip() for label in labels)
+        with self._advancing(len(own)) as advance:
+            losses = []
+            for found, label in zip(answer(runner, own, widened(Answering(impossible=impossible)), **self.options),
+                                    labels, strict=True):
+                losses.append(loss_of(found, label))
+                advance(1)
+        arrays: dict[str, np.ndarray] = {"losses": np.array(losses, np.float32),
+                                         "impossible": np.array([impossible], np.uint8)}
+        return CalibrationReport(Calibration("answer", arrays), 0, None, None)
+
+    def _advancing(self, count: int) -> AbstractContextManager[Any]:
+        return progress(count, self.show_progress_bar, "Calibration")
+
+    def _fit(self, logits: np.ndarray, labels: NDArray[np.int64], names: Sequence[str]
+             ) -> tuple[float, NDArray[np.float32] | None]:
+        """Return the temperature, and the bias of each class, or None; both are numbers of float32, as in a file."""
+        check_several(labels, names)
+        counts = np.bincount(labels, minlength=len(names))
+        if self.bias if self.bias is not None else int(counts.min()) >= ENOUGH_FOR_BIAS:
+            temperature, bias = fit_scale_and_bias(logits, labels)
+            return float(np.float32(temperature)), bias.astype(np.float32)
+        return float(np.float32(fit_temperature(logits, labels))), None
+
+
+def _list(name: str, values: Any) -> list[Any]:
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list, with one entry for each labelled text, not {shown(values)}")
+    return list(values)
+
+
+def _finite(logits: np.ndarray) -> np.ndarray:
+    if not np.isfinite(logits).all():
+        raise InputError("the model computed logits that are NaN or infinite for some texts, so it cannot be "
+                         "calibrated: its weights are damaged, or its precision is too low")
+    return logits
+
+
+def _fitted_arrays(fitted: tuple[float, NDArray[np.float32] | None]) -> dict[str, np.ndarray]:
+    temperature, bias = fitted
+    return {"temperature": np.array([temperature], np.float32)} | ({} if bias is None else {"bias": bias})
+
+
+def _gaps(logits: np.ndarray, of_query: np.ndarray, relevant: np.ndarray) -> NDArray[np.float32]:
+    """Return for each query with several documents and a relevant one how far its first relevant document is behind."""
+    found = []
+    for query in dict.fromkeys(of_query.tolist()):
+        own = of_query == query
+        if own.sum() > 1 and relevant[own].any():
+            found.append(gaps_below(logits[own])[relevant[own] == 1].min())
+    return np.array(found, np.float32)
+
+
+def _temperature_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Return the best temperature of logits [n, V] and ids [n], in parts, whose memory is given back."""
+    logits, ids = (np.concatenate([pair[i] for pair in parts]) for i in range(2))
+    parts.clear()
+    return float(np.float32(fit_scale(lambda temperature: log_loss(logits, ids, 1 / temperature))))
+
+
+def _of_tokens(model: Generator, texts: list[Any], seed: int, show_progress_bar: Any, stop: Stop
+               ) -> CalibrationReport:
+    """Calibrate the probabilities of next tokens."""
+    requests, tokens = model.own_tokens(texts, stop)
+    usable = [i for i, own in enumerate(tokens) if own]
+    first, rest = ([usable[i] for i in half] for half in halves(len(usable), seed))
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    most = max(1, LOGITS // model.config.vocab_size)
+
+    def keep(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
+        room = most - sum(len(own) for _, own in kept)
+        if room > 0:
+            kept.append((logits[:room].copy(), ids[:room]))
+
+    fitted_tokens = 0
+    for i in first:
+        model.score_tokens([requests[i]], [tokens[i]], stop, keep)
+        fitted_tokens = sum(len(own) for _, own in kept)
+        if fitted_tokens >= most:
+            break
+    if fitted_tokens < LEAST or not rest:
+        raise InputError(f"the texts have {sum(map(len, tokens))} next tokens; give {2 * LEAST} at least, in several "
+                         "texts, better a thousand")
+    temperature = _temperature_of(kept)
+    summaries: list[list[np.ndarray]] = [[], []]
+
+    def summarise_both(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
+        for found, t in zip(summaries, (1.0, temperature), strict=True):
+            found.append(summarise(probabilities(logits, t), ids))
+
+    with progress(len(rest), show_progress_bar, "Calibration") as advance:
+        for i in rest:
+            model.score_tokens([requests[i]], [tokens[i]], stop, summarise_both)
+            advance(1)
+    before, after = (measure_summary(np.concatenate(found)) for found in summaries)
+    calibration = Calibration("score", {"temperature": np.array([temperature], np.float32)})
+    return CalibrationReport(calibration, fitted_tokens, before, after)

@@ -1,0 +1,80 @@
+"""How a calibration holds in other precisions and on other texts: `engine compare --calibration`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import InputError, UnsupportedError
+from ..base.progress import progress
+from ..heads import text_logits
+from ..heads.coverage import calibration_of, shift_of
+from ..loading.load import load_model
+from ..uncertainty import SCORES, Measures, check_coverage, measure, threshold
+from .compare import engines_in
+from .labelled import label_numbers
+
+COVERAGE = 0.9
+"""How often a set shall hold the right label, unless the caller says otherwise."""
+
+Labelled = tuple[Sequence[Any], Sequence[Any]]
+"""Texts and their labels."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """How well a calibration holds for one file of labelled texts in one precision."""
+
+    precision: str
+    data: str
+    measures: Measures
+    """Of the calibrated probabilities."""
+    coverage: dict[str, float]
+    """The share of the texts whose set holds the right label, by conformal score."""
+    set_size: dict[str, float]
+    """The mean number of labels of a set."""
+    distance: float
+    """The Kolmogorov-Smirnov distance of the confidences to those of the calibration."""
+    p_value: float
+    """How often texts like those of the calibration are at least so far apart."""
+
+
+def compare_calibration(path: str | os.PathLike[str], data: Mapping[str, Labelled], *,
+                        precisions: Sequence[str] = ("float32", "bfloat16", "int8"), coverage: float = COVERAGE,
+                        backend: str = "auto", threads: int | None = None,
+                        show_progress_bar: bool | None = None,
+                        revision: str | None = None) -> list[Calibrated]:
+    """Classify labelled texts in each precision with the calibration of the model's file, and say how well it holds.
+
+    data: texts and labels by name, such as that of a file. They must be others than those that the model was calibrated
+    on. Raises the errors of `Engine.load` and of `Engine.classify` with a coverage.
+    """
+    share = check_coverage(coverage)
+    model = load_model(path, kind="encode", revision=revision)
+    engines = engines_in(precisions, model, backend=backend, threads=threads)
+    found = []
+    for precision, engine in zip(precisions, engines, strict=True):
+        runner = engine.runner_of("classify")
+        if "classify" not in engine.calibrated_tasks:
+            raise UnsupportedError("compare reads the sets of labels of texts, and this model has no classes of "
+                                   "which a text has one")
+        calibration = calibration_of(engine.calibrations, "classify")
+        limits = {name: threshold(calibration.arrays[name], share) for name in SCORES}
+        for name, (texts, labels) in data.items():
+            if not texts:
+                raise InputError(f"{name}: there are no labelled texts to compare on")
+            right = label_numbers(labels, runner.config.labels, f"{name}, text")
+            with progress(len(texts), show_progress_bar, precision) as advance:
+                own = runner.probabilities(text_logits(runner, texts, advance=advance))
+            inside = {score: SCORES[score](own) <= limit for score, limit in limits.items()}
+            rows = np.arange(len(right))
+            found.append(Calibrated(
+                precision, name, measure(own, right),
+                {score: float(sets[rows, right].mean()) for score, sets in inside.items()},
+                {score: float(sets.sum(axis=1).mean()) for score, sets in inside.items()},
+                *shift_of(own.max(axis=1).astype(np.float32), calibration)))
+    return found

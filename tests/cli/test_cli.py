@@ -1,0 +1,366 @@
+import io
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import engine
+from engine import Engine, save
+from engine.cli.main import main
+from engine.weights.parameters import input_heads, parameters_of
+from engine.weights.quantize import is_bounded
+
+from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
+from ..tools.generators import language_model, translator
+from ..tools.tiny_models import D, hf_folder, random_model
+from ..tools.tiny_text import tiny_text
+
+
+@pytest.fixture
+def model(tmp_path):
+    save_encoder(random_model(tiny_text(prompts={"q": "query: "})), tmp_path / "model.npz")
+    return str(tmp_path / "model.npz")
+
+
+def test_convert(tmp_path, capsys):
+    folder = hf_folder(tmp_path / "folder")
+    assert main(["convert", str(folder), str(tmp_path / "out.npz")]) == 0
+    assert "width 12" in capsys.readouterr().out
+    converted, original = load_encoder(tmp_path / "out.npz"), load_encoder(folder)
+    assert converted.config == original.config
+    assert all(np.array_equal(converted.weights[name], array) for name, array in original.weights.items())
+
+
+def test_convert_wants_an_npz(tmp_path, capsys):
+    assert main(["convert", str(hf_folder(tmp_path / "folder")), str(tmp_path / "out.zip")]) == 1
+    assert "*.npz" in capsys.readouterr().err
+    assert not (tmp_path / "out.zip").exists()
+
+
+def test_convert_to_int8(model, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    assert main(["convert", model, str(out), "--precision", "int8"]) == 0
+    assert re.search(r"precision +int8\n", capsys.readouterr().out)
+    expected = convert_encoder(load_encoder(model), "int8").weights
+    found = load_encoder(out).weights
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())
+    assert main(["convert", str(out), str(out), "--precision", "float32"]) == 1
+    assert "convert or load the original model" in capsys.readouterr().err
+    assert main(["convert", str(out), str(tmp_path / "copy.npz")]) == 0
+    assert out.read_bytes() == (tmp_path / "copy.npz").read_bytes()
+
+
+def test_convert_to_bounded_int8(model, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    assert main(["convert", model, str(out), "--precision", "int8", "--bounded"]) == 0
+    found, config = load_encoder(out).weights, load_encoder(out).config
+    linear = [name for name, parameter in parameters_of(config).items() if parameter.kind == "linear"]
+    assert all(is_bounded(found[name], input_heads(config, name)) for name in linear)
+    full = convert_encoder(load_encoder(model), "int8").weights
+    assert any(not np.array_equal(found[name], full[name]) for name in linear)
+    assert np.array_equal(found["embeddings.word"], full["embeddings.word"])
+    assert main(["convert", model, str(tmp_path / "other.npz"), "--bounded"]) == 1
+    assert "add --precision int8" in capsys.readouterr().err
+    assert not (tmp_path / "other.npz").exists()
+
+
+def test_convert_to_bfloat16_and_back(model, tmp_path, capsys):
+    out = str(tmp_path / "out.npz")
+    assert main(["convert", model, out, "--precision", "bfloat16"]) == 0
+    assert re.search(r"precision +bfloat16\n", capsys.readouterr().out)
+    assert load_encoder(out).weights["embeddings.word"].dtype == np.uint16
+    assert main(["convert", out, out, "--precision", "float32"]) == 0
+    assert not load_encoder(out).weights["embeddings.word"].view(np.uint32).astype(np.uint16).any()
+
+
+def test_info_of_tables_that_are_not_as_the_linear_maps(tmp_path, capsys):
+    whole, int8 = random_model(), convert_encoder(random_model(), "int8")
+    tables = {"embeddings.position": whole.weights["embeddings.position"]}
+    weights = {name: array for name, array in int8.weights.items() if name.removesuffix("_scale") not in tables}
+    save_encoder(replace(whole, weights=weights | tables), tmp_path / "model.npz")
+    assert main(["info", str(tmp_path / "model.npz")]) == 0
+    assert "int8, tables in float32 and int8" in capsys.readouterr().out
+
+
+def test_info(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert engine.__version__ in out
+    for word in ("backend cython", "backend reference", "threads", "by CPU"):
+        assert word in out
+
+
+def test_info_leaves_out_the_kernels_for_tests(monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    monkeypatch.delenv("ENGINE_ISA", raising=False)
+    assert main(["info"]) == 0
+    assert not re.search(r"\b(wide|amxemulated)\b", capsys.readouterr().out)
+    for name in isa.FOR_TESTS:
+        if name in isa.available():
+            monkeypatch.setenv("ENGINE_ISA", name)
+            assert main(["info"]) == 0
+            assert f"{name} kernels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "told"), [
+    ("avx512bf16", "bfloat16 by vdpbf16ps, int8 by vpdpbusd"),
+    ("avx512vnni", "bfloat16 by vfmadd231ps of widened weights, int8 by vpdpbusd"),
+    ("avx2", "int8 by vpmaddubsw"),
+    ("amxemulated", "bfloat16 by tdpbf16ps, int8 by tdpbusd"),
+    ("amxemulated", "bfloat16x3 by three tdpbf16ps"),
+    ("neonbf16", "float32 by fmla, bfloat16 by bfmmla, int8 by smmla"),
+    ("neon", "bfloat16 by fmla of widened weights, int8 by smlal"),
+])
+def test_info_tells_what_multiplies(monkeypatch, capsys, name, told):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    if reason := isa.why_not(name):
+        pytest.skip(reason)
+    monkeypatch.setenv("ENGINE_ISA", name)
+    assert main(["info"]) == 0
+    assert told in capsys.readouterr().out
+
+
+def test_info_tells_why_there_are_no_tiles(monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    if isa.why_not("portable"):
+        pytest.skip("the portable kernels are not built")
+    monkeypatch.setenv("ENGINE_ISA", "portable")
+    reason = "Linux does not let this process use amx: the signal stack of a thread is smaller than 12 KB"
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", ("amx", "portable"))
+    monkeypatch.setattr(isa, "why_not", lambda name: reason if name == "amx" else None)
+    assert main(["info"]) == 0
+    assert reason in capsys.readouterr().out
+
+
+def test_info_tells_what_multiplies_in_numba(monkeypatch, capsys):
+    """The instructions are those of the table, and where the CPU could have tiles, the reason against them is told."""
+    pytest.importorskip("engine.backends.numba_cpu.target", reason="needs numba: pip install '.[numba]'")
+    from engine.backends.numba_cpu import rows, target
+
+    monkeypatch.setattr("engine.backends.cpu.native.native.ARCHITECTURE", "x86_64")
+    for reason in (target.WHY_NO_TILES, "Linux does not let this process use amx"):
+        monkeypatch.setattr(target, "WHY_NO_TILES", reason)
+        assert main(["info"]) == 0
+        told = capsys.readouterr().out
+        assert ", ".join(f"{name} by {row['instruction'].decode()}" for name, row in rows.ROWS.items()
+                         if row["instruction"]) in told
+        assert (reason or "bfloat16 by tdpbf16ps, int8 by tdpbusd") in told
+
+
+def test_info_tells_which_products_of_arm_are_missing(monkeypatch, capsys):
+    isa = pytest.importorskip("engine.backends.cython_cpu.isa", reason="the compiled kernels are not built")
+    if isa.why_not("portable"):
+        pytest.skip("the portable kernels are not built")
+    monkeypatch.setenv("ENGINE_ISA", "portable")
+    monkeypatch.setattr(isa, "INSTRUCTION_SETS", (*isa.OF_ARCHITECTURE["aarch64"], "portable"))
+    monkeypatch.setattr(isa, "why_not", lambda name: None if name == "portable" else f"this CPU lacks {name}.")
+    assert main(["info"]) == 0
+    told = capsys.readouterr().out
+    assert told.index("lacks neonbf16.") < told.index("lacks neondot.")
+    assert "lacks neon." not in told    # another set is slower, but no set is refused for products that it has
+
+
+def test_info_of_a_model(model, capsys):
+    assert main(["info", model]) == 0
+    out = capsys.readouterr().out
+    for words in ("2, width 12, 3 heads of 4", "30 words, 16 positions", "up to 16 tokens, pooling mean", "prompts",
+                  "0.0 million, 0.0 MB in memory", "precision          float32\n"):
+        assert words in out
+
+
+def test_info_of_a_model_without_text(tmp_path, capsys):
+    save_encoder(random_model(), tmp_path / "model.npz")
+    assert main(["info", str(tmp_path / "model.npz")]) == 0
+    assert "no tokenizer" in capsys.readouterr().out
+
+
+def test_encode(model, tmp_path):
+    (tmp_path / "in.txt").write_bytes("\ufeffthe cat\r\n\ndog".encode())
+    output = tmp_path / "out.npy"
+    output.write_text("an older file")
+    options = ["--backend", "reference", "--threads", "1", "--prompt-name", "q", "--normalize"]
+    assert main(["encode", model, str(tmp_path / "in.txt"), "-o", str(output), *options]) == 0
+    expected = Engine.load(model, backend="reference").encode(
+        ["the cat", "", "dog"], prompt="query: ", normalize_embeddings=True
+    )
+    np.testing.assert_array_equal(np.load(output), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model.npz", "out.npy"]
+
+
+def test_encode_to_text(model, tmp_path, capsysbinary):
+    (tmp_path / "in.txt").write_text("the cat\ndog\n")
+    expected = Engine.load(model, backend="reference").encode(["the cat", "dog"])
+    start = ["encode", model, str(tmp_path / "in.txt"), "--backend", "reference", "-o"]
+    for name in ("out.csv", "out.jsonl"):
+        assert main([*start, str(tmp_path / name)]) == 0
+    read = np.loadtxt(tmp_path / "out.csv", np.float32, delimiter=",")
+    np.testing.assert_array_equal(read, expected)
+    lines = (tmp_path / "out.jsonl").read_bytes()
+    np.testing.assert_array_equal(np.array([json.loads(line) for line in lines.splitlines()], np.float32), expected)
+    capsysbinary.readouterr()
+    assert main([*start, "-"]) == 0
+    assert capsysbinary.readouterr().out == lines
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("output", ["out", "out.txt", "out.npz"])
+def test_encode_to_an_unknown_suffix(model, tmp_path, capsys, output):
+    assert main(["encode", "nowhere", "-o", str(tmp_path / output)]) == 1
+    assert "must be - or be named *.npy, *.csv, *.jsonl, not" in capsys.readouterr().err
+    assert not (tmp_path / output).exists()
+
+
+def test_a_reader_that_goes_away(model, tmp_path):
+    (tmp_path / "in.txt").write_text("the cat\n" * 5000)
+    command = f"'{sys.executable}' -m engine encode '{model}' '{tmp_path / 'in.txt'}' --backend reference -o -"
+    run = subprocess.run(f"{command} | head -n 1", shell=True, capture_output=True, text=True)
+    assert len(json.loads(run.stdout)) == D
+    assert run.stderr == ""
+
+
+def test_encode_standard_input(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    assert main(["encode", model, "-o", str(tmp_path / "out.npy"), "--backend", "reference"]) == 0
+    assert np.load(tmp_path / "out.npy").shape == (1, D)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "nowhere"], "nowhere"),
+        (["encode", "{model}", "nowhere.txt", "-o", "out.npy"], "nowhere.txt"),
+        (["encode", "{model}", "{model}", "-o", "out.npy"], "not UTF-8"),
+        (["compare", "{model}", "--precision", "int8", "--data", "/dev/null"], "/dev/null is empty"),
+    ],
+)
+def test_errors_are_one_message(model, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    options = [] if arguments[0] == "info" else ["--backend", "reference"]
+    assert main([a.format(model=model) for a in arguments] + options) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"engine {arguments[0]}: ")
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("arguments", [["encode", "nowhere", "-o", "no/dir/e.npy"],
+                                       ["convert", "nowhere", "no/dir/e.npz"]])
+def test_an_output_folder_that_is_missing_is_named_at_once(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    assert capsys.readouterr().err == (f"engine {arguments[0]}: [Errno 2] no such folder to write into; make it first: "
+                                       "'no/dir'\n")
+
+
+@pytest.mark.parametrize(("command", "typed", "message"), [
+    ("encode", "fp16", "'fp16' is only stored, and nothing computes in it; choose float32, bfloat16, int8, q8_0, int4, "
+     "bfloat16x3, auto"),
+    ("generate", "auto", "'auto' is no precision here; choose float32, bfloat16, int8, q8_0, int4, bfloat16x3"),
+    ("convert", "int5", "'int5' is no precision here; choose float32, bfloat16, int8, q8_0, int4, float16"),
+    ("convert", "bf16x3", "'bf16x3' is a way to multiply float32 weights, and nothing is stored in it; choose float32, "
+     "bfloat16, int8, q8_0, int4, float16"),
+])
+def test_a_precision_is_refused_as_it_was_typed(capsys, command, typed, message):
+    with pytest.raises(SystemExit):
+        main([command, "model", "out.npz", "--precision", typed])
+    assert message in capsys.readouterr().err
+
+
+def test_encode_in_the_fastest_precision(model, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("the cat\n")
+    loaded = []
+    monkeypatch.setattr(Engine, "load", lambda path, **options: loaded.append(options) or engine_of(random_model()))
+    main(["encode", model, str(tmp_path / "in.txt"), "-o", "-", "--precision", "auto"])
+    assert loaded[0]["precision"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("5\tthe cat\ta cat\n0\tdog\tmat\n", ["2 scored pairs", "100.000 in float32, 100.000 in int8: +0.000"]),
+        ("the cat\n\ndog\n", ["3 lines", "mean 1.00000, min 1.00000"]),
+    ],
+)
+def test_compare(model, tmp_path, monkeypatch, capsys, data, expected):
+    (tmp_path / "data.tsv").write_text(data)
+    asked = []
+
+    def in_float32(model, *, precision, **options):
+        asked.append((model.encoder.precision, precision))
+        return engine_of(convert_encoder(load_encoder(path), "float32"), **options)
+
+    path = model
+    monkeypatch.setattr("engine.studies.compare.Engine", in_float32)
+    options = ["--precision", "int8", "--data", str(tmp_path / "data.tsv"), "--backend", "reference"]
+    assert main(["compare", model, *options]) == 0
+    assert asked == [("float32", "float32"), ("int8", "int8")]
+    out = capsys.readouterr().out
+    assert all(words in out for words in expected), out
+    assert ("Spearman" in out) == ("\t" in data)
+
+
+def test_run_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "engine", "--version"], check=True, capture_output=True, text=True)
+    assert run.stdout == f"encoder-engine {engine.__version__}\n"
+
+
+def test_bench(model, capsys, monkeypatch):
+    bench = pytest.importorskip("engine.studies.bench", reason="the compiled kernels are not built")
+    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    assert main(["bench", model, "--threads", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[0] == "1x16" and "%" in line for line in lines)
+    assert not any("1x512" in line for line in lines), "longer than the model allows"
+
+
+@pytest.mark.parametrize("make", [language_model, translator])
+def test_bench_of_a_model_that_generates(make, tmp_path, capsys, monkeypatch):
+    bench = pytest.importorskip("engine.studies.bench_generation", reason="the compiled kernels are not built")
+    monkeypatch.setattr("engine.studies.bench.SECONDS", 0.0)
+    monkeypatch.setattr(bench, "PROMPTS", (20, 1024))
+    save(make(), tmp_path / "model.npz")
+    assert main(["bench", str(tmp_path / "model.npz"), "--threads", "1", "--precision", "int8"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines[2:6]] == [["1", "step", "after", "32"], ["8", "step", "after", "32"],
+                                                 ["32", "step", "after", "32"], ["1", "prompt", "of", "20"]]
+    assert all("%" in line[-1] for line in lines[2:6])
+
+
+def test_info_prints_each_kind_of_layer_once(model, capsys):
+    assert main(["info", str(model)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"layers 0-1 +q, k, v = query x, key x, value x; c = attend\(q, k, v\); y = x \+ output c;", out)
+    assert out.count("attend(") == 1
+
+
+def test_an_interrupt_is_one_line(model, tmp_path):
+    """Ctrl-C in the middle of `encode`: no traceback, no output file, and the exit status that shells expect."""
+    text, out = tmp_path / "texts", tmp_path / "out.npy"
+    text.write_text("the cat sat on a mat\n" * 200_000)
+    code = ("import os, signal, sys, threading; from engine import Engine; from engine.cli.main import main\n"
+            "encode = Engine.encode\n"
+            "def interrupted(*args, **options):\n"
+            "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "    return encode(*args, **options)\n"
+            "Engine.encode = interrupted\n"
+            "sys.exit(main(sys.argv[1:]))\n")
+    command = [sys.executable, "-c", code, "encode", str(model), str(text), "-o", str(out), "--backend", "reference"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "engine encode: interrupted\n")
+    assert not out.exists()
+
+
+def test_too_little_memory_is_one_line(model, monkeypatch, capsys):
+    for error, text in ((MemoryError(), "out of memory"), (MemoryError("no 5 bytes"), "out of memory: no 5 bytes")):
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr("engine.cli.bench.load", fail)
+        assert main(["bench", str(model)]) == 1
+        assert capsys.readouterr().err == f"engine bench: {text}\n"

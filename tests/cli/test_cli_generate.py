@@ -1,0 +1,183 @@
+"""`engine generate`, `engine translate`, and `convert` and `info` of models that generate."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from engine import Generator, Model, Transformer, load_model, save
+from engine.cli.main import main
+from engine.model.config import ModelConfig
+from engine.model.generation_config import GenerationConfig
+
+from ..tools.decoders import DECODERS, make_weights
+from ..tools.tiny_text import tiny_text
+
+ENCODER = ModelConfig("test", 38, 2, 2, 19, 30, vocab_size=50, max_positions=90)
+SETTINGS = GenerationConfig(eos_token_id=[3], decoder_start_token_id=2, max_new_tokens=12,
+                            suppress_tokens=list(range(17, 50)))
+LINES = ["the cat sat", "a dog ran far and away"]
+
+
+@pytest.fixture
+def translator(tmp_path):
+    decoder = DECODERS["2017"]
+    save(Model(decoder=Transformer(decoder, make_weights(decoder), tiny_text()),
+               encoder=Transformer(ENCODER, make_weights(ENCODER, 1), tiny_text()), generation=SETTINGS),
+         tmp_path / "translator.npz")
+    return str(tmp_path / "translator.npz")
+
+
+@pytest.fixture
+def language_model(tmp_path):
+    config = DECODERS["Llama"]
+    save(Model(decoder=Transformer(config, make_weights(config), tiny_text()), generation=SETTINGS),
+         tmp_path / "language_model.npz")
+    return str(tmp_path / "language_model.npz")
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "lines.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return str(tmp_path / "lines.txt")
+
+
+def test_translate_writes_a_line_for_each_text(translator, file, capsys):
+    assert main(["translate", translator, file, "--num-beams", "2", "--threads", "1"]) == 0
+    assert capsys.readouterr().out.splitlines() == Generator.load(translator).translate(LINES, num_beams=2)
+
+
+def test_generate_writes_json(translator, file, capsys):
+    assert main(["generate", translator, file, "--json", "--do-sample", "--seed", "5", "--max-new-tokens", "4"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = Generator.load(translator).generate(LINES, do_sample=True, seed=5, max_new_tokens=4)
+    assert [one["ids"] for one in found] == [one.ids for one in expected]
+    assert [one["text"] for one in found] == [one.text for one in expected]
+    assert np.allclose([one["score"] for one in found], [one.score for one in expected])
+
+
+def test_generate_streams(language_model, file, capsys):
+    assert main(["generate", language_model, file, "--stream"]) == 0
+    expected = Generator.load(language_model).generate(LINES)
+    assert capsys.readouterr().out.splitlines() == [one.text for one in expected]
+
+
+def test_texts_themselves(translator, language_model, file, monkeypatch, capsys):
+    first, second = LINES
+    assert main(["generate", language_model, "--prompt", first, "--prompt", second, "--max-new-tokens", "3"]) == 0
+    expected = [one.text for one in Generator.load(language_model).generate(LINES, max_new_tokens=3)]
+    assert capsys.readouterr().out.splitlines() == expected
+    assert main(["translate", translator, "--text", first]) == 0
+    assert capsys.readouterr().out.splitlines() == Generator.load(translator).translate([first])
+    for given in ([], ["-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode())))
+        assert main(["generate", language_model, *given, "--max-new-tokens", "3"]) == 0
+        assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_results_are_written_as_they_finish_and_kept_after_an_interrupt(language_model, file, monkeypatch, capsys):
+    results = Generator.results
+
+    def interrupted(self, *args, **options):
+        found = results(self, *args, **options)
+        yield next(found)
+        assert capsys.readouterr().out.splitlines() == [text]
+        found.close()
+        raise KeyboardInterrupt
+
+    text = Generator.load(language_model).generate(LINES)[0].text
+    monkeypatch.setattr(Generator, "results", interrupted)
+    assert main(["generate", language_model, file]) == 130
+    assert capsys.readouterr().err == "engine generate: interrupted; 1 of 2 results are written\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--stream"]])
+def test_a_wrong_line_is_named(language_model, tmp_path, options, capsys):
+    path = tmp_path / "lines.txt"
+    path.write_text("the cat\n" + "the cat " * 50 + "\n", encoding="utf-8")
+    assert main(["generate", language_model, str(path), "--max-new-tokens", "3", *options]) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith(f"engine generate: {path}, line 2: the prompt has 102 tokens, but the model reads at most 90")
+    assert bool(out) == bool(options)       # without --stream, all lines are checked before the first one is computed
+
+
+def test_output_is_utf_8_whatever_the_environment_says(language_model):
+    code = ("import sys; from engine import Generator; from engine.generation.results import Generated\n"
+            "from engine.cli.main import main\n"
+            "Generator.results = lambda self, *args, **options: iter([Generated([1], 0.0, True, 'd\u00e9j\u00e0')])\n"
+            "sys.exit(main(sys.argv[1:]))")
+    done = subprocess.run([sys.executable, "-c", code, "generate", language_model, "--prompt", "the cat"],
+                          env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert done.stdout.decode() == "d\u00e9j\u00e0\n"
+
+
+@pytest.mark.parametrize(("arguments", "problem"), [
+    (["generate", "--prompt", "the cat"], "--prompt comes in place of a file; leave out"),
+    (["generate", "--stream", "--json"], "leave out --json"),
+    (["translate"], "no encoder"),
+    (["generate", "--num-beams", "0"], "num_beams must be"),
+])
+def test_wrong_calls_end_with_a_message(language_model, file, arguments, problem, capsys):
+    assert main([arguments[0], language_model, file, *arguments[1:]]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_a_text_in_the_place_of_a_file(language_model, capsys):
+    assert main(["generate", language_model, "Once upon a time"]) == 1
+    assert ("'Once upon a time': no such file; expected a file of UTF-8 text, one text per line, or - for standard "
+            "input; --prompt TEXT gives the text itself") in capsys.readouterr().err
+
+
+def test_a_warning_is_a_line_without_a_place_in_the_code(language_model):
+    command = [sys.executable, "-m", "engine", "generate", language_model, "--prompt", "cat", "--temperature", "0.7"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0
+    assert found.stderr.startswith("engine generate: temperature=0.7 without do_sample=True")
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_convert_and_info(translator, tmp_path, capsys):
+    out = tmp_path / "out.npz"
+    assert main(["convert", translator, str(out), "--generates", "--precision", "int8"]) == 0
+    printed, warned = capsys.readouterr()
+    assert "--generates does nothing" in warned
+    assert "generate, by Generator" in printed
+    assert "encoder\n" in printed
+    assert "cached k, v" in printed
+    assert {part.precision for part in load_model(out, kind="generate").parts.values()} == {"int8"}
+    assert Generator.load(out).precision == "int8"
+    assert main(["info", str(out)]) == 0
+    assert "logits = logits p" in capsys.readouterr().out
+    assert main(["info", str(out), "--kind", "encode"]) == 1
+    assert "load it with Generator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "advice"), [
+    (["generate", "M", "--max-tokens", "5"], "generate has no option --max-tokens; --max-new-tokens is the same\n"),
+    (["generate", "M", "--max_tokens=5"], "generate has no option --max_tokens; --max-new-tokens is the same\n"),
+    (["generate", "M", "--repeat-penalty", "1.1"], "--repetition-penalty is the same\n"),
+    (["generate", "M", "--stop", "x"], "no option --stop. In Python: there is nothing like it; eos_token_id=[...]"),
+    (["generate", "M", "--n-predict", "5", "--logprobs"], "generate has no option --logprobs. In Python: there is"),
+    (["generate", "M", "--num-hypotheses", "3"], "In Python, generate has num_return_sequences for it\n"),
+    (["generate", "-m", "M", "-p", "hi"], "generate has no option -m; the model is the first argument, without an"),
+    (["generate", "--model-path", "M"], "no option --model-path; the model is the first argument, without an option\n"),
+    (["generate", "M", "--n-threads", "2"], "generate has no option --n-threads; --threads is the same\n"),
+    (["generate", "M", "--dtype", "int8"], "generate has no option --dtype; --precision is the same\n"),
+    (["generate", "M", "--temprature", "1"], "no option --temprature (did you mean --temperature?)\n"),
+    (["translate", "M", "--tgt_lang", "de"], "translate has no option --tgt_lang; --target-language is the same\n"),
+    (["transcribe", "M", "a.wav", "--beam-size", "5"], "no option --beam-size; --num-beams is the same\n"),
+    (["transcribe", "M", "a.wav", "--word_timestamps", "True"], "no option --word_timestamps; --words is the same\n"),
+    (["transcribe", "M", "a.wav", "--output_format", "srt"], "--output_format; --json, --srt and --vtt are the"),
+    (["transcribe", "M", "a.wav", "--vad-filter"], "no option --vad-filter. In Python: there is nothing like it; cut"),
+    (["encode", "M", "x", "-o", "-", "--device", "cpu"], "no option --device. In Python: the engine runs on CPUs"),
+    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra\n"),
+])
+def test_an_option_of_another_command_line_names_ours(arguments, advice, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert advice in capsys.readouterr().err

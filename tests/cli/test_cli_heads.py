@@ -1,0 +1,86 @@
+"""The commands `classify`, `tag`, `answer` and `rank`: lines or JSON objects in, JSON lines out."""
+
+import json
+
+import pytest
+
+from engine import Engine
+from engine.cli.main import main
+
+from ..tools.head_models import folder_of
+
+pytest.importorskip("tokenizers")
+
+
+def run(capsys, *arguments):
+    assert main([*map(str, arguments), "--threads", "1"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def load(name):
+    return Engine.load(folder_of(name), threads=1)
+
+
+def test_classify(tmp_path, capsys):
+    texts = ["a lovely cat", "", "awful 😀"]
+    lines = write(tmp_path / "texts.txt", *texts)
+    assert run(capsys, "classify", folder_of("bert_classify"), lines) == load("bert_classify").classify(texts)
+    objects = write(tmp_path / "texts.jsonl", *(json.dumps({"text": text, "id": 3}) for text in texts))
+    assert run(capsys, "classify", folder_of("bert_classify"), objects, "--top-k", "0") == (
+        load("bert_classify").classify(texts, top_k=None))
+
+
+def test_info_lists_the_heads(capsys):
+    assert main(["info", str(folder_of("bert_tag"))]) == 0
+    assert "  heads              tag (6 labels)\n" in capsys.readouterr().out
+
+
+def test_tag(tmp_path, capsys):
+    texts = ["Anna lives in Berlin.", "no names"]
+    lines = write(tmp_path / "texts.txt", *texts)
+    assert run(capsys, "tag", folder_of("bert_tag"), lines) == (
+        load("bert_tag").tag(texts, aggregation_strategy="simple"))
+    assert run(capsys, "tag", folder_of("bert_tag"), lines, "--aggregation-strategy", "none") == (
+        load("bert_tag").tag(texts))
+
+
+def test_answer(tmp_path, capsys):
+    question, context = "Who lives in Berlin?", "Anna lives in Berlin.\tBilal does not."
+    lines = write(tmp_path / "asked.txt", f"{question}\t{context}")
+    expected = load("bert_answer").answer([question], [context])
+    assert run(capsys, "answer", folder_of("bert_answer"), lines) == expected
+    objects = write(tmp_path / "asked.txt", json.dumps({"question": question, "context": context}))
+    assert run(capsys, "answer", folder_of("bert_answer"), objects, "--jsonl") == expected
+
+
+def test_rank(tmp_path, capsys):
+    documents = ["Anna lives in Berlin.", "The cat sat on a mat."]
+    expected = load("bert_pairs").rank("Who?", documents, return_documents=True)
+    lines = write(tmp_path / "documents.txt", *documents)
+    assert run(capsys, "rank", folder_of("bert_pairs"), lines, "--query", "Who?", "--return-documents") == [expected]
+    objects = write(tmp_path / "asked.jsonl", json.dumps({"query": "Who?", "documents": documents}), "")
+    assert run(capsys, "rank", folder_of("bert_pairs"), objects, "--top-k", "1") == [
+        load("bert_pairs").rank("Who?", documents, top_k=1)]
+
+
+@pytest.mark.parametrize(("command", "model", "lines", "options", "message"), [
+    ("answer", "bert_answer", ["no tab"], [], "line 1: expected a question, a tab and the text to read"),
+    ("rank", "bert_pairs", ["a"], [], "give the query of the documents with --query"),
+    ("rank", "bert_pairs", ["{}"], ["--jsonl", "--query", "a"], "--query is for lines of text"),
+    ("rank", "bert_pairs", ["{}"], ["--jsonl"], "line 1: expected an object with query and documents; query is None"),
+    ("classify", "bert_classify", ["["], ["--jsonl"], "line 1: "),
+    ("classify", "bert_classify", ['{"text": "a"}', '{"text": "\\ud800"}'], ["--jsonl"],
+     "line 2: sentence 0 is not valid Unicode"),
+    ("rank", "bert_pairs", ['{"query": "a", "documents": ["b", 1]}'], ["--jsonl"], "line 1: sentence 1 must be"),
+    ("rank", "bert_tag", ["a"], ["--query", "a"], "cannot rank; load it with Engine. It has heads: tag (6 labels)"),
+    ("classify", "bert_tag", ["a"], [], "it has heads: tag (6 labels)"),
+])
+def test_wrong_input_is_one_message(tmp_path, capsys, command, model, lines, options, message):
+    path = write(tmp_path / "in.txt", *lines)
+    assert main([command, str(folder_of(model)), str(path), *options]) == 1
+    assert message in capsys.readouterr().err
