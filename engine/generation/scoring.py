@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..backends.steps import Row, Stepper
 from ..base.errors import InputError
 from ..base.stop import Stop
-from ..model.generation_config import ids_array
+from ..model.generation_config import check_length, ids_array
 from .batching import Budget, Traffic, decoder_ids
 from .results import Request
 from .top_k import checked, log_sum_exp
@@ -44,7 +44,7 @@ def score(
     budget, stop and traffic are those of `generate`. Raises `InputError` for wrong ids.
     """
     budget, stop = budget or Budget(), stop or Stop()
-    chunk = max(1, min(CHUNK, LOGITS // stepper.vocab_size))
+    chunk = chunk_of(stepper.vocab_size)
     most = min(budget.rows, max(1, LOGITS // (stepper.vocab_size * chunk)))
     texts = _texts(stepper, requests, continuations)
     waiting = next(texts, None)
@@ -74,6 +74,24 @@ def score(
         for text in batch:
             stepper.close(text.number)
     return results
+
+
+def chunk_of(vocab_size: int) -> int:
+    """Return the most tokens of a continuation that the model reads in one step."""
+    return max(1, min(CHUNK, LOGITS // vocab_size))
+
+
+def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest: int | None) -> NDArray[np.int64]:
+    """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
+
+    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
+    """
+    found = ids_array("a continuation", ids)
+    if found.size and found.max() >= vocab_size:
+        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
+    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
+                 "scores")
+    return found
 
 
 @dataclass(eq=False)
@@ -107,15 +125,8 @@ def _texts(stepper: Stepper, requests: Iterable[Request], continuations: Iterabl
     """Yield the texts, checked."""
     for request, continuation in zip(requests, continuations, strict=True):
         source, prompt = decoder_ids(request)
-        ids = ids_array("a continuation", continuation)
-        if ids.size and ids.max() >= stepper.vocab_size:
-            raise InputError(f"a continuation has the id {ids.max()}, but the model has {stepper.vocab_size} tokens")
-        tokens = np.concatenate([prompt, ids])
-        if stepper.longest is not None and len(tokens) > stepper.longest + 1:
-            raise InputError(
-                f"prompt and continuation have {len(tokens)} tokens, but the model scores at most {stepper.longest + 1}"
-            )
-        yield _Text(source, tokens, len(prompt))
+        ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
+        yield _Text(source, np.concatenate([prompt, ids]), len(prompt))
 
 
 def _step(stepper: Stepper, batch: Sequence[_Text], chunk: int, temperature: float, seen: Seen | None) -> None:

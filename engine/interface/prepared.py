@@ -14,6 +14,7 @@ from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import Stop
 from ..generation.batching import Budget, Events, Traffic, generate, in_order, stream
 from ..generation.encoder_decoder import SourceStepper
+from ..generation.lengths import Lengths
 from ..generation.results import Generated, Request
 from ..generation.scoring import score
 from ..model.config import ModelConfig
@@ -70,6 +71,7 @@ class PreparedModel:
         self.cache = runs["decoder"].cache_precision        # of a precision that the backend knows
         for part in model.parts.values():
             release_pages(part.weights.values())
+        self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, max_batch_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self.traffic = Traffic()
 
@@ -97,11 +99,14 @@ class PreparedModel:
         return SourceStepper(self.decoder, self.encoder, self.encoder_config, stop)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:
-        """Return the tokenizer of one side, which is made at its first use; raises `UnsupportedError` for None."""
+        """Return the tokenizer of one side, which cuts nothing off a text, and is made at its first use.
+
+        Raises `UnsupportedError` for None.
+        """
         if text is None:
             raise UnsupportedError(f"{NO_TOKENIZER}; pass token ids, or add a tokenizer.json to its folder")
         if id(text) not in self._tokenizers:
-            self._tokenizers[id(text)] = Tokenizer(text, self.max_batch_tokens, self.threads)
+            self._tokenizers[id(text)] = Tokenizer(text, None, self.threads, truncates=False)
         return self._tokenizers[id(text)]
 
     def with_text(self, result: Generated) -> Generated:
