@@ -51,7 +51,7 @@ def generate(args: argparse.Namespace) -> None:
     settings = {name: getattr(args, name) for name in (*SETTINGS, "do_sample") if getattr(args, name) is not None}
     inputs: list[Any] = lines
     if args.command == "translate":
-        inputs, settings = generator.translation(lines, args.source_language, args.target_language, **settings)
+        inputs, settings = generator.translation(lines, args.source_language, args.target_language, places, **settings)
     elif args.stream:
         _stream(generator, lines, places, settings)
         return
@@ -79,7 +79,8 @@ def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _stream(generator: Generator, lines: list[str], places: list[str], settings: dict[str, Any]) -> None:
-    """Write the result of each line token by token."""
+    """Write the result of each line token by token, after all lines are checked."""
+    generator.results(lines, places=places, **settings)     # checks them all; nobody reads the results
     for line, place in zip(lines, places, strict=True):
         with located(place):
             for piece in generator.stream(line, **settings):

@@ -20,6 +20,7 @@ from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from .batching import Budget, Checked, Events, Traffic, checked, generate, in_order, stream
 from .encoder_decoder import SourceStepper
+from .lengths import Lengths
 from .results import Done, Failed, Generated, Request
 from .scoring import score
 
@@ -69,6 +70,7 @@ class PreparedModel:
         self.cache = runs["decoder"].cache_precision        # of a precision that the backend knows
         for part in model.parts.values():
             release_pages(part.weights.values())
+        self.lengths = Lengths(self.config, self.encoder_config, self.decoder.longest, max_batch_tokens)
         self._tokenizers: dict[int, Tokenizer] = {}
         self.traffic = Traffic()
 
@@ -100,11 +102,14 @@ class PreparedModel:
         return SourceStepper(self.decoder, self.encoder, self.encoder_config, stop)
 
     def tokenizer(self, text: TextConfig | None) -> Tokenizer:
-        """Return the tokenizer of one side, which is made at its first use; raises `UnsupportedError` for None."""
+        """Return the tokenizer of one side, which cuts nothing off a text, and is made at its first use.
+
+        Raises `UnsupportedError` for None.
+        """
         if text is None:
             raise UnsupportedError(f"{NO_TOKENIZER}; pass token ids, or add a tokenizer.json to its folder")
         if id(text) not in self._tokenizers:
-            self._tokenizers[id(text)] = Tokenizer(text, self.max_batch_tokens, self.threads)
+            self._tokenizers[id(text)] = Tokenizer(text, None, self.threads, truncates=False)
         return self._tokenizers[id(text)]
 
     def with_text(self, result: Generated) -> Generated:

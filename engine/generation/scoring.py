@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..backends.steps import Row
 from ..base.errors import InputError, located
 from ..base.stop import NEVER, Stop
-from ..model.generation_config import ids_array
+from ..model.generation_config import check_length, ids_array
 from .batching import Budget, Traffic, decoder_ids
 from .encoder_decoder import SourceStepper
 from .results import Request, unsound_logits
@@ -45,9 +45,9 @@ def score(
     budget, stop and traffic are those of `generate`. Raises `InputError` for wrong ids.
     """
     budget = budget or Budget()
-    chunk = max(1, min(CHUNK, LOGITS // stepper.vocab_size))
+    chunk = chunk_of(stepper.vocab_size)
     most = min(budget.rows, max(1, LOGITS // (stepper.vocab_size * chunk)))
-    texts = _texts(stepper, requests, continuations)
+    texts = iter([*_texts(stepper, requests, continuations)])       # all are checked before one is computed
     waiting = next(texts, None)
     results: list[list[float]] = []
     batch: list[_Text] = []
@@ -75,6 +75,24 @@ def score(
         for text in batch:
             stepper.close(text.number)
     return results
+
+
+def chunk_of(vocab_size: int) -> int:
+    """Return the most tokens of a continuation that the model reads in one step."""
+    return max(1, min(CHUNK, LOGITS // vocab_size))
+
+
+def check_continuation(prompt: int, ids: Sequence[int], vocab_size: int, longest: int | None) -> NDArray[np.int64]:
+    """Return the ids of a continuation, int64 [n]; raises `InputError` for wrong ids, and for too many.
+
+    prompt: the number of tokens before it. longest: the most tokens that the model reads, the last one not counted.
+    """
+    found = ids_array("a continuation", ids)
+    if found.size and found.max() >= vocab_size:
+        raise InputError(f"a continuation has the id {found.max()}, but the model has {vocab_size} tokens")
+    check_length("the prompt with its continuation", prompt + len(found), None if longest is None else longest + 1,
+                 "scores")
+    return found
 
 
 @dataclass(eq=False)
@@ -113,15 +131,8 @@ def _texts(stepper: SourceStepper, requests: Iterable[Request], continuations: I
     """Yield the texts, checked."""
     for place, (request, continuation) in enumerate(zip(requests, continuations, strict=True)):
         source, prompt = decoder_ids(request)
-        ids = ids_array("a continuation", continuation)
-        if ids.size and ids.max() >= stepper.vocab_size:
-            raise InputError(f"a continuation has the id {ids.max()}, but the model has {stepper.vocab_size} tokens")
-        tokens = np.concatenate([prompt, ids])
-        if stepper.longest is not None and len(tokens) > stepper.longest + 1:
-            raise InputError(
-                f"prompt and continuation have {len(tokens)} tokens, but the model scores at most {stepper.longest + 1}"
-            )
-        yield _Text(place, source, stepper.packed(source), tokens, len(prompt))
+        ids = check_continuation(len(prompt), continuation, stepper.vocab_size, stepper.longest)
+        yield _Text(place, source, stepper.packed(source), np.concatenate([prompt, ids]), len(prompt))
 
 
 def _step(stepper: SourceStepper, batch: Sequence[_Text], chunk: int, temperature: float, seen: Seen | None) -> None:

@@ -16,6 +16,7 @@ from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
 from ..encoding.outputs import read_heads
+from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
 from ..generation.results import Done, Failed, Request
 from ..generation.settings import settings_of_call
@@ -109,7 +110,7 @@ class Generator(Loaded):
         """Load a model that generates, from a folder of Hugging Face or of CTranslate2, an .npz, a .gguf, or by name.
 
         path, revision, backend, threads, precision, memory: as in `Engine.load`.
-        max_batch_tokens: the most tokens that are computed together; also the longest source and the longest prompt.
+        max_batch_tokens: the most tokens that are computed together. A longer prompt or source is refused.
         max_rows: the most hypotheses in the batch. It changes the speed and the memory, and no result. One request may
             have up to 1,024 beams or samples, or `max_rows` of them if that is more.
         cache_tokens: the most tokens of all open requests together, each counted with the new tokens that it may have,
@@ -133,7 +134,7 @@ class Generator(Loaded):
         """Return the result of each input, in order: a `Generated` with ids, score and text.
 
         inputs: texts or id sequences, in a list or any other iterable, which an encoder reads; without an encoder, the
-            prompts.
+            prompts. None is truncated: `InputError` refuses one that is too long before anything is computed.
         prompts: for a model with an encoder, the first tokens of each result, as ids; None for its start token.
         settings: the arguments of transformers' `generate`, such as num_beams, max_new_tokens, do_sample and seed, in
             place of the model's own (`engine.GenerationConfig` explains each). Names of other libraries that mean the
@@ -167,6 +168,7 @@ class Generator(Loaded):
         heads, stepper, requests = tuple(dict.fromkeys(asked.values())), self._model.stepper(stop), []
         for i, request in enumerate(self._requests(inputs, prompts, config, stop, places)):
             with located(place_of(i, places)):
+                self._model.lengths.check(request)
                 requests.append(self._model.checked(replace(request, heads=heads), stepper))
         ends = self._model.results(requests, stop, stepper)
         return self._run(ends, asked, config.num_return_sequences > 1, places)
@@ -200,13 +202,18 @@ class Generator(Loaded):
         return [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
-                    **settings: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the inputs and the settings with which `generate` translates; the arguments are those of `translate`.
+                    places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the inputs and the settings with which `generate` translates.
+
+        places: as in `results`. The other arguments are those of `translate`.
         """
         self.check_translates()
         if isinstance(texts, str):
             raise InputError(f"the texts must be a list, not {shown(texts)}")
-        sources = [self._ids(self.source_text, text, "a text") for text in check_sentences(texts)]
+        sources = []
+        for i, text in enumerate(check_sentences(texts)):
+            with located(place_of(i, places)):
+                sources.append(self._ids(self.source_text, text, "a text", self._model.lengths.source))
         family, languages = self.config.family, self._languages
         inputs, own = choose_languages(family, languages, sources, source_language, target_language)
         config = self.generation.changed(**own | settings)
@@ -245,6 +252,8 @@ class Generator(Loaded):
         if config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
         [request] = self._requests([source], None if prompt is None else [prompt], config, stop)
+        with located(place_of(0, None)):
+            self._model.lengths.check(request)
         return Stream(self._model, request, stop)
 
     @renamed_arguments
@@ -267,19 +276,27 @@ class Generator(Loaded):
             requests, wanted = self.own_tokens(inputs, stop)
         else:
             requests = self._requests(inputs, prompts, self.generation, stop)
-            wanted = [self._ids(self.text, item, "a target").tolist() for item in _listed("targets", targets)]
-            if len(wanted) != len(requests):
-                raise InputError(f"there are {len(requests)} inputs and {len(wanted)} targets; each input needs one")
+            items = _listed("targets", targets)
+            if len(items) != len(requests):
+                raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
+            wanted = []
+            for i, (request, item) in enumerate(zip(requests, items, strict=True)):
+                with located(place_of(i, None)):
+                    wanted.append(self._ids(self.text, item, "a target", self._model.lengths.target).tolist())
+                    self._model.lengths.check_scored(request, wanted[-1])
         own = self._calibrations.get("score")
         found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
         return [Scored(np.array(own, np.float32)) for own in found]
 
     def own_tokens(self, inputs: Any, stop: Stop) -> tuple[list[Request], list[list[int]]]:
         """Return a request for each input with its first token as the prompt, and the other tokens of the input."""
-        requests = self._requests(inputs, None, self.generation, stop)
-        tokens = [ids_array("an input", request.prompt).tolist() for request in requests]
-        return ([replace(request, prompt=ids[:1]) for request, ids in zip(requests, tokens, strict=True)],
-                [ids[1:] for ids in tokens])
+        whole = self._requests(inputs, None, self.generation, stop, bound=self._model.lengths.scored)
+        tokens = [ids_array("an input", request.prompt).tolist() for request in whole]
+        requests = [replace(request, prompt=ids[:1]) for request, ids in zip(whole, tokens, strict=True)]
+        for i, (request, ids) in enumerate(zip(requests, tokens, strict=True)):
+            with located(place_of(i, None)):
+                self._model.lengths.check_scored(request, ids[1:])
+        return requests, [ids[1:] for ids in tokens]
 
     def score_tokens(self, requests: list[Request], tokens: list[list[int]], stop: Stop, seen: Any) -> None:
         """Give `seen` the logits of the model itself for the places of tokens, float32 [n, V], and their ids [n]."""
@@ -301,8 +318,11 @@ class Generator(Loaded):
                           tokens_out=self._model.traffic.tokens_out)
 
     def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop,
-                  places: Sequence[str] | None = None) -> list[Request]:
-        """Return the checked requests of inputs; texts become ids. places: as in `results`."""
+                  places: Sequence[str] | None = None, bound: Bound | None = None) -> list[Request]:
+        """Return the checked requests of inputs; texts become ids. places: as in `results`.
+
+        bound: of the tokens of an input, if not that of a source, or of a prompt for a model without an encoder.
+        """
         refuse_chat(inputs)
         single = isinstance(inputs, (str, bytes, Mapping)) or getattr(inputs, "shape", None) == ()
         if single or not isinstance(inputs, Iterable):
@@ -320,24 +340,29 @@ class Generator(Loaded):
         for i, item in enumerate(items):
             stop.check()
             with located(place_of(i, places)):
-                found.append(self._request(item, starts[i], config))
+                found.append(self._request(item, starts[i], config, bound))
         return found
 
-    def _request(self, item: Any, prompt: Any, config: GenerationConfig) -> Request:
-        """Return the request of one input, checked as far as its own ids go."""
+    def _request(self, item: Any, prompt: Any, config: GenerationConfig, bound: Bound | None) -> Request:
+        """Return the request of one input, checked as far as its own ids go. bound: as in `_requests`."""
         refuse_chat(item)
-        ids = self._ids(self.source_text, item, "an input")
+        lengths = self._model.lengths
         if self.encoder_config is None:
-            return Request(None, ids.tolist(), config)
-        start = None if prompt is None else self._ids(self.text, prompt, "a prompt").tolist()
+            return Request(None, self._ids(self.text, item, "an input", bound or lengths.prompt).tolist(), config)
+        ids = self._ids(self.source_text, item, "an input", bound or lengths.source)
+        start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt).tolist()
         return Request(ids.tolist(), start, config)
 
-    def _ids(self, text: TextConfig | None, item: Any, what: str) -> NDArray[np.int64]:
+    def _ids(self, text: TextConfig | None, item: Any, what: str, bound: Bound) -> NDArray[np.int64]:
+        """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows."""
         if not isinstance(item, str):
             if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
                 raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
-            return ids_array(what, item, max(self.max_batch_tokens, self._decoder.longest or 0) + 1)
-        [ids] = self._model.tokenizer(text)(check_sentences([item])).input_ids
+            return ids_array(what, item, bound.check)
+        tokenizer, checked = self._model.tokenizer(text), check_sentences([item])
+        bound.check(tokenizer.least_tokens(item, bound.most), at_least=True)
+        [ids] = tokenizer(checked).input_ids
+        bound.check(len(ids))
         return ids.astype(np.int64)
 
 

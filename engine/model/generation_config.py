@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any, Literal
@@ -170,9 +170,8 @@ class GenerationConfig:
         longest: the most tokens that the model reads. The last token of a result is not read any more, so that
         longest + 1 tokens are possible.
         """
+        check_length("the prompt", prompt, longest)
         most = math.inf if longest is None else longest + 1
-        if prompt >= most:
-            raise InputError(f"the prompt has {prompt} tokens, but the model reads at most {longest}")
         if self.max_new_tokens is not None:
             limit = prompt + self.max_new_tokens
             if limit > most:
@@ -190,14 +189,24 @@ class GenerationConfig:
         return limit
 
 
-def ids_array(name: str, ids: Any, most: int | None = None) -> NDArray[np.int64]:
+def check_length(part: str, tokens: int, longest: int | None, verb: str = "reads", at_least: bool = False) -> None:
+    """Raise `InputError` for a part of a request with more tokens than the model's positions allow.
+
+    part: what the message calls it. longest: the most tokens; None for any number. verb: what the model does with the
+    part. at_least: whether the part may have more than these tokens.
+    """
+    if longest is not None and tokens > longest:
+        raise InputError(f"{part} has {'at least ' * at_least}{tokens:,} tokens, but the model {verb} at most "
+                         f"{longest:,}; shorten it")
+
+
+def ids_array(name: str, ids: Any, check: Callable[[int], object] | None = None) -> NDArray[np.int64]:
     """Return ids as int64 [n]; raises `InputError` unless they are a flat sequence of integers of at least 0.
 
-    most: the most ids, which is checked before anything is copied; None for any number.
+    check: is called with the number of ids before anything is copied, to refuse too many; None for any number.
     """
-    sized = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim > 0)
-    if most is not None and sized and len(ids) > most:
-        raise InputError(f"{name} has {len(ids):,} tokens, but the model reads at most {most - 1:,}")
+    if check is not None and (isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim > 0)):
+        check(len(ids))
     try:
         array = np.asarray(ids)
     except (TypeError, ValueError) as error:

@@ -93,13 +93,14 @@ class _Excerpt:
 
 
 class Tokenizer:
-    """A model's tokenizer, which truncates and does not pad. Several threads may call it at once."""
+    """A model's tokenizer, which does not pad. Several threads may call it at once."""
 
-    def __init__(self, text: TextConfig, max_tokens: int | None, threads: int):
+    def __init__(self, text: TextConfig, max_tokens: int | None, threads: int, *, truncates: bool = True):
         """Load the tokenizer; it truncates sentences to the smaller of `text.max_seq_length` and `max_tokens`.
 
-        A limit that is None is ignored. With threads=1 the caller's thread does all the work; otherwise `tokenizers`
-        chooses the number of threads.
+        A limit that is None is ignored, and so is the limit in the tokenizer.json. With threads=1 the caller's thread
+        does all the work; otherwise `tokenizers` chooses the number of threads. truncates: False for a tokenizer that
+        gives all tokens of a text, whatever the limits are, as the prompts of a model need it.
         """
         from .safety import check_tokenizer  # here, because `import engine` shall stay light
 
@@ -108,6 +109,10 @@ class Tokenizer:
         self._tokenizer = _load(text)
         self._spare: list[Any] = []     # tokenizers whose truncation a call sets, and which no call has at the moment
         limits = [min(limit, _NO_LIMIT) for limit in (text.max_seq_length, max_tokens) if limit is not None]
+        self._filled = min(limits, default=_NO_LIMIT)
+        self._truncates = truncates
+        if not truncates:
+            limits = []
         self._limit = min(limits, default=_NO_LIMIT)
         self._check_room(is_pair=False)
         with _failures("counts its special tokens"):
@@ -134,7 +139,7 @@ class Tokenizer:
             stop.check()
             encodings += self._encode(part)
         stop.check()
-        ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in encodings]
+        ids = [finish(self._text, self._known(_int32(e.ids)), self._filled) for e in encodings]
         if (lengths := _LENGTHS.get()) is not None:
             lengths += map(len, ids)
         return Tokens(ids, self._types(encodings, ids))
@@ -152,7 +157,7 @@ class Tokenizer:
         known = dict(zip(firsts, self._alone(firsts, stop), strict=True))
         joined = [self._frame.join((known[first], second), self._limit, self._from_right)
                   for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], stop), strict=True)]
-        ids = [finish(self._text, self._known(_int32(e.ids)), self._limit) for e in joined]
+        ids = [finish(self._text, self._known(_int32(e.ids)), self._filled) for e in joined]
         return Tokens(ids, self._types(joined, ids))
 
     def _types(self, encodings: Sequence[Any], ids: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -354,6 +359,8 @@ class Tokenizer:
         `tokenizers` reads the whole of a text before it truncates. Raises `InputError` for a text with too few tokens
         in its first `MAX_CHARACTERS`, and for a pair if its first characters do not show which text has more tokens.
         """
+        if not self._truncates:
+            return sentence
         if (most := self._text.max_characters) is not None:
             sentence = sentence[:most] if isinstance(sentence, str) else (sentence[0][:most], sentence[1][:most])
         start = START_CHARACTERS * self._limit
@@ -369,8 +376,7 @@ class Tokenizer:
                     raise InputError(f"this pair is too long to truncate: in the first {size // 2:,} characters of "
                                      "each text we cannot tell which has more tokens; shorten one of them, such as "
                                      f"{shown(longest[:100])} of {len(longest):,} characters")
-                raise InputError(f"a text of {len(longest):,} characters, {shown(longest[:100])}, has too few tokens "
-                                 f"in its first {size // 2:,} characters, which is the limit; shorten it")
+                raise _too_few(longest, size // 2)
             for found, text in zip(parts, texts, strict=True):
                 if not (found and found[-1].whole):
                     found.append(self._part(text, size))
@@ -382,6 +388,20 @@ class Tokenizer:
         first, second = next(pair for pair in pairs if all(self._enough(part) for part in pair)
                              and (pair[0].tokens > pair[1].tokens) == longer)
         return first.text, second.text
+
+    def least_tokens(self, text: str, most: int | None) -> int:
+        """Return how many tokens a text certainly has that is too long to be read whole; 0 for any other text.
+
+        most: the most tokens that the caller takes; None for any number, of which every text is read whole. A text is
+        read whole up to `MAX_CHARACTERS`, or 32 characters for each token of `most` if that is more. The result is
+        above `most`, or 0. Raises `InputError` for a longer text that may have fewer tokens.
+        """
+        if most is None or len(text) <= (size := max(MAX_CHARACTERS, 4 * START_CHARACTERS * most)):
+            return 0
+        part = self._part(text, size)
+        if part.certain <= most:
+            raise _too_few(text, size)
+        return part.certain
 
     def _suffice(self, parts: list[_Excerpt]) -> bool:
         """Return whether these parts of all texts of a sentence give the tokens that the whole texts give."""
@@ -409,6 +429,12 @@ class Tokenizer:
         else:
             certain = (words <= words.max(initial=0) - 2) & (places[:, 1] <= len(part) - self._margin)
         return _Excerpt(part, len(words), int(certain.sum()), len(part) == len(text))
+
+
+def _too_few(text: str, size: int) -> InputError:
+    """Return the error for a long text whose first `size` characters have too few tokens to know how many are kept."""
+    return InputError(f"a text of {len(text):,} characters, {shown(text[:100])}, has too few tokens in its first "
+                      f"{size:,} characters, which is the limit; shorten it")
 
 
 def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:

@@ -95,14 +95,15 @@ def test_results_are_written_as_they_finish_and_kept_after_an_interrupt(language
     assert capsys.readouterr().err == "engine generate: interrupted; 1 of 2 results are written\n"
 
 
-@pytest.mark.parametrize("options", [[], ["--stream"]])
-def test_a_wrong_line_is_named(language_model, tmp_path, options, capsys):
+@pytest.mark.parametrize(("command", "part"), [(["generate"], "prompt"), (["generate", "--stream"], "prompt"),
+                                               (["translate"], "source")])
+def test_a_wrong_line_is_named_before_any_is_computed(language_model, translator, tmp_path, command, part, capsys):
     path = tmp_path / "lines.txt"
     path.write_text("the cat\n" + "the cat " * 50 + "\n", encoding="utf-8")
-    assert main(["generate", language_model, str(path), "--max-new-tokens", "3", *options]) == 1
-    out, err = capsys.readouterr()
-    assert err.startswith(f"engine generate: {path}, line 2: the prompt has 102 tokens, but the model reads at most 90")
-    assert bool(out) == bool(options)       # without --stream, all lines are checked before the first one is computed
+    model = translator if command == ["translate"] else language_model
+    assert main([command[0], model, str(path), "--max-new-tokens", "3", *command[1:]]) == 1
+    assert capsys.readouterr() == ("", f"engine {command[0]}: {path}, line 2: the {part} has 102 tokens, but the model "
+                                       "reads at most 90; shorten it\n")
 
 
 def test_output_is_utf_8_whatever_the_environment_says(language_model):

@@ -30,6 +30,18 @@ MISTAKES = (
         ),
     ),
     Mistake(
+        name="prompt-without-its-end",
+        what="The tokenizer of a generator cuts a prompt in silence.",
+        file="engine/text/tokenizer.py",
+        right="if not truncates:\n            limits = []",
+        wrong="if not truncates:\n            limits = limits[:1]",
+        tests="tests/interface/test_lengths.py",
+        caught_by=(
+            "tests/interface/test_lengths.py::test_a_long_prompt",
+            "tests/interface/test_lengths.py::test_the_tokenizer_of_a_generator_cuts_nothing",
+        ),
+    ),
+    Mistake(
         name="certain-words",
         what="The last two words of a text that is cut count as certain, although the first of them may go on.",
         file="engine/text/tokenizer.py",

@@ -1,0 +1,78 @@
+"""How many tokens a prompt, a source and a text to score may have: one check for ids and for texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..base.errors import InputError
+from ..model.config import ModelConfig
+from ..model.generation_config import check_length
+from .batching import decoder_ids
+from .results import Request
+from .scoring import check_continuation, chunk_of
+from .search import forced_first
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most tokens that one part of a request may have."""
+
+    part: str
+    """What a message calls the part, such as "the prompt"."""
+    positions: int | None
+    """The most tokens by the model's positions; None if they set no limit."""
+    together: int | None = None
+    """max_batch_tokens, for a part that is read in one step; None for a part that is read in chunks."""
+    verb: str = "reads"
+    """What the model does with the part."""
+
+    @property
+    def most(self) -> int | None:
+        """Return the most tokens; None if there is no limit."""
+        return min((limit for limit in (self.positions, self.together) if limit is not None), default=None)
+
+    def check(self, tokens: int, at_least: bool = False) -> None:
+        """Raise `InputError` for too many tokens. at_least: whether the part may have more than these."""
+        check_length(self.part, tokens, self.positions, self.verb, at_least)
+        if self.together is not None and tokens > self.together:
+            raise InputError(f"{self.part} has {'at least ' * at_least}{tokens:,} tokens, but max_batch_tokens="
+                             f"{self.together} bounds it; shorten it, or load the model with a larger "
+                             "max_batch_tokens")
+
+
+class Lengths:
+    """The bounds of the requests to a model that is ready to run."""
+
+    def __init__(self, decoder: ModelConfig, encoder: ModelConfig | None, longest: int | None, together: int):
+        """longest: the most tokens of a hypothesis, as the decoder's plan says. together: max_batch_tokens."""
+        self._encoder, self._longest, self._together, self._vocab_size = encoder, longest, together, decoder.vocab_size
+        self.prompt = Bound("the prompt", decoder.longest_sequence, together)
+        self.source = Bound("the source", encoder.longest_sequence if encoder else None, together)
+        self.scored = Bound("the text", None if longest is None else longest + 1, verb="scores")
+        """Of a text that is scored from its second token on. The model does not read the last token."""
+        self.target = replace(self.scored, part="the target")
+
+    def check(self, request: Request) -> None:
+        """Raise `InputError` for a request to generate that is too long or has no prompt."""
+        prompt = self._check_source(request)
+        self.prompt.check(prompt + len(forced_first(request.config, prompt)))      # both are read in the first step
+        request.config.limit(prompt, self._longest)
+
+    def check_scored(self, request: Request, continuation: Sequence[int]) -> None:
+        """Raise `InputError` for a request whose continuation cannot be scored."""
+        prompt = self._check_source(request)
+        self.prompt.check(prompt)
+        check_continuation(prompt, continuation, self._vocab_size, self._longest)
+        step = min(chunk_of(self._vocab_size), len(continuation) - 1)
+        if step > self._together:
+            raise InputError(f"a target of {len(continuation):,} tokens is read {step} tokens at a time, but "
+                             f"max_batch_tokens={self._together} bounds what is read together; load the model with "
+                             "a larger max_batch_tokens")
+
+    def _check_source(self, request: Request) -> int:
+        """Check the source of a request, and return the number of tokens of its prompt, the prefix included."""
+        source, prompt = decoder_ids(request)
+        if self._encoder is not None and source is not None and len(source):
+            self.source.check(len(source))
+        return len(prompt)

@@ -1,0 +1,142 @@
+"""No prompt, source or target is cut: what is too long is refused before anything is computed, ids and texts alike."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from engine import Generator, InputError, calibrate
+from engine.text.tokenizer import Tokenizer
+
+from ..tools.generators import SETTINGS, language_model, translator
+from ..tools.limited import outcome
+from ..tools.tiny_text import VOCABULARY, tiny_text
+
+POSITIONS = 90
+TEXT = tiny_text(max_seq_length=7, max_characters=20)
+"""Neither limit is one of prompts, nor is that in the tokenizer.json."""
+
+
+def words(tokens):
+    """Return a text of so many tokens, with the two special ones."""
+    return " ".join(["cat"] * (tokens - 2))
+
+
+def ids(tokens):
+    return [VOCABULARY["[CLS]"], *[VOCABULARY["cat"]] * (tokens - 2), VOCABULARY["[SEP]"]]
+
+
+def generator(model, **options):
+    """Return a generator that computes nothing."""
+    found = Generator(model(TEXT), threads=1, **options)
+    found._model.stepper = None
+    return found
+
+
+def refusal(call):
+    with pytest.raises(InputError) as error:
+        call()
+    return str(error.value)
+
+
+PROMPTS = {
+    "generate": lambda g, long: g.generate([words(4), long]),
+    "results": lambda g, long: g.results([words(4), long]),
+    "stream": lambda g, long: g.stream(long),
+    "score a target after it": lambda g, long: g.score([words(4), long], [words(4), words(4)]),
+}
+SOURCES = {
+    **PROMPTS,
+    "translate": lambda g, long: g.translate([words(4), long]) if isinstance(long, str) else g.generate([[4], long]),
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_a_long_prompt(name):
+    place = "input 0" if name == "stream" else "input 1"
+    for options, most, limit in (({}, POSITIONS, f"the model reads at most {POSITIONS}; shorten it"),
+                                 ({"max_batch_tokens": 10}, 10, "max_batch_tokens=10 bounds it; shorten it, or load "
+                                                                "the model with a larger max_batch_tokens")):
+        language = generator(language_model, **options)
+        expected = f"{place}: the prompt has {most + 1} tokens, but {limit}"
+        assert refusal(lambda g=language, n=most: PROMPTS[name](g, words(n + 1))) == expected
+        assert refusal(lambda g=language, n=most: PROMPTS[name](g, ids(n + 1))) == expected
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_long_source(name):
+    place = "input 0" if name == "stream" else "input 1"
+    for options, most, limit in (({}, POSITIONS, f"the model reads at most {POSITIONS}"),
+                                 ({"max_batch_tokens": 10}, 10, "max_batch_tokens=10 bounds it")):
+        whole = generator(translator, **options)
+        expected = f"{place}: the source has {most + 1} tokens, but {limit}"
+        assert refusal(lambda g=whole, n=most: SOURCES[name](g, words(n + 1))).startswith(expected)
+        assert refusal(lambda g=whole, n=most: SOURCES[name](g, ids(n + 1))).startswith(expected)
+
+
+@pytest.mark.parametrize("as_item", [words, ids])
+def test_a_long_prompt_beside_a_source(as_item):
+    whole = generator(translator)
+    for call in (lambda: whole.generate([[4]], prompts=[as_item(POSITIONS + 1)]),
+                 lambda: whole.stream([4], prompt=as_item(POSITIONS + 1)),
+                 lambda: whole.score([[4]], [[5]], prompts=[as_item(POSITIONS + 1)])):
+        assert refusal(call) == "input 0: the prompt has 91 tokens, but the model reads at most 90; shorten it"
+
+
+@pytest.mark.parametrize("as_item", [words, ids])
+def test_long_texts_to_score(as_item):
+    language, whole = generator(language_model), generator(translator)
+    for call in (lambda: language.score([words(4), as_item(POSITIONS + 2)]),
+                 lambda: calibrate(language, [words(4), as_item(POSITIONS + 2)])):
+        assert refusal(call) == "input 1: the text has 92 tokens, but the model scores at most 91; shorten it"
+    assert refusal(lambda: whole.score([[4], [4]], [words(4), as_item(POSITIONS + 2)])) == (
+        "input 1: the target has 92 tokens, but the model scores at most 91; shorten it")
+    for call in (lambda: whole.score([[4], [4]], [words(4), as_item(POSITIONS + 1)]),
+                 lambda: language.score([[4], words(50)], [words(4), as_item(42)])):
+        assert refusal(call).startswith("input 1: the prompt with its continuation has 92 tokens, but the model scores")
+    few = generator(language_model, max_batch_tokens=8)
+    assert refusal(lambda: few.score([words(4), as_item(11)])) == (
+        "input 1: a target of 10 tokens is read 9 tokens at a time, but max_batch_tokens=8 bounds what is read "
+        "together; load the model with a larger max_batch_tokens")
+
+
+def test_the_longest_that_fit_are_read_whole():
+    """The last token of a result or of a target is not read, so there may be one more than the model has positions."""
+    for options in ({}, {"max_batch_tokens": POSITIONS}):
+        language, whole = (Generator(model(TEXT), threads=1, **options) for model in (language_model, translator))
+        long, one_more = words(POSITIONS), words(POSITIONS + 1)
+        assert language.generate([long], max_new_tokens=1) == language.generate([ids(POSITIONS)], max_new_tokens=1)
+        assert whole.generate([long], max_new_tokens=2) == whole.generate([ids(POSITIONS)], max_new_tokens=2)
+        assert len(list(language.stream(long, max_new_tokens=1))) == 1
+        assert len(language.score([one_more])[0].log_probabilities) == POSITIONS
+        assert len(whole.score([long], [long])[0].log_probabilities) == POSITIONS
+    assert len(Generator(language_model(TEXT), max_batch_tokens=64).score([one_more])[0].log_probabilities) == POSITIONS
+
+
+def test_the_prefix_and_the_forced_token_count():
+    for settings, options, tokens in (({"prefix": [5] * 89}, {}, 91), ({"prefix": [5] * 2}, {"max_batch_tokens": 3}, 4),
+                                      ({"forced_bos_token_id": 5}, {"max_batch_tokens": 1}, 2)):
+        model = translator if "forced_bos_token_id" in settings else language_model
+        found = Generator(replace(model(TEXT), generation=SETTINGS.changed(**settings)), threads=1, **options)
+        item = [4] if model is translator else [4, 4]
+        assert f"the prompt has {tokens} tokens" in refusal(lambda g=found, item=item: g.generate([item]))
+        assert found.statistics().tokens_in == 0
+
+
+def test_a_text_of_100_mb_is_refused_in_little_memory():
+    language = generator(language_model)
+    found = outcome(lambda: language.generate(["cat " * 25_000_000]), memory=200_000_000)
+    assert re.fullmatch(r"EngineError: input 0: the prompt has at least 65,\d\d\d tokens, but the model reads at most "
+                        "90; shorten it", found)
+    found = outcome(lambda: language.generate([" " * 100_000_000]), memory=200_000_000)
+    assert "input 0: a text of 100,000,000 characters" in found
+    assert "has too few tokens in its first 262,144 characters" in found
+
+
+def test_the_tokenizer_of_a_generator_cuts_nothing():
+    tokenizer = Generator(language_model(TEXT), max_batch_tokens=10).tokenizer
+    assert tokenizer.encode(words(3000)) == ids(3000)
+    assert len(tokenizer.encode(words(3000), add_special_tokens=False)) == 2998
+    filled = tiny_text(max_seq_length=6, fill_id=1)
+    for text, tokens in ((words(4), [*ids(4), 1, 1]), (words(8), ids(8))):
+        assert Tokenizer(filled, None, 1, truncates=False).encode(text) == tokens
