@@ -29,7 +29,7 @@ def ids(tokens):
 def generator(model, **options):
     """Return a generator that computes nothing."""
     found = Generator(model(TEXT), threads=1, **options)
-    found._model.stepper = None
+    found._decoder.step = None
     return found
 
 
