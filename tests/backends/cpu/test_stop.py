@@ -142,6 +142,74 @@ def test_a_handler_that_calls_the_engine_gets_an_error(plan):
     assert np.array_equal(out[:120], plan.forward(make_batch(SMALL, [120] * 4000))[:120])
 
 
+FORKING = f"""
+    import os, signal, sys
+    import numpy as np
+    sys.path.append({str(ROOT)!r})  # behind an installed engine
+    from engine.base.errors import EngineError
+    from tests.tools.plans import SMALL, WEIGHTS, make_batch, make_plan
+
+    plan, other = make_plan(SMALL, WEIGHTS, 2, max_tokens=8192), make_plan(SMALL, WEIGHTS, 2)
+    batch, small, parent, children = make_batch(SMALL, [120] * 4000), make_batch(SMALL, [3, 120]), os.getpid(), []
+    expected = other.forward(small)
+
+    def handler(number, frame):
+        if not children:
+            children.append(os.fork())
+
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.06, 0.06)
+    try:
+        while not children:
+            plan.forward(batch)
+    except EngineError as error:
+        assert os.getpid() != parent and "forked by a signal handler" in str(error)
+        assert all(np.array_equal(each.forward(small), expected) for each in (other, plan))
+        os._exit(7)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert os.getpid() == parent
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert np.array_equal(plan.forward(small), expected)
+"""
+
+
+def test_a_child_that_a_handler_forks_inside_a_pass_gets_an_error():
+    """Its other threads do not exist, so it would wait for them for ever."""
+    subprocess.run([sys.executable, "-c", textwrap.dedent(FORKING)], check=True, timeout=300)
+
+
+def test_a_call_that_waits_for_the_threads_of_another_plan_looks():
+    threads, small = 2, make_batch(SMALL, [3, 120])
+    first, second = (make_plan(SMALL, WEIGHTS, threads, max_tokens=8192) for _ in range(2))
+    expected, over = second.forward(small), []
+
+    def compute():
+        while not over:
+            first.forward(BATCH)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+
+    class Soon(Stop):
+        """A stop that comes at the second look while another pass runs, and this one has not begun."""
+
+        looks = 0
+
+        def check(self):
+            self.looks += first._turn.held or second._turn.held
+            if self.looks > 1:
+                raise TimedOut
+
+    try:
+        with pytest.raises(TimedOut):
+            for _ in range(20):
+                second.forward(small, Soon())
+    finally:
+        over.append(True)
+        thread.join()
+    assert np.array_equal(second.forward(small), expected)
+
+
 PROGRAM = f"""
     import sys
     import numpy as np

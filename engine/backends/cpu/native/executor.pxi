@@ -278,7 +278,7 @@ cdef class Executor:
             job.given = &given
         for i in range(self.threads):
             self.privates[i].begun = 0
-        job.looked, job.executor, self.stop = monotonic_seconds(), <void*>self, stop
+        job.looked, job.executor, self.stop, self.error = monotonic_seconds(), <void*>self, stop, None
         cdef Sequence* all_sequences = <Sequence*>calloc(len(sequences), sizeof(Sequence))
         job.groups = <Group*>calloc(job.count, sizeof(Group))
         job.arrays = <float**>calloc(max(1, len(arrays)), sizeof(float*))
@@ -302,7 +302,7 @@ cdef class Executor:
                 memory = self.pick_for(&job, all_sequences, len(sequences), picked, arrays, best)
             self.take_state(&job, all_sequences, len(sequences), state)
             self.give_memory(&job)
-            run_team(self.threads, work, &job)
+            run_team(self.threads, work, &job, look_while_waiting)
             if job.stop:
                 error, self.error = self.error, None
                 raise error
@@ -398,8 +398,18 @@ cdef void look_for_a_reason_to_stop(Job* job) noexcept nogil:
     with gil:
         try:
             PyErr_CheckSignals()
+            if pool_is_orphaned():
+                raise EngineError(FORKED)
             if (<Executor>job.executor).stop is not None:
                 (<Executor>job.executor).stop.check()
         except BaseException as error:
             (<Executor>job.executor).error = error
             set(&job.stop)
+
+
+cdef int look_while_waiting(void* arg) noexcept nogil:
+    # Look for a reason to stop while the caller waits for other calls, or for the last of its threads.
+    cdef Job* job = <Job*>arg
+    if not is_set(&job.stop):
+        look_for_a_reason_to_stop(job)
+    return is_set(&job.stop)

@@ -17,11 +17,19 @@ import numpy as np
 
 from engine.base.errors import EngineError
 
+ctypedef int (*Look)(void* arg) noexcept nogil
+
 cdef extern from "pool.h" nogil:
     ctypedef struct pool_barrier:
         pass
-    int pool_run(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg)
+    int pool_run(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg, Look look)
+    bint pool_is_orphaned()
     void pool_barrier_wait(pool_barrier* barrier, int size)
+
+cdef extern from "errno.h":
+    enum:
+        ECANCELED
+        ECHILD
 
 
 cdef extern from *:
@@ -31,8 +39,14 @@ cdef extern from *:
     int inside_a_call
 
 
-cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg) except -1:
-    # pool_run without the GIL. A signal handler that runs inside a call and calls the engine again would wait for itself.
+FORKED = ("this process was forked by a signal handler inside a call of the engine, whose other threads do not exist in it; "
+          "let the handler set a flag, and fork after the call has returned")
+
+
+cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexcept nogil, void* arg,
+                  Look look=NULL) except -1:
+    # pool_run without the GIL; ECANCELED is no error, because `look` has kept its reason. A signal handler that runs inside
+    # a call and calls the engine again would wait for itself.
     global inside_a_call
     cdef int error
     if inside_a_call:
@@ -40,9 +54,11 @@ cdef int run_team(int threads, void (*work)(void* arg, int rank, int size) noexc
                           "let the handler set a flag, and call the engine after the interrupted call has returned")
     inside_a_call = True
     with nogil:
-        error = pool_run(threads, work, arg)
+        error = pool_run(threads, work, arg, look)
     inside_a_call = False
-    if error:
+    if error == ECHILD:
+        raise EngineError(FORKED)
+    if error and error != ECANCELED:
         raise OSError(error, f"cannot run on {threads} threads")
     return 0
 

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +18,9 @@ enum { SPINS = 4000 };
 
 /* The stack of a worker. Kernels with tiles keep up to 80 KB in one frame, and musl gives a thread 128 KB. */
 enum { STACK_BYTES = 1 << 20 };
+
+/* The time between two looks of a caller that waits. */
+enum { LOOK_NANOSECONDS = 50000000 };
 
 typedef struct {
     pthread_mutex_t mutex; /* guards `asleep` and `kept_off`; tickets are atomic */
@@ -39,7 +43,10 @@ static struct {
     void *arg;
     int size;
     atomic_int pending;
+    atomic_int orphaned; /* 1 in a child that was forked inside the work of the thread that forked, until its end */
 } pool = {.turn = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local int inside; /* 1 while this thread is the caller of a pool_run, and has the turn */
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -63,8 +70,10 @@ void pool_barrier_wait(pool_barrier *barrier, int size) {
         atomic_store_explicit(&barrier->phase, phase + 1, memory_order_release);
         return;
     }
-    for (int step = 0; atomic_load_explicit(&barrier->phase, memory_order_acquire) == phase; step += step < SPINS)
+    for (int step = 0; atomic_load_explicit(&barrier->phase, memory_order_acquire) == phase; step += step < SPINS) {
+        if (step == SPINS && pool_is_orphaned()) return;
         wait_step(step);
+    }
 }
 
 /* The kernel tends to wake a thread on the CPU of the thread that wakes it, and then lets it wait there for
@@ -156,11 +165,50 @@ static int start_worker(int rank) {
 static void forget_workers(void) {
     pthread_mutex_init(&pool.turn, NULL);
     pool.count = 0;
+    atomic_store(&pool.orphaned, inside);
 }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_workers); }
 
-int pool_run(int threads, pool_work work, void *arg) {
+int pool_is_orphaned(void) { return inside && atomic_load_explicit(&pool.orphaned, memory_order_relaxed); }
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+/* Wait until no other call runs. Return 0, or ECANCELED if `look` ends the wait. */
+static int take_turn(pool_look look, void *arg) {
+    if (!look) return pthread_mutex_lock(&pool.turn);
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NANOSECONDS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (!pthread_mutex_timedlock(&pool.turn, &until)) return 0;
+        if (look(arg)) return ECANCELED;
+    }
+}
+
+/* Wait until the workers have done their parts. */
+static void wait_for_workers(pool_look look, void *arg) {
+    double looked = 0;
+    for (int step = 0; atomic_load_explicit(&pool.pending, memory_order_acquire); step += step < SPINS) {
+        wait_step(step);
+        if (step < SPINS) continue;
+        if (pool_is_orphaned()) return;
+        if (!look) continue;
+        double now = seconds();
+        if (!looked) looked = now;
+        if (now - looked < 1e-9 * LOOK_NANOSECONDS) continue;
+        look(arg);
+        looked = now;
+    }
+}
+
+int pool_run(int threads, pool_work work, void *arg, pool_look look) {
     if (threads <= 1) {
         work(arg, 0, 1);
         return 0;
@@ -168,7 +216,9 @@ int pool_run(int threads, pool_work work, void *arg) {
     if (threads > POOL_MAX_THREADS) return EINVAL;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&pool.turn);
+    int error = take_turn(look, arg);
+    if (error) return error;
+    inside = 1;
     while (pool.count < threads - 1 && !start_worker(pool.count + 1)) continue;
     /* Where the system grants fewer threads, fewer do the work: the result is the same. */
     if (threads > pool.count + 1) threads = pool.count + 1;
@@ -178,7 +228,13 @@ int pool_run(int threads, pool_work work, void *arg) {
     atomic_store(&pool.pending, threads - 1);
     for (int i = 0; i < threads - 1; i++) give_ticket(pool.workers[i]);
     work(arg, 0, threads);
-    for (int step = 0; atomic_load_explicit(&pool.pending, memory_order_acquire); step += step < SPINS) wait_step(step);
+    wait_for_workers(look, arg);
+    int orphaned = pool_is_orphaned();
+    inside = 0;
+    if (orphaned) { /* the turn is a new one, which nobody has */
+        atomic_store(&pool.orphaned, 0);
+        return ECHILD;
+    }
     pthread_mutex_unlock(&pool.turn);
     return 0;
 }

@@ -4,13 +4,24 @@
 #include <stdatomic.h>
 
 typedef void (*pool_work)(void *arg, int rank, int size);
+typedef int (*pool_look)(void *arg);
 
-/* Run work(arg, rank, size) on `size` threads: `threads`, or fewer if the system grants no more. Return 0 when all have
- * finished, or EINVAL for more than POOL_MAX_THREADS. Calls from several threads run one after the other, but a call with threads == 1 runs at once, outside the
- * pool. In a forked child the pool starts anew. */
-int pool_run(int threads, pool_work work, void *arg);
+/* Run work(arg, rank, size) on `size` threads: `threads`, or fewer if the system grants no more. Calls from several
+ * threads run one after the other, but a call with threads == 1 runs at once, outside the pool.
+ *
+ * look: NULL, or a function that the caller's thread calls about every 50 ms while it waits. While it waits for other
+ * calls, a result other than 0 ends the call; while it waits for the threads of its own work, the result means nothing.
+ *
+ * Return 0 when all have finished, EINVAL for more than POOL_MAX_THREADS, ECANCELED if `look` ended the call before the
+ * work began, and ECHILD in a child that was forked inside the work, whose other threads do not exist there: then the
+ * results of the work mean nothing. In a forked child the pool starts anew. */
+int pool_run(int threads, pool_work work, void *arg, pool_look look);
 
-/* A barrier for `size` threads of one pool_run, which can be used any number of times. It must be zero-initialized. */
+/* Return whether this process was forked inside the work that the calling thread is doing. */
+int pool_is_orphaned(void);
+
+/* A barrier for `size` threads of one pool_run, which can be used any number of times. It must be zero-initialized.
+ * Nobody waits at it in a child that was forked inside the work. */
 typedef struct {
     atomic_uint arrived;
     atomic_uint phase;
