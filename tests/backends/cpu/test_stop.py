@@ -200,14 +200,43 @@ def test_a_call_that_waits_for_the_threads_of_another_plan_looks():
             if self.looks > 1:
                 raise TimedOut
 
+    def call_twenty_times():
+        for _ in range(20):
+            second.forward(small, Soon())
+
     try:
         with pytest.raises(TimedOut):
-            for _ in range(20):
-                second.forward(small, Soon())
+            call_twenty_times()
     finally:
         over.append(True)
         thread.join()
     assert np.array_equal(second.forward(small), expected)
+
+
+SMALL_STACK = f"""
+    import sys, threading
+    import numpy as np
+    sys.path.append({str(ROOT)!r})  # behind an installed engine
+    from engine.backends.cython_cpu import isa
+    from tests.tools.plans import SMALL, WEIGHTS, make_batch, make_plan, precisions_of
+
+    batch = make_batch(SMALL, [70, 30, 64, 5])
+    for name in isa.available():
+        for precision in precisions_of(name):
+            for threads in (1, 2):
+                plan, found = make_plan(SMALL, WEIGHTS, threads, name, precision=precision), []
+                expected = plan.forward(batch)
+                threading.stack_size(32768)
+                thread = threading.Thread(target=lambda: found.append(plan.forward(batch)))
+                thread.start()
+                thread.join()
+                threading.stack_size(0)
+                assert np.array_equal(found[0], expected), (name, precision, threads)
+"""
+
+
+def test_a_thread_with_a_small_stack_may_call():
+    subprocess.run([sys.executable, "-c", textwrap.dedent(SMALL_STACK)], check=True, timeout=300)
 
 
 PROGRAM = f"""

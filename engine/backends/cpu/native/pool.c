@@ -19,6 +19,9 @@ enum { SPINS = 4000 };
 /* The stack of a worker. Kernels with tiles keep up to 80 KB in one frame, and musl gives a thread 128 KB. */
 enum { STACK_BYTES = 1 << 20 };
 
+/* A caller with less of its stack left than this does not compute: a thread with a larger stack takes its place. */
+enum { STACK_NEEDED = 160 << 10 };
+
 /* The time between two looks of a caller that waits. */
 enum { LOOK_NANOSECONDS = 50000000 };
 
@@ -134,23 +137,28 @@ static void give_ticket(worker *to) {
     }
 }
 
-/* Start a worker. Workers block every signal, because Python's signal handlers belong to its main thread. */
+/* Start a thread with a large stack. It blocks every signal, because Python's signal handlers belong to its main thread. */
+static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    int error = pthread_create(thread, &attributes, run, arg);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static int start_worker(int rank) {
     worker *self = calloc(1, sizeof *self);
     if (!self) return ENOMEM;
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->wake, NULL);
     self->rank = rank;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    int error = pthread_create(&thread, &attributes, worker_main, self);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = start_thread(&thread, worker_main, self);
     if (error) {
         free(self);
         return error;
@@ -208,7 +216,47 @@ static void wait_for_workers(pool_look look, void *arg) {
     }
 }
 
+/* Return about how many bytes of its stack the calling thread has left. */
+static size_t stack_left(void) {
+    static _Thread_local char *end; /* the lowest address of the stack */
+    char here;
+    if (!end) {
+        pthread_attr_t attributes;
+        void *lowest = NULL;
+        size_t size;
+        if (pthread_getattr_np(pthread_self(), &attributes)) return STACK_NEEDED;
+        pthread_attr_getstack(&attributes, &lowest, &size);
+        pthread_attr_destroy(&attributes);
+        end = lowest;
+    }
+    return (size_t)(&here - end);
+}
+
+typedef struct {
+    int threads;
+    pool_work work;
+    void *arg;
+    pool_look look;
+    int error;
+} call;
+
+static void *run_call(void *arg) {
+    call *c = arg;
+    c->error = pool_run(c->threads, c->work, c->arg, c->look);
+    return NULL;
+}
+
+/* Run a call in a thread with a stack that is large enough, and wait for it. */
+static int run_on_a_large_stack(call *c) {
+    pthread_t thread;
+    int error = start_thread(&thread, run_call, c);
+    if (error) return error;
+    pthread_join(thread, NULL);
+    return c->error;
+}
+
 int pool_run(int threads, pool_work work, void *arg, pool_look look) {
+    if (stack_left() < STACK_NEEDED) return run_on_a_large_stack(&(call){threads, work, arg, look, 0});
     if (threads <= 1) {
         work(arg, 0, 1);
         return 0;
