@@ -23,6 +23,7 @@ from ..model.config import ModelConfig
 from ..model.head import SPARSE_ACTIVATIONS, SPARSE_POOLINGS
 from ..model.text_config import LATE_SIMILARITIES, POOLINGS, VECTOR_SIMILARITIES, TextConfig
 from ..text.vocabularies.of_folder import read_tokenizers
+from ..text.vocabularies.tokenizer_settings import with_stated_normalizer
 from ..weights.modules import MOST_MODULES
 from .late import read_late, refuse_other_late
 from .modules import Entry, is_last_normalize
@@ -211,7 +212,8 @@ def read_text(modules: Modules, config: ModelConfig, *, translates: bool = False
         return None
     truncation_side, feeds_token_types = _stated_by_tokenizer(modules.transformer)
     with modules.transformer.within(TOKENIZER_SETTINGS):
-        tokenizer = replace(tokenizer, truncation_side=truncation_side)
+        stated = with_stated_normalizer(tokenizer.tokenizer_json, tokenizer_settings(modules.transformer))
+        tokenizer = replace(tokenizer, truncation_side=truncation_side, tokenizer_json=stated)
     token_types = tokenizer.feeds_token_types and feeds_token_types
     if modules.pooling is None and not modules.late:
         limit = max_seq_length(modules.transformer, {}, config)

@@ -377,6 +377,22 @@ def test_a_folder_of_version_6(tmp_path):
                                          default_prompt_name="query")
 
 
+@pytest.mark.parametrize(("settings", "keeps"), [
+    ({}, False), ({"do_lower_case": True}, False), ({"do_lower_case": False}, True), ({"do_lower_case": None}, False),
+    ({"do_lower_case": False, "tokenizer_class": "PreTrainedTokenizerFast"}, False),
+])
+def test_a_tokenizer_that_keeps_capitals_by_its_settings(tmp_path, settings, keeps):
+    """BertTokenizer hands these settings to the normalizer of tokenizer.json."""
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "strip_accents": None, "handle_chinese_chars": True,
+                  "lowercase": True}
+    values = json.loads(TOKENIZER) | {"normalizer": normalizer}
+    folder = st_folder(tmp_path / "st", "Transformer", "Pooling", files={"tokenizer_config.json": settings})
+    (folder / "tokenizer.json").write_text(json.dumps(values), encoding="utf-8")
+    found = json.loads(text_of(folder).tokenizer_json)
+    assert found["normalizer"]["lowercase"] is not keeps
+    assert found | {"normalizer": None} == values | {"normalizer": None}
+
+
 def test_the_side_of_truncation_that_the_tokenizer_states(tmp_path):
     folder = st_folder(tmp_path / "st", "Transformer", "Pooling",
                        files={"tokenizer_config.json": {"truncation_side": "left"}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,30 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 Token = dict[str, Any]
 """A token as the list added_tokens of tokenizer.json describes it, without its id."""
+
+
+_NORMALIZES = {"do_lower_case": "lowercase", "strip_accents": "strip_accents",
+               "tokenize_chinese_chars": "handle_chinese_chars"}
+"""The settings that a class such as BertTokenizer hands to its normalizer, and their names there."""
+_GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes that leave the normalizer of a tokenizer.json as it is."""
+
+
+def with_stated_normalizer(tokenizer_json: bytes, settings: Mapping[str, Any]) -> bytes:
+    """Return a tokenizer.json whose BertNormalizer does what tokenizer_config.json states, as in transformers.
+
+    settings: the contents of tokenizer_config.json. Where both agree, or nothing is stated, the bytes stay the same.
+    """
+    stated = {own: settings[name] for name, own in _NORMALIZES.items() if type(settings.get(name)) is bool}
+    if not stated or settings.get("tokenizer_class") in _GENERAL or b'"BertNormalizer"' not in tokenizer_json:
+        return tokenizer_json
+    values = json.loads(tokenizer_json)
+    normalizer = values.get("normalizer")
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return tokenizer_json
+    if stated.items() <= normalizer.items():
+        return tokenizer_json
+    return json.dumps(values | {"normalizer": normalizer | stated}, ensure_ascii=False).encode()
 
 
 class Settings:
