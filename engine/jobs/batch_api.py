@@ -14,6 +14,8 @@ from ..base.errors import shown
 from ..weights.modules import normalize
 
 URL = "/v1/embeddings"
+_ID = "batch_req_"
+"""How the ids of answers begin."""
 _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
 
 
@@ -84,10 +86,18 @@ def refusal(request: Request, reason: str) -> dict[str, Any]:
                                           "code": None}})
 
 
+def is_answers(data: bytes) -> bool:
+    """Return whether a file is one of the lines that `answer` and `refusal` return; it may have none."""
+    try:
+        return all(json.loads(line)["id"].startswith(_ID) for line in data.splitlines()[:1])
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _line(request: Request, status: int, body: dict[str, Any]) -> dict[str, Any]:
     own = f"{request.custom_id}".encode("utf-8", "surrogatepass")
     number = hashlib.sha256(own).hexdigest()[:24]       # the same in every run
-    return {"id": f"batch_req_{number}", "custom_id": request.custom_id,
+    return {"id": f"{_ID}{number}", "custom_id": request.custom_id,
             "response": {"status_code": status, "request_id": number, "body": body}, "error": None}
 
 

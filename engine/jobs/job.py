@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from ..base.lazy import lazy
 from .parts import PLACE, Part, make_part, unique_texts
 from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
-from .storage import Folder, InputFile
+from .storage import CLAIMS, Folder, InputFile
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -37,8 +38,11 @@ CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
 JOB = "_job.json"
 """The file that says what the parts of a folder have in common. Readers of a folder of Parquet skip a name with `_`."""
-PART = "part-"
-"""How the names of parts begin."""
+MANIFEST = "_manifest.json"
+"""The file that says that a job is finished, and what its parts are."""
+_STEM = re.compile(r"part-[0-9a-f]{8}-\d{6,}-[0-9a-f]{16}")
+"""The names of parts without their suffix. Other programs, such as Spark, write files called part-*, too."""
+_SUFFIXES = (".parquet", ".jsonl")
 REJECTED = "_rejected"
 """The folder, in that of the parts, of the rows that could not be encoded."""
 _OPTIONS = {"engine": "the version of the engine", "model": "the checksum of the model", "adapter": "--task",
@@ -65,7 +69,12 @@ class Unit:
     @property
     def rejected(self) -> str:
         """The name of the file of its rows that could not be encoded."""
-        return f"{REJECTED}/{self.name.rpartition('.')[0]}.jsonl"
+        return rejected_name(self.name)
+
+
+def rejected_name(part: str) -> str:
+    """Return the name of the file of the rejected rows of a part."""
+    return f"{REJECTED}/{part.rpartition('.')[0]}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,24 @@ class Settings:
 
 
 def own_names(format: str | None) -> list[str]:
-    """Return names such as a job gives to parts and rejected rows; format: that of its inputs, None if it may vary."""
-    return [f"{PART}0.{_suffix(format)}", f"{REJECTED}/{PART}0.jsonl"]
+    """Return names such as a job gives to its files; format: that of its inputs, None if it may vary."""
+    part = _part_name("0" * 8, 0, "0" * 16)
+    return [f"{part}.{_suffix(format)}", f"{REJECTED}/{part}.jsonl", JOB, MANIFEST]
+
+
+def is_own_name(name: str) -> bool:
+    """Return whether a path in the output folder is one that a job gives to its files."""
+    folder, _, rest = name.rpartition("/")
+    return folder in (REJECTED, CLAIMS) or (not folder and (rest in (JOB, MANIFEST) or _is_part_name(rest)))
+
+
+def _part_name(place: str, number: int, digest: str) -> str:
+    """Return the name of a part without its suffix. place: of its input, as 8 digits; digest: of its state, as 16."""
+    return f"part-{place}-{number:06}-{digest}"
+
+
+def _is_part_name(name: str) -> bool:
+    return name.endswith(_SUFFIXES) and _STEM.fullmatch(name.rpartition(".")[0]) is not None
 
 
 def _suffix(format: str | None) -> str:
@@ -117,7 +142,7 @@ def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
             key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
                               settings.description], sort_keys=True)
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            units.append(Unit(file, name, part, f"{PART}{place}-{i:06}-{digest}.{_suffix(name)}"))
+            units.append(Unit(file, name, part, f"{_part_name(place, i, digest)}.{_suffix(name)}"))
     return units
 
 
@@ -131,8 +156,13 @@ def _digest(unit: Unit) -> str:
 
 
 def part_names(folder: Folder) -> set[str]:
-    """Return the names of the parts that a folder holds."""
-    return {name for name in folder.names() if name.startswith(PART)}
+    """Return the names of the parts that a folder holds, and of no other file."""
+    return {name for name in folder.names() if _is_part_name(name)}
+
+
+def rejected_names(folder: Folder) -> set[str]:
+    """Return the names of the files of rejected rows that a folder holds."""
+    return {f"{REJECTED}/{name}" for name in folder.names(REJECTED) if _is_part_name(name)}
 
 
 class Job:
@@ -357,17 +387,3 @@ def _given(value: Any) -> str:
     if not value or value is True:
         return "given" if value else "not given"
     return str(",".join(map(str, value)) if isinstance(value, list) else value)[:40]
-
-
-def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
-    """Raise `InputError` for parts that no unit has, such as those of an input that has changed; prune: delete them.
-
-    They would stand beside the parts of the same rows.
-    """
-    stale = sorted(part_names(folder) - {unit.name for unit in units})
-    if stale and not prune:
-        raise InputError(f"the output folder holds {len(stale)} parts of inputs that have changed or are not given: "
-                         f"{listed(stale[:3])}; say --prune to delete them, or give another folder")
-    for name in stale:
-        folder.delete(name)
-        folder.delete(f"{REJECTED}/{name.rpartition('.')[0]}.jsonl")

@@ -7,12 +7,21 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.errors import WeightsError, shown
-from .job import JOB, Unit, as_json, read_object
-from .parts import read_part
+from ..base.errors import InputError, WeightsError, listed, shown
+from .batch_api import is_answers
+from .job import (
+    JOB,
+    MANIFEST,
+    Unit,
+    as_json,
+    part_names,
+    read_object,
+    rejected_name,
+    rejected_names,
+)
+from .parts import is_part, read_part
 from .storage import Folder
 
-MANIFEST = "_manifest.json"
 _ADVICE = "restore it, or delete it and run the job again"
 COUNTS = ("rows", "rejected", "tokens")
 
@@ -55,6 +64,35 @@ def drop_old_manifest(units: Sequence[Unit], folder: Folder) -> None:
     """
     if read_manifest(folder)["parts"].keys() != {unit.name for unit in units}:
         folder.delete(MANIFEST)
+
+
+def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
+    """Raise `InputError` for files of the job that no unit has, such as those of an input that has changed.
+
+    They would stand beside the parts of the same rows. prune: delete them, but never a file that may be another
+    program's: the manifest or the metadata of a part says that a job wrote it. Rejected rows are written before their
+    part, so that a stop may leave them alone.
+    """
+    names = {unit.name for unit in units}
+    parts = sorted(part_names(folder) - names)
+    rejected = sorted(rejected_names(folder) - {rejected_name(name) for name in names})
+    if not prune:
+        if stale := parts or rejected:
+            what = "parts" if parts else "files of rejected rows"
+            raise InputError(f"the output folder holds {len(stale)} {what} of inputs that have changed or are not "
+                             f"given: {listed(stale[:3])}; say --prune to delete them, or give another folder")
+        return
+    known = read_manifest(folder)["parts"]
+    if foreign := [name for name in parts if name not in known and not _is_job_part(name, folder)]:
+        raise InputError("neither the manifest nor its metadata says that a job wrote it, so that --prune does not "
+                         f"delete it; move {listed(foreign[:3])} to another folder")
+    for name in [*parts, *rejected]:
+        folder.delete(name)
+
+
+def _is_job_part(name: str, folder: Folder) -> bool:
+    data = folder.read(name)
+    return is_answers(data) if name.endswith(".jsonl") else is_part(data)
 
 
 def entry_of(data: bytes, counts: Mapping[str, int]) -> dict[str, Any]:

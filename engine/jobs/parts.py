@@ -139,6 +139,15 @@ def _parquet(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
+def is_part(data: bytes) -> bool:
+    """Return whether the metadata of a file says that it is the part of a job."""
+    pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
+    try:
+        return KEY in (pq.read_metadata(pa.BufferReader(data)).metadata or {})
+    except DAMAGED:
+        return False
+
+
 def read_part(data: bytes, name: str) -> tuple[Any, dict[str, Any]]:
     """Return the table of a part and its metadata; raises `WeightsError` for a damaged file.
 

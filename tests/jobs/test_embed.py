@@ -406,7 +406,7 @@ def test_verification_of_parts_without_rows_and_with_other_rows(run, tmp_path, c
     capsys.readouterr()
     assert run("--verify", *options, file=file) == 1
     assert f"{second.name}: it has 1 rows" in capsys.readouterr().out
-    shutil.copy(first, first.with_stem(f"{first.stem}2"))
+    shutil.copy(first, first.with_stem(f"{first.stem[:-1]}{'1' if first.stem[-1] == '0' else '0'}"))
     assert run("--diff", str(out)) == 1
     assert "two parts of the same rows" in capsys.readouterr().err
 
@@ -420,11 +420,75 @@ def test_verification_reads_the_rejected_rows(run, tmp_path):
     assert run("--verify", file=file) == 1
 
 
-def test_parts_are_no_inputs(run, tmp_path, capsys):
-    assert run("--keep", "id,text", output=".", file=tmp_path / "*.parquet") == 1
-    assert run("--keep", "id,text", output="in/out", file=tmp_path / "**/*.parquet") == 1
+@pytest.mark.parametrize(("pattern", "output"), [
+    ("*.parquet", "."), ("**/*.parquet", "in/out"), ("**", "out"), ("linked/**/*.parquet", "out"),
+    ("linked/**", "out"), ("link*/**/*", "out"), ("**/*.json", "out"), ("*/_rejected/*", "out")])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_parts_are_no_inputs(run, tmp_path, capsys, scheme, pattern, output):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/out").symlink_to("../out")
+    assert run("--keep", "id,text", output=output, file=f"{scheme}{tmp_path}/{pattern}") == 1
     assert "also matches what the job writes" in capsys.readouterr().err
-    assert run("--keep", "id,text", output=".", file=tmp_path / "rows.*") == 0
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_part_under_any_name_is_no_input(run, tmp_path, capsys):
+    assert run("--keep", "id,text", output=".", file=f"file://{tmp_path}/rows.*") == 0
+    part = next(iter(parts(tmp_path).values()))
+    (tmp_path / "link.parquet").symlink_to(part)
+    for name in (part.name, "link.parquet"):
+        assert run("--keep", "id,text", output=".", file=tmp_path / name) == 1
+        assert f"such as {part.name}, so that the next run would read it" in capsys.readouterr().err
+
+
+def test_prune_deletes_what_a_job_wrote_and_nothing_else(run, tmp_path, capsys):
+    """Spark calls its files part-*, too."""
+    foreign = {tmp_path / f"out/{name}": data for name, data in (
+        ("part-00000-4f1c.snappy.parquet", (tmp_path / "rows.parquet").read_bytes()), ("part-1.jsonl", b"{}\n"),
+        ("part-00000000-000000-0000000000000000", b""))}
+    (tmp_path / "out").mkdir()
+    for path, data in foreign.items():
+        path.write_bytes(data)
+    file = tmp_path / "out/part-00000-4f1c.snappy.parquet"
+    assert run("--id", "id", file=file) == 0
+    (tmp_path / "out/_manifest.json").unlink()
+    write_rows(file, 20)
+    foreign[file] = file.read_bytes()
+    other = tmp_path / "out/part-00000000-000000-0000000000000000.parquet"
+    shutil.copy(file, other)
+    assert run("--id", "id", "--prune", file=file) == 1
+    assert f"says that a job wrote it, so that --prune does not delete it; move {other.name}" in capsys.readouterr().err
+    assert len(set(parts(tmp_path / "out")) - {path.name for path in foreign}) == 5 + 1
+    other.unlink()
+    assert run("--id", "id", "--prune", file=file) == 0
+    assert all(path.read_bytes() == data for path, data in foreign.items())
+    assert len(set(parts(tmp_path / "out")) - {path.name for path in foreign}) == 2
+
+
+def test_prune_deletes_answers_of_requests_that_changed(run, tmp_path):
+    file = tmp_path / "batch"
+    write_batch(file, 3)
+    assert run("--format", "openai", file=file) == 0
+    before = parts(tmp_path / "out")
+    (tmp_path / "out/_manifest.json").unlink()
+    write_batch(file, 4)
+    assert run("--format", "openai", "--prune", file=file) == 0
+    assert not before.keys() & parts(tmp_path / "out").keys()
+
+
+def test_rejected_rows_without_their_part_are_pruned(run, tmp_path, capsys):
+    """A job that is killed may have written them before the part."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "the cat"}\n{"text": null}\n')
+    assert run(file=file) == 0
+    next(iter(parts(tmp_path / "out").values())).unlink()
+    (tmp_path / "out/_manifest.json").unlink()
+    file.write_text('{"text": "the cat"}\n')
+    assert run(file=file) == 1
+    assert "holds 1 files of rejected rows of inputs that have changed" in capsys.readouterr().err
+    assert run("--prune", file=file) == 0
+    assert not any((tmp_path / "out/_rejected").iterdir())
 
 
 def test_odd_columns_of_parquet(run, tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 from engine.base.errors import InputError
 from engine.jobs import readers, storage
 from engine.jobs.readers import FORMATS, Columns
-from engine.jobs.storage import InputFile, find_inputs, open_folder, refuse_own_parts
+from engine.jobs.storage import InputFile, find_inputs, open_folder, refuse_own_patterns
 
 DATA = {
     "text": (b"ab\n\ncde\r\nf\n" + b"g" * 20 + b"\nlast", ["ab", "", "cde", "f", "g" * 20, "last"]),
@@ -109,11 +109,11 @@ def test_credentials_are_not_shown(place, rest):
 @pytest.mark.parametrize("place", ["s3://bucket/out", "s3://bucket/out/?region=eu", "s3://key:hid@bucket/out?region=eu"])
 def test_own_parts_are_known_by_every_uri(place):
     with pytest.raises(InputError, match="also matches what the job writes") as raised:
-        refuse_own_parts(["s3://bucket/**/*.parquet?region=us"], place, ["part-0.parquet"])
+        refuse_own_patterns(["s3://bucket/**/*.parquet?region=us"], place, ["part-0.parquet"])
     assert "hid" not in str(raised.value)
     with pytest.raises(InputError, match="also matches what the job writes"):
-        refuse_own_parts(["s3://bucket/out/*.parquet?region=us"], place, ["part-0.parquet"])
-    refuse_own_parts(["s3://bucket/in/*.parquet?region=us"], place, ["part-0.parquet"])
+        refuse_own_patterns(["s3://bucket/out/*.parquet?region=us"], place, ["part-0.parquet"])
+    refuse_own_patterns(["s3://bucket/in/*.parquet?region=us"], place, ["part-0.parquet"])
 
 
 def test_what_is_a_credential():
@@ -121,7 +121,10 @@ def test_what_is_a_credential():
     assert storage.without_credentials(given) == "no file matches 'abfs://container@account.net/x'; expected files"
 
 
-def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path):
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path, scheme):
+    if scheme:
+        pytest.importorskip("pyarrow")
     (tmp_path / "a[1].txt").write_text("a")
     (tmp_path / "b\udcff.txt").write_text("b")
     assert [file.name for file in find_inputs([f"{tmp_path}/*"])] == ["a[1].txt", "b\\xff.txt"]
@@ -131,11 +134,14 @@ def test_what_a_pattern_matches_is_read_once_or_refused(tmp_path):
                           (lambda: os.mkfifo(odd), "a pipe"), (lambda: odd.symlink_to("a[1].txt"), "are one file")):
         make()
         with pytest.raises(InputError, match=message):
-            find_inputs([f"{tmp_path}/*.txt"])
+            find_inputs([f"{scheme}{tmp_path}/*.txt"])
         odd.unlink()
     odd.mkdir()
     with pytest.raises(InputError, match="is a folder"):
         find_inputs([f"{tmp_path}/*.txt"])
     (odd / "loop").symlink_to("..")
     with pytest.raises(InputError, match="are one file"):
-        find_inputs([f"{tmp_path}/**/*.txt"])
+        find_inputs([f"{scheme}{tmp_path}/**/*.txt"])
+    (odd / "loop").unlink()
+    with pytest.raises(InputError, match="two inputs are called"):
+        find_inputs([f"{tmp_path}/a*", f"{scheme}{tmp_path}/a*.txt"])

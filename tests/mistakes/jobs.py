@@ -26,6 +26,15 @@ MISTAKES = (
         caught_by=("tests/jobs/test_embed.py::test_the_bits_of_encode_and_resume",),
     ),
     Mistake(
+        name="prune-by-name",
+        what="--prune deletes files of other programs that are called like parts.",
+        file="engine/jobs/manifest.py",
+        right="if name not in known and not _is_job_part(name, folder)]",
+        wrong="if name not in known and not name]",
+        tests=TESTS,
+        caught_by=("tests/jobs/test_embed.py::test_prune_deletes_what_a_job_wrote_and_nothing_else",),
+    ),
+    Mistake(
         name="equal-texts-once",
         what="Of rows with equal texts, the first alone is written.",
         file="engine/jobs/parts.py",

@@ -32,11 +32,13 @@ from ...jobs import (
     entry_of,
     find_inputs,
     find_units,
+    is_own_name,
     open_folder,
     open_job,
     option_of,
     own_names,
-    refuse_own_parts,
+    refuse_own_files,
+    refuse_own_patterns,
     refuse_stale,
     shard_of,
     verify,
@@ -114,8 +116,10 @@ def embed(args: argparse.Namespace) -> None:
     settings.recipe.check(engine)
     _check_dimensions(args, engine)
     isa = _instruction_set(engine)
-    refuse_own_parts(args.input, args.output, own_names(args.format))
-    units = find_units(find_inputs(args.input), settings)
+    refuse_own_patterns(args.input, args.output, own_names(args.format))
+    files = find_inputs(args.input)
+    refuse_own_files(files, args.output, is_own_name)
+    units = find_units(files, settings)
     folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
     own = shard_of(units, number, shards)
