@@ -5,10 +5,16 @@ Each message says what was expected, which value was found, and how to correct i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
+
+_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|(?:(?<=http://)|(?<=https://))[^/\s]*@|"
+                          r"\?[^'\s]*=[^'\s]*")
+"""What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; what stands before
+the host of a web address; and the options."""
 
 
 class EngineError(Exception):
@@ -81,3 +87,8 @@ def located(place: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
+
+
+def without_credentials(text: str) -> str:
+    """Return a URI, or a message with URIs, without key and secret, and without options, of which some are secret."""
+    return _CREDENTIALS.sub("", text)

@@ -5,12 +5,11 @@ from .manifest import drop_old_manifest, entry_of, refuse_stale, write_manifest
 from .parts import Part
 from .readers import FORMATS, Columns
 from .results import Recipe
-from .storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns, without_credentials
+from .storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns
 from .verify import diff, verify
 
 __all__ = [
     "FORMATS", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest",
     "entry_of", "find_inputs", "find_units", "is_own_name", "open_folder", "open_job", "option_of", "own_names",
-    "refuse_own_files", "refuse_own_patterns", "refuse_stale", "shard_of", "verify", "without_credentials",
-    "write_manifest",
+    "refuse_own_files", "refuse_own_patterns", "refuse_stale", "shard_of", "verify", "write_manifest",
 ]

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from ..base.errors import InputError, listed, shown
+from ..base.errors import InputError, listed, shown, without_credentials
 from ..base.install import require_files
 from ..files.writing import replacing
 
@@ -28,8 +28,6 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
-_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|\?[^'\s]*=[^'\s]*")
-"""What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; and the options."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +184,6 @@ class ArrowFolder:
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
-
-
-def without_credentials(text: str) -> str:
-    """Return a URI, or a message with URIs, without key and secret, and without options, of which some are secret."""
-    return _CREDENTIALS.sub("", text)
 
 
 def open_folder(place: str, make: bool = True) -> Folder:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from engine.base.errors import InputError
+from engine.base.errors import InputError, without_credentials
 from engine.jobs import readers, storage
 from engine.jobs.readers import FORMATS, Columns
 from engine.jobs.storage import InputFile, find_inputs, open_folder, refuse_own_patterns
@@ -118,7 +118,7 @@ def test_own_parts_are_known_by_every_uri(place):
 
 def test_what_is_a_credential():
     given = "no file matches 'abfs://container@account.net/x?client_secret=hid&tenant_id=a'; expected files"
-    assert storage.without_credentials(given) == "no file matches 'abfs://container@account.net/x'; expected files"
+    assert without_credentials(given) == "no file matches 'abfs://container@account.net/x'; expected files"
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

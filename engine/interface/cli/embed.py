@@ -15,7 +15,7 @@ import numpy as np
 
 from ...backends import get_backend
 from ...base.arguments import positive_int, positive_int_or_none
-from ...base.errors import InputError, WeightsError, listed, shown
+from ...base.errors import InputError, WeightsError, listed, shown, without_credentials
 from ...base.version import __version__
 from ...encoding.vector_precision import PRECISIONS
 from ...jobs import (
@@ -42,7 +42,6 @@ from ...jobs import (
     refuse_stale,
     shard_of,
     verify,
-    without_credentials,
     write_manifest,
 )
 from ...loading.load import find_model
