@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
+_MOST_COMPARED, _LONGEST_COMPARED = 1000, 100
 _CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|(?:(?<=http://)|(?<=https://))[^/\s]*@|"
                           r"\?[^'\s]*=[^'\s]*")
 """What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; what stands before
@@ -75,8 +77,13 @@ def listed(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none."""
-    found = get_close_matches(name, list(known), n=1)
+    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none.
+
+    The search takes time for every pair of letters, so that it looks at the first `_MOST_COMPARED` names alone, and at
+    none of more than 100 characters.
+    """
+    names = [other for other in islice(known, _MOST_COMPARED) if len(other) <= _LONGEST_COMPARED]
+    found = get_close_matches(name, names, n=1) if len(name) <= _LONGEST_COMPARED else []
     return f" (did you mean {found[0]}?)" if found else ""
 
 

@@ -16,6 +16,8 @@ from ..weights.modules import normalize
 URL = "/v1/embeddings"
 _ID = "batch_req_"
 """How the ids of answers begin."""
+MOST_TEXTS = 2048
+"""How many texts a request may have, as in OpenAI's API."""
 _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
 
 
@@ -60,6 +62,8 @@ def _read_body(name: str, body: dict[str, Any]) -> Request:
         reason = f"/v1/embeddings has no {', '.join(sorted(unknown))}"
     elif not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         reason = f"input must be a string or a list of strings (lists of token ids are not read), not {shown(texts)}"
+    elif len(texts) > MOST_TEXTS:
+        reason = f"input may have at most {MOST_TEXTS:,} texts, and has {len(texts):,}"
     elif form not in ("float", "base64"):
         reason = f"encoding_format must be float or base64, not {shown(form)}"
     elif width is not None and (type(width) is not int or width < 1):

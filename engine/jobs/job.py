@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
+from .columns import common_types
 from .parts import PLACE, Part, make_part, unique_texts
 from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
@@ -59,6 +60,8 @@ class Unit:
     format: str
     range: Range
     name: str
+    columns: Columns
+    """What to read of each row, with the types that the columns have in all parts."""
 
     @property
     def place(self) -> dict[str, Any]:
@@ -136,13 +139,21 @@ def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
         refuse_compressed(file)
     formats = [settings.format or format_of(file) for file in files]
     check_fields([file for file, name in zip(files, formats, strict=True) if name == "jsonl"], settings.columns)
-    for file, name in zip(files, formats, strict=True):
+    readers = [settings.formats[name] for name in formats]
+    ranges = [reader.ranges(file, settings.columns) for file, reader in zip(files, readers, strict=True)]
+    types = [reader.types(file, settings.columns) for file, reader in zip(files, readers, strict=True)]
+    common = common_types(zip([file.name for file in files], types, strict=True))
+    columns = replace(settings.columns, types=common)
+    if not any(ranges) and files:       # so that the folder of no rows has a part, with all columns
+        ranges[0] = [Range(0, 0)]
+    for file, name, own, parts in zip(files, formats, types, ranges, strict=True):
+        widened = [str(common[column]) for column in own if own[column] != common[column]]
         place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
-        for i, part in enumerate(settings.formats[name].ranges(file, settings.columns)):
+        for i, part in enumerate(parts):
             key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
-                              settings.description], sort_keys=True)
+                              settings.description, *widened], sort_keys=True)
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            units.append(Unit(file, name, part, f"{_part_name(place, i, digest)}.{_suffix(name)}"))
+            units.append(Unit(file, name, part, f"{_part_name(place, i, digest)}.{_suffix(name)}", columns))
     return units
 
 
@@ -224,7 +235,7 @@ class Job:
     def _read(self, unit: Unit) -> tuple[Unit, Rows]:
         unit.file.check()               # a pipe that took its place would block
         try:
-            return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, self.settings.columns)
+            return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, unit.columns)
         finally:
             unit.file.check()       # in place of other errors, which a change may cause
 

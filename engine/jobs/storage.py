@@ -48,6 +48,11 @@ class InputFile:
     path: str = ""
     """Its path without links, or its URI; empty where that is not known."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine, and not in a store."""
+        return not _is_remote(self.path)
+
     def check(self) -> None:
         """Raise `InputError` if it is no longer in the state in which it was found."""
         if self.state is not None and self.state() != (self.size, self.modified):

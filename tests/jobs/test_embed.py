@@ -411,13 +411,91 @@ def test_verification_of_parts_without_rows_and_with_other_rows(run, tmp_path, c
     assert "two parts of the same rows" in capsys.readouterr().err
 
 
-def test_verification_reads_the_rejected_rows(run, tmp_path):
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "no manifest"])
+@pytest.mark.parametrize("change", [bytes, lambda data: data + data], ids=["deleted", "damaged"])
+def test_rejected_rows_are_verified(run, tmp_path, capsys, finished, change):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "the cat"}\n{"text": null}\n')
     assert run(file=file) == 0
     assert run("--verify", file=file) == 0
-    next((tmp_path / "out/_rejected").iterdir()).unlink()
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    before = rejected.read_bytes()
+    rejected.write_bytes(change(before)) if change is not bytes else rejected.unlink()
+    if not finished:
+        (tmp_path / "out/_manifest.json").unlink()
+    capsys.readouterr()
     assert run("--verify", file=file) == 1
+    assert run("--verify", "5", file=file) == int(finished)
+    assert run(file=file) == 1
+    assert f"_rejected/{rejected.name}: " in capsys.readouterr().err.splitlines()[-1]
+    next(iter(parts(tmp_path / "out").values())).unlink()
+    assert run(file=file) == 0
+    assert rejected.read_bytes() == before
+    assert run("--verify", "5", file=file) == 0
+
+
+def test_no_damage_of_an_unfinished_job_becomes_a_checksum(run, tmp_path, capsys):
+    """Each bit of the metadata: a flipped one may only change the name of a column, or a number of rows."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "the cat"}\n{"text": null}\n')
+    assert run(file=file) == 0
+    (tmp_path / "out/_manifest.json").unlink()
+    [path] = parts(tmp_path / "out").values()
+    good = path.read_bytes()
+    places = [good.index(b"vector"), good.rindex(b"vector"), good.rindex(b'"isa"'), good.rindex(b'"tokens"'),
+              good.rindex(b'"rejected"'), good.rindex(b'"checksum"'), good.rindex(b'"checksum"') + 15]
+    for place in places:
+        damaged = bytearray(good)
+        damaged[place + 2] ^= 1
+        path.write_bytes(damaged)
+        for options in ((), ("--verify",), ("--verify", "1"), ("--diff", str(tmp_path / "out"))):
+            capsys.readouterr()
+            assert run(*options, file=file) == 1, (place, options)
+            assert path.name in "".join(capsys.readouterr())
+    assert not (tmp_path / "out/_manifest.json").exists()
+
+
+def test_a_rejected_row_keeps_its_place_and_its_columns(run, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": null, "input": "mine", "position": "p", "reason": "r", "columns": "c", "other": "o"}\n')
+    assert run("--keep", "input,position,reason,columns,other", file=file) == 0
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    assert json.loads(rejected.read_text()) == {
+        "input": "rows.jsonl", "position": 0, "other": "o", "reason": "the text is null",
+        "columns": {"input": "mine", "position": "p", "reason": "r", "columns": "c"}}
+
+
+@pytest.mark.parametrize("kind", ["timestamp[ns]", "timestamp[ns, tz]", "timestamp[us, tz]", "timestamp[us]", "date32",
+                                  "duration", "time64", "views", "struct", "map"])
+def test_rejected_rows_keep_what_arrow_has(run, tmp_path, kind):
+    """Python has no nanoseconds, no dates after the year 9999 and not every time zone."""
+    column, expected = {
+        "timestamp[ns]": (pa.array([1], pa.timestamp("ns")), "1970-01-01 00:00:00.000000001"),
+        "timestamp[ns, tz]": (pa.array([1], pa.timestamp("ns", "Mars/Phobos")), "1970-01-01 00:00:00.000000001Z"),
+        "timestamp[us, tz]": (pa.array([1], pa.timestamp("us", "Mars/Phobos")), "1 timestamp[us, tz=Mars/Phobos]"),
+        "timestamp[us]": (pa.array([2**62], pa.timestamp("us")), "4611686018427387904 timestamp[us]"),
+        "date32": (pa.array([2**30], pa.int32()).cast(pa.date32()), "1073741824 date32[day]"),
+        "duration": (pa.array([1], pa.duration("ns")), "1 duration[ns]"),
+        "time64": (pa.array([1], pa.time64("ns")), "00:00:00.000000001"),
+        "views": (pa.array([["a"]], pa.list_(pa.string_view())), "['a']"),
+        "struct": (pa.array([{"a": 1}], pa.struct({"a": pa.duration("ns")})), "{'a': '1 duration[ns]'}"),
+        "map": (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.time64("ns"))), "[('k', '00:00:00.000000001')]"),
+    }[kind]
+    file = tmp_path / "odd.parquet"
+    both = pa.concat_arrays([column, column]) if kind != "views" else pa.array([["a"], ["a"]], column.type)
+    pq.write_table(pa.table({"text": pa.array([None, "the cat"], pa.string()), "k": both}), file)
+    assert run("--keep", "k", file=file) == 0
+    assert run("--keep", "k", "--verify", file=file) == 0
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    assert json.loads(rejected.read_text())["k"] == expected
+
+
+def test_empty_texts_are_counted(run, tmp_path, capsys):
+    file = tmp_path / "rows.csv"
+    file.write_text('id,text\n1,the cat\n2,\n3,""\n')
+    assert run("--id", "id", file=file) == 0
+    assert "finished: 3 rows, of which 2 have an empty text, " in capsys.readouterr().out
+    assert json.loads((tmp_path / "out/_manifest.json").read_text())["empty"] == 2
 
 
 @pytest.mark.parametrize(("pattern", "output"), [

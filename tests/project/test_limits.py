@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from engine.files.torch_pickle import read_pickle
 from engine.generation.batching import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
+from engine.loading.hub_guard import guard
 from engine.loading.modules import read_modules
 from engine.loading.npz_model import NpzSource
 from engine.loading.router import find_routes
@@ -71,6 +73,8 @@ NO_LIMITS = {
     "generation/search.py: MOST_TOP": "above it all logits are given, and the result is the same",
     "weights/quantize.py: MOST_OFFSET": "a number of an algorithm",
     "interface/reranker.py: MAX_LENGTH": "the default of an argument",
+    "base/errors.py: _MOST_COMPARED": "names that a suggestion is looked for among",
+    "base/errors.py: _LONGEST_COMPARED": "characters of these names",
     "interface/plot.py: LONGEST": "characters of a drawing",
     "interface/plot.py: MOST": "tokens of a drawing, an argument",
 }
@@ -274,7 +278,14 @@ def tags(n: int, place: Path) -> None:
     read_audio((b"ID3\4" + bytes(6)) * n + wav(1))
 
 
+def fetched(n: int) -> None:
+    library = SimpleNamespace(http_get=lambda url, file: file.write(bytes(n)))
+    guard(library)
+    library.http_get("https://hub/a/b/resolve/main/config.json", io.BytesIO())
+
+
 PROBES: dict[str, Probe] = {
+    "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
     "files/reading.py: MAX_JSON": Probe(lambda n, place: parse_json(b'"' + b"a" * (n - 2) + b'"')),
     "files/reading.py: _MAX_DEPTH": Probe(lambda n, place: parse_json(b"[" * n + b"]" * n)),
     "files/folder.py: _LONGEST_NAME": Probe(lambda n, place: ModelFolder(place).folder("a" * n, "modules.json")),

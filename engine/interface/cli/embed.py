@@ -19,6 +19,7 @@ from ...base.errors import InputError, WeightsError, listed, shown, without_cred
 from ...base.version import __version__
 from ...encoding.vector_precision import PRECISIONS
 from ...jobs import (
+    COUNTS,
     FORMATS,
     REJECTED,
     Columns,
@@ -208,7 +209,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     written: dict[str, dict[str, Any]] = {}
 
     def report(unit: Unit, part: Part) -> None:
-        written[unit.name] = entry_of(part.data, part.counts)
+        written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
     others = job.run(own, report)
@@ -218,7 +219,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
                               "seconds": round(progress.seconds, 3)}
     if not missing:
         manifest = write_manifest(job.units, job.folder, written)
-        result |= {name: manifest[name] for name in ("rows", "rejected", "tokens")}
+        result |= {name: manifest[name] for name in COUNTS}
     if args.json:
         print(json.dumps(result), flush=True)
         return
@@ -232,7 +233,8 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
     else:
         rejected = f", and {manifest['rejected']:,} rejected in {REJECTED}/" if manifest["rejected"] else ""
-        print(f"the job is finished: {manifest['rows']:,} rows{rejected}, {manifest['tokens']:,} tokens")
+        empty = f", of which {manifest['empty']:,} have an empty text" if manifest["empty"] else ""
+        print(f"the job is finished: {manifest['rows']:,} rows{empty}{rejected}, {manifest['tokens']:,} tokens")
 
 
 class _Progress:
