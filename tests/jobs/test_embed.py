@@ -569,6 +569,94 @@ def test_rejected_rows_without_their_part_are_pruned(run, tmp_path, capsys):
     assert not any((tmp_path / "out/_rejected").iterdir())
 
 
+def write_columns(folder, **files):
+    """Write files of Parquet, or of JSON lines, with a text and a column k of one value each."""
+    folder.mkdir()
+    for name, column in files.items():
+        if isinstance(column, str):
+            (folder / f"{name}.jsonl").write_text(json.dumps({"text": "the cat", "k": column}))
+        else:
+            pq.write_table(pa.table({"text": ["the cat"] * len(column), "k": column}), folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (pa.array([1]), "1"), (pa.array([1]), pa.array([1.5])), (pa.array([True]), pa.array(["a"])),
+    (pa.array([1], pa.timestamp("s")), pa.array([1], pa.timestamp("us"))), (pa.array([[1]]), pa.array([1])),
+    (pa.array([1], pa.uint64()), pa.array([1], pa.int64())), (pa.array([1]), pa.array([[None]]))], ids=str)
+def test_columns_of_other_types_are_refused_before_the_first_row(run, tmp_path, capsys, one, other):
+    """The parts would be written and verified, and could not be read as one table."""
+    write_columns(tmp_path / "in", a=one, b=other)
+    files = [*(tmp_path / "in").iterdir()]
+    kinds = {path.name: pq.read_schema(path).field("k").type if path.suffix == ".parquet" else pa.string()
+             for path in sorted(files)}
+    words = " and ".join(f"{kind} in '{name}'" for name, kind in kinds.items())
+    for options in (("--id", "k"), ("--keep", "k")):
+        assert run(*options, file=tmp_path / "in/*") == 1
+        assert f"column 'k' holds {words}, so that the parts would not be one table" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("one", "other", "kind"), [
+    (pa.array([1], pa.int8()), pa.array([2], pa.int64()), pa.int64()),
+    (pa.array([1], pa.uint8()), pa.array([2], pa.int16()), pa.int16()),
+    (pa.array([1], pa.float32()), pa.array([2], pa.float64()), pa.float64()),
+    (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
+    (pa.array(["a"]), pa.array(["b"], pa.string_view()), pa.large_string()),
+    (pa.array(["a"]).dictionary_encode(), "b", pa.string()),
+    (pa.array(["a"], pa.large_string()), "b", pa.large_string()), (pa.nulls(1), pa.array([2]), pa.int64()),
+    (pa.nulls(1), pa.array([["a"]]), pa.list_(pa.string())),
+    (pa.array([[None]]), pa.array([["a"]]), pa.list_(pa.string()))], ids=str)
+def test_columns_of_wider_types(run, tmp_path, one, other, kind):
+    write_columns(tmp_path / "in", a=one, b=other)
+    assert run("--keep", "k", file=tmp_path / "in/*") == 0
+    found = {str(pq.read_schema(path).field("k").type) for path in parts(tmp_path / "out").values()}
+    assert {name.replace("element", "item") for name in found} == {str(kind)}
+    values = [*one.to_pylist(), *([other] if isinstance(other, str) else other.to_pylist())]
+    assert sorted(map(str, pq.read_table(tmp_path / "out")["k"].to_pylist())) == sorted(map(str, values))
+    assert run("--keep", "k", "--verify", file=tmp_path / "in/*") == 0
+
+
+def test_a_wider_type_makes_parts_anew(run, tmp_path, capsys):
+    """Without that, the parts that are there would keep the narrow type."""
+    write_columns(tmp_path / "in", a=pa.array([1], pa.int8()))
+    assert run("--keep", "k", file=tmp_path / "in/*") == 0
+    write_columns(tmp_path / "more", b=pa.array([1], pa.int64()))
+    (tmp_path / "more/b.parquet").rename(tmp_path / "in/b.parquet")
+    assert run("--keep", "k", file=tmp_path / "in/*") == 1
+    assert "--prune" in capsys.readouterr().err
+    assert run("--keep", "k", "--prune", file=tmp_path / "in/*") == 0
+    assert pq.read_table(tmp_path / "out")["k"].type == pa.int64()
+
+
+def test_a_column_of_nulls_alone_is_rejected(run, tmp_path):
+    write_columns(tmp_path / "in", a=pa.array([1]), b=pa.array([2]))
+    pq.write_table(pa.table({"text": pa.nulls(1), "k": [2]}), tmp_path / "in/b.parquet")
+    assert run("--id", "k", file=tmp_path / "in/*") == 0
+    assert pq.read_table(tmp_path / "out")["k"].to_pylist() == [1]
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    assert json.loads(rejected.read_text())["reason"] == "the text is null"
+
+
+@pytest.mark.parametrize("options", [(), ("--id", "k"), ("--keep", "k")])
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl", "groups.parquet"])
+def test_a_job_of_no_rows_has_all_columns(run, tmp_path, name, options):
+    file = tmp_path / name
+    table = pa.table({"text": pa.array([], pa.string()), "k": pa.array([], pa.int8())})
+    if name.endswith("parquet"):
+        pq.write_table(table, file)
+    else:
+        file.write_text("text,k\n" if name == "a.csv" else "")
+    if name == "groups.parquet":
+        with pq.ParquetWriter(file, table.schema) as writer:
+            writer.write_table(table)
+    assert run(*options, file=file) == 0
+    found = pq.read_table(tmp_path / "out")
+    assert len(found) == 0
+    assert found.column_names == [*(["id"] if "--id" not in options else []), *(["k"] if options else []), "vector"]
+    assert not options or found["k"].type == (pa.int8() if name.endswith("parquet") else pa.string())
+    assert run(*options, "--verify", file=file) == 0
+
+
 def test_odd_columns_of_parquet(run, tmp_path, capsys):
     file = tmp_path / "odd.parquet"
     table = pa.table({"text": ["the cat", None], "k": pa.array(["a", "b"], pa.string_view()),
