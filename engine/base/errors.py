@@ -27,6 +27,10 @@ class WeightsError(EngineError, ValueError):
     """A weights file or model folder is damaged, incomplete or does not fit its configuration."""
 
 
+class FileMissing(WeightsError, FileNotFoundError):
+    """There is no file at the path of a recording."""
+
+
 class InputError(EngineError, ValueError):
     """An argument of a call has the wrong type, shape or range."""
 

@@ -123,7 +123,7 @@ class TextEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*rows, pooled, strict=True)]
 
     def _pack(
-        self, texts: list[Sentence], batch_size: int | None, deadline: float
+        self, texts: Sequence[Sentence], batch_size: int | None, deadline: float
     ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the texts in the batch, batch, form) for each batch."""
         for part in slices(texts):

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
+from ..files.reading import FormatError, refuse_pointer
 from .batch_api import read_request
 from .columns import copied, distinct, text_type, value_type, without_views
 from .storage import InputFile
@@ -152,7 +153,7 @@ class Lines(_Strings):
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`."""
         if self._parse is parse_text and columns.kept:
-            raise InputError(f"{file.name} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
+            raise InputError(f"{file.label} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
                              "and --keep out, or give files of text a job of their own")
         # To count the lines of a store would bring all of its bytes here once more.
         borders = _borders(file, self._most, self._size) if file.is_local else range(0, file.size, self._size)
@@ -172,7 +173,7 @@ class Lines(_Strings):
 
 
 def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
-    """Yield where each range of a file of lines begins: every `size` bytes, and behind `most` lines between these.
+    """Yield where each range of a file of lines begins: every `size` bytes, and after `most` lines between these.
 
     A megabyte of empty lines has a million rows, and each row a vector.
     """
@@ -198,8 +199,8 @@ def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
 def check_count(file: InputFile, part: Range, count: int, most: int) -> None:
     """Raise `InputError` where a range of a file of a store has more rows than a unit may have."""
     if count >= most:
-        raise InputError(f"{file.name} has more than {most:,} rows in its bytes {part.first:,} to {part.last:,}, and a "
-                         "unit may have no more; give a smaller --unit-bytes, or a larger --unit-rows")
+        raise InputError(f"{file.label} has more than {most:,} rows in its bytes {part.first:,} to {part.last:,}, and "
+                         "a unit may have no more; give a smaller --unit-bytes, or a larger --unit-rows")
 
 
 def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
@@ -264,7 +265,7 @@ def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
         if not missing:
             return
     if any(file.size for file in files):
-        which = files[0].name if len(files) == 1 else f"{len(files):,} files"
+        which = files[0].label if len(files) == 1 else f"{len(files):,} files"
         name = next(name for name in (columns.text, *columns.kept) if name in missing)
         field = (f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}"
                  f"{_hint(name, columns)}" if names else "")
@@ -294,7 +295,7 @@ class Csv(_Strings):
         for position, row, fault in self._rows(file, Range(0, file.size)):
             if not begun:
                 if fault:
-                    raise InputError(f"{file.name}: the line of column names cannot be read: {fault}")
+                    raise InputError(f"{file.label}: the line of column names cannot be read: {fault}")
                 _check_columns(file, columns, row)
                 begun = True
                 continue
@@ -303,7 +304,7 @@ class Csv(_Strings):
                 count = 0
             count += 1
         if not begun:
-            raise InputError(f"{file.name}: expected CSV with a line of column names, and the file is empty")
+            raise InputError(f"{file.label}: expected CSV with a line of column names, and the file is empty")
         return [Range(first, last) for first, last in pairwise([*starts, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
@@ -370,7 +371,7 @@ class Parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
             own = parquet.schema_arrow.field(columns.text).type
             if text_type(own) is None:
-                raise InputError(f"{file.name}: column {columns.text!r} holds {value_type(own)}, and not strings")
+                raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(own)}, and not strings")
             groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
             steps = [self._rows_of(file, group, i, columns) for i, group in enumerate(groups)]
         sizes = [group.num_rows for group in groups]
@@ -391,7 +392,7 @@ class Parquet:
                 size, packed = column.total_uncompressed_size, column.total_compressed_size
                 total += size
                 if size > MOST_UNPACKED and size > MOST_RATIO * packed:
-                    raise InputError(f"{file.name}: {packed:,} bytes of column {shown(column.path_in_schema)} in row "
+                    raise InputError(f"{file.label}: {packed:,} bytes of column {shown(column.path_in_schema)} in row "
                                      f"group {number} unpack to {size:,}, and the limit is {MOST_UNPACKED:,} where it "
                                      f"is more than {MOST_RATIO} times as much; write smaller row groups")
         return max(1, min(self._size, MOST_UNPACKED * group.num_rows // max(1, total)))
@@ -405,7 +406,7 @@ class Parquet:
         """See `Format`."""
         table = self._read(file, part, columns)
         types = {name: columns.types.get(name, without_views(table.column(name).type)) for name in columns.kept}
-        rows = Rows(columns={name: copied(table.column(name), kind, f"{file.name}: column {shown(name)}")
+        rows = Rows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
                              for name, kind in types.items()})
         for values, indices in distinct(table.column(columns.text)):
             texts = [*map(_checked, values)]
@@ -434,7 +435,7 @@ class Parquet:
             if not missing:
                 break
         if missing:
-            raise InputError(f"{file.name}: row group {part.group} has {missing:,} rows fewer than the file says")
+            raise InputError(f"{file.label}: row group {part.group} has {missing:,} rows fewer than the file says")
         self._open = (file, part.group, at, batches) if at == part.last else None
         return pa.Table.from_batches(taken)
 
@@ -457,7 +458,7 @@ class Parquet:
             except InputError:
                 raise
             except (ValueError, OSError, NotImplementedError) as error:
-                raise InputError(f"{file.name}: cannot be read as Parquet: {error}") from error
+                raise InputError(f"{file.label}: cannot be read as Parquet: {error}") from error
 
 
 def _checked(value: Any) -> str | Unreadable:
@@ -494,11 +495,11 @@ class Requests(_Strings):
 def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
     for name in (columns.text, *columns.kept):
         if name not in names:
-            raise InputError(f"{file.name} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"
+            raise InputError(f"{file.label} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"
                              f"{_hint(name, columns)}")
         if names.count(name) > 1:
-            raise InputError(f"{file.name} has {names.count(name)} columns of the name {shown(name)}; give each a name "
-                             "of its own")
+            raise InputError(f"{file.label} has {names.count(name)} columns of the name {shown(name)}; give each a "
+                             "name of its own")
 
 
 def _hint(name: str, columns: Columns) -> str:
@@ -543,9 +544,15 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def refuse_compressed(file: InputFile) -> None:
-    """Raise `InputError` for a file that is compressed, by its name."""
+    """Raise `InputError` for a file that is compressed, by its name, and for a pointer of Git LFS on this machine."""
+    if file.is_local:
+        with file.open() as stream:
+            try:
+                refuse_pointer(stream.read(64))
+            except FormatError as error:
+                raise InputError(f"{file.label} {error}") from None
     if file.name.endswith(COMPRESSED):
-        raise InputError(f"{file.name} is compressed, and such files are not read; decompress it first, or write its "
+        raise InputError(f"{file.label} is compressed, and such files are not read; decompress it first, or write its "
                          "rows as Parquet, which compresses its columns itself")
 
 
@@ -553,6 +560,6 @@ def format_of(file: InputFile) -> str:
     """Return the format of a file by its name; raises `InputError`."""
     suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
     if suffix is None:
-        raise InputError(f"{file.name}: the name does not end in {listed(SUFFIXES)}; say --format "
+        raise InputError(f"{file.label}: the name does not end in {listed(SUFFIXES)}; say --format "
                          f"{', '.join(FORMATS)}")
     return SUFFIXES[suffix]

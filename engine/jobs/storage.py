@@ -49,6 +49,11 @@ class InputFile:
     """Its path without links, or its URI; empty where that is not known."""
 
     @property
+    def label(self) -> str:
+        """Return its name for messages, without characters that a terminal would obey."""
+        return shown(self.name, 300)[1:-1]
+
+    @property
     def is_local(self) -> bool:
         """Whether it is on this machine, and not in a store."""
         return not _is_remote(self.path)
@@ -56,7 +61,7 @@ class InputFile:
     def check(self) -> None:
         """Raise `InputError` if it is no longer in the state in which it was found."""
         if self.state is not None and self.state() != (self.size, self.modified):
-            raise InputError(f"{self.name} changed while the job ran; once nothing writes into it, run the command "
+            raise InputError(f"{self.label} changed while the job ran; once nothing writes into it, run the command "
                              "again with --prune, which deletes the parts of its old rows")
 
 

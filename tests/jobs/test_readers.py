@@ -226,6 +226,13 @@ def test_own_parts_are_known_by_every_uri(place):
     refuse_own_patterns(["s3://bucket/in/*.parquet?region=us"], place, ["part-0.parquet"])
 
 
+def test_names_of_files_are_shown_escaped(tmp_path):
+    """A terminal would obey the bytes."""
+    (tmp_path / "a\x1b[31m.gz").write_text("a")
+    with pytest.raises(InputError, match=r"^a\\x1b\[31m\.gz is compressed"):
+        readers.refuse_compressed(*find_inputs([str(tmp_path / "a*")]))
+
+
 def test_what_is_a_credential():
     given = "no file matches 'abfs://container@account.net/x?client_secret=hid&tenant_id=a'; expected files"
     assert without_credentials(given) == "no file matches 'abfs://container@account.net/x'; expected files"

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from engine import GenerationConfig, Model, ModelConfig, TextConfig, ops, read_audio, save
+from engine.backends.cpu.packer import Packer
 from engine.base.errors import EngineError
 from engine.encoding.packing import pack
 from engine.files import npz, zip
@@ -44,7 +45,9 @@ from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.head import HeadConfig, Linear
 from engine.model.late_config import LateConfig
+from engine.programs.operations import Rotary
 from engine.speech.samples import check_samples
+from engine.speech.spectrogram import log_mel
 from engine.text.safety import check_added, check_size, check_tokenizer
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
@@ -102,7 +105,8 @@ def constants() -> Iterator[str]:
 
 
 def test_every_limit_has_a_row_and_a_probe():
-    assert set(rows()) - set(constants()) == {"backends/cpu/packer.py: MOST_BIAS_BYTES"}
+    assert set(rows()) - set(constants()) == {
+        f"backends/cpu/packer.py: MOST_{name}_BYTES" for name in ("BIAS", "POSITION")}
     assert set(constants()) - set(rows()) == set(NO_LIMITS)
     assert set(PROBES) == set(rows())
 
@@ -382,6 +386,9 @@ PROBES: dict[str, Probe] = {
                                                                                     suppress_tokens=[1] * n)),
     "text/tokenizer.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
     "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
+    "backends/cpu/packer.py: MOST_POSITION_BYTES": Probe(
+        lambda n, place: Packer(None, {}).angles(Rotary(1e4, 2, -(-n // 8))), 8_000_000),    # type: ignore[arg-type]
+    "speech/spectrogram.py: MAX_CHANNELS": Probe(lambda n, place: log_mel(np.zeros(400, np.float32), n)),
     "backends/cpu/packer.py: MOST_BIAS_BYTES": Probe(biased, 4 * 3 * 31),
     "ops/positions.py: _MOST_HEADS": Probe(lambda n, place: ops.alibi_slopes(n)),
     "ops/positions.py: _MOST_TOKENS": Probe(
