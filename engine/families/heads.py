@@ -138,6 +138,9 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     outputs = len(weights["classifier.weight"]) if "classifier.weight" in weights else 0
     labels = _labels(values, outputs) if form.task in ("classify", "tag") else ()
     config = HeadConfig(form.task, rows, tuple(steps), labels)
+    if rows == "last":      # as transformers' GenericForSequenceClassification, which passes padding over by its id
+        pad = values.get("pad_token_id")
+        config = replace(config, passed_id=pad if type(pad) is int and pad >= 0 else None)
     if form.task == "classify":
         config = replace(config, function=_function(values, outputs), pair_function=pair_function(values, outputs))
     return (Head(config, weights),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import time
 from dataclasses import replace
 
@@ -16,9 +17,9 @@ from engine.backends import get_backend
 from engine.backends.numba_cuda import CudaBackend
 from engine.files.safetensors import read_safetensors
 from engine.heads.answers import Answering, _best
-from engine.heads.runner import gather, mean, sigmoid
+from engine.heads.runner import gather, last_other, mean, sigmoid
 from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
-from engine.text.tokenizer import Places, Tokenizer
+from engine.text.tokenizer import Places, Tokenizer, Tokens
 from engine.weights.bfloat16 import widened
 from engine.weights.head import Head
 
@@ -484,6 +485,39 @@ def test_rows_are_gathered_and_pooled():
     rows, cuts = mean(*gather(vectors, ends, "all", [None] * 3))
     assert rows.tolist() == [[2, 3], [8, 9]]
     assert cuts.tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("ids", "place"), [
+    ([1, 2, 3], 2), ([1, 2, 9], 1), ([1, 9, 2, 9, 9], 2), ([9, 9], 0), ([], None)])
+def test_the_last_token_that_is_another_one(ids, place):
+    assert last_other(np.array(ids, np.int32), 9).tolist() == ([] if place is None else [place])
+
+
+def test_a_classifier_passes_over_the_pad_token_at_the_end(tmp_path):
+    """As transformers' GenericForSequenceClassification; a token sees no later one, so that they could be left out."""
+    path = tmp_path / "model"
+    shutil.copytree(folder_of("qwen3_classify"), path)
+    values = json.loads((path / "config.json").read_text())
+    sequences = [[2, 267, 70, 5, 3], [2, 3, 267, 3, 3], [3, 3], [2, 70], []]
+    shorter = [[2, 267, 70, 5], [2, 3, 267], [3], [2, 70], []]
+
+    def logits(pad, ids):
+        write_json(path / "config.json", values | {"pad_token_id": pad})
+        loaded = Engine.load(path, backend="reference", threads=1)
+        save(load_model(path), tmp_path / "model.npz")
+        again = Engine.load(tmp_path / "model.npz", backend="reference", threads=1)
+        rows = [np.array(own, np.int64) for own in ids]
+        tokens = Tokens(rows, [np.zeros_like(own) for own in rows])
+        found, same = (dict(one.runner_of("classify").logits(tokens)) for one in (loaded, again))
+        assert all(found[i].tobytes() == same[i].tobytes() for i in found)
+        return found
+
+    expected = logits(None, shorter)
+    for pad, ids in ((3, sequences), (3, shorter[:2]), (None, shorter)):
+        found = logits(pad, ids)
+        assert found.keys() == {i for i, own in enumerate(ids) if own}
+        assert max(np.abs(found[i] - expected[i]).max() for i in found) < 1e-6
+    assert np.abs(logits(None, sequences)[0] - expected[0]).max() > 1e-3
 
 
 def test_the_logistic_function_does_not_overflow():
