@@ -234,9 +234,9 @@ class Tokenizer:
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
         """shift: the number of characters before the text that was encoded."""
-        tokens = encoding.tokens
-        if len(tokens) != len(encoding.ids):        # a template's special token may have several ids and one name
-            tokens = [self.token(number) for number in encoding.ids]
+        # encoding.tokens has a typed special token with the spaces around it that it takes, and for the special token
+        # of a template, which may have several ids, one name.
+        tokens = [self.token(number) for number in encoding.ids]
         return Places(self._known(_int32(encoding.ids)), _int32(encoding.type_ids), tokens,
                       [(start + shift, end + shift) for start, end in encoding.offsets],
                       [bool(special) for special in encoding.special_tokens_mask], encoding.word_ids,

@@ -15,6 +15,8 @@ import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.backends import get_backend
 from engine.backends.numba_cuda import CudaBackend
+from engine.families import jina_bert
+from engine.families.heads import read_heads
 from engine.files.safetensors import read_safetensors
 from engine.heads.answers import Answering, _best
 from engine.heads.runner import gather, last_other, mean, sigmoid
@@ -485,6 +487,52 @@ def test_rows_are_gathered_and_pooled():
     rows, cuts = mean(*gather(vectors, ends, "all", [None] * 3))
     assert rows.tolist() == [[2, 3], [8, 9]]
     assert cuts.tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "mask"), [("bert_tag", "[MASK]"), ("roberta_tag", "<mask>")])
+def test_the_word_of_a_typed_mask_is_the_token(tmp_path, name, mask):
+    """The token takes the space in front of it, and the pipeline shows the token."""
+    path = write_folder(tmp_path / "model", name)
+    document = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    known = {token["content"]: token for token in document["added_tokens"]}
+    known[mask]["lstrip"] = True
+    write_json(path / "tokenizer.json", document)
+    found = Engine.load(path, backend="reference", threads=1).tag(f"a {mask} b", aggregation_strategy="none",
+                                                                          ignore_labels=[])
+    assert [entity["word"] for entity in found if "mask" in entity["word"].lower()] == [mask]
+
+
+def test_answers_of_qwen3_as_transformers_saves_them(tmp_path):
+    """Its class for answers calls the model transformer."""
+    path = folder_of("qwen3_tag")
+    arrays = {name: widened(array) for name, array in read_safetensors(path / "model.safetensors").items()
+              if not name.startswith("score.")}
+    values = json.loads((path / "config.json").read_text()) | {"architectures": ["Qwen3ForQuestionAnswering"]}
+    rng = np.random.default_rng(1)
+    arrays["qa_outputs.weight"] = rng.standard_normal((2, values["hidden_size"]), np.float32)
+    arrays["qa_outputs.bias"] = rng.standard_normal(2, np.float32)
+    found = []
+    for prefix in ("model.", "transformer."):
+        shutil.copytree(path, tmp_path / prefix)
+        write_json(tmp_path / prefix / "config.json", values)
+        (tmp_path / prefix / "model.safetensors").write_bytes(safetensors(
+            {name.replace("model.", prefix, 1): array for name, array in arrays.items()}))
+        loaded = Engine.load(tmp_path / prefix, backend="reference", threads=1)
+        found.append(loaded.answer("who?", "Anna lives in Berlin."))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("gate", "act"), [("geglu", "gelu"), ("reglu", "gelu"), ("reglu", "relu")])
+def test_jina_berts_head_of_words_has_the_activation_of_the_config(gate, act):
+    values = {"architectures": ["JinaBertForMaskedLM"], "position_embedding_type": "alibi", "feed_forward_type": gate,
+              "hidden_act": act, "vocab_size": 9, "hidden_size": 4, "num_attention_heads": 1, "intermediate_size": 8,
+              "num_hidden_layers": 1, "tie_word_embeddings": True, "pad_token_id": 0}
+    names = {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm"}
+    tensors = {f"{names['dense']}.weight": np.ones((4, 4), np.float32), f"{names['dense']}.bias": np.ones(4, np.float32),
+               f"{names['norm']}.weight": np.ones(4, np.float32), f"{names['norm']}.bias": np.ones(4, np.float32),
+               "cls.predictions.bias": np.ones(9, np.float32)}
+    [head] = read_heads(jina_bert.NAMES.heads, values, jina_bert.read_config(values), tensors)
+    assert head.config.steps[0].activation == act
 
 
 @pytest.mark.parametrize(("ids", "place"), [
