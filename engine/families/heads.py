@@ -104,8 +104,9 @@ def two_layers(act: str) -> HeadNames:
     return named("classify", Layer("dense", "classifier.dense", act), Layer("classifier", "classifier.out_proj"))
 
 
-def words(dense: str, norm: str, decoder: str, *biases: str, act: str | None = None) -> HeadNames:
-    """Return the names of a head of masked words; act: None for the activation of the encoder."""
+def words(dense: str, norm: str, decoder: str, *biases: str, act: str | Callable[[Values], str] | None = None
+          ) -> HeadNames:
+    """Return the names of a head of masked words; act: as in `Layer`."""
     return named("fill_mask", Layer("dense", dense, act), Layer("norm", norm, norm=True),
                  Layer("decoder", decoder, tied=True, biases=biases))
 

@@ -22,8 +22,9 @@ NAMES = replace(
     },
     joined={"ffn.gate_up": ("ffn.gate", "ffn.up")},
     # The gate has the activation of feed_forward_type, and the head of words that of hidden_act.
-    heads=(*heads.BERT[:-1], replace(heads.BERT[-1], layers=(
-        replace(heads.BERT[-1].layers[0], activation=heads.read_activation("hidden_act")), *heads.BERT[-1].layers[1:]))),
+    heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+                                         "cls.predictions.decoder", "cls.predictions.bias",
+                                         act=heads.read_activation("hidden_act"))),
 )
 
 GATES = {"geglu": "gelu", "reglu": "relu"}

@@ -25,7 +25,7 @@ from ..model.generation_config import GenerationConfig
 from ..model.precision import BLOCKS, FORMATS, STORED
 from ..model.text_config import TextConfig
 from ..programs.operations import Parameter
-from ..text.vocabularies import gguf_ends, read_gguf_tokenizer
+from ..text.vocabularies import gguf_ends, gguf_keeps_space, read_gguf_tokenizer
 from ..weights.bfloat16 import widened
 from ..weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ..weights.model import Model
@@ -94,7 +94,7 @@ class GgufSource(Source):
         file = GgufFile(self.path, self._memory)
         with naming(self.path, "convert the model again with llama.cpp"), within(self.path):
             parts = Parts(None, read_decoder(file.settings, file.shapes))
-            text = TextConfig(read_gguf_tokenizer(file.settings))
+            text = TextConfig(read_gguf_tokenizer(file.settings), keeps_space=gguf_keeps_space(file.settings))
             generation = GenerationConfig(**read_generation(file.settings))
             kept = self.precision is None or self.precision in BLOCKS
             arrays = file.read(keep_float16=True, blocks_of=_rounded if kept else None)

@@ -291,6 +291,18 @@ class Tokenizer:
         with _failures("turns ids into text"):
             return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
 
+    def continuation(self, ids: Sequence[int]) -> str:
+        """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
+
+        `decode` is for whole texts, in front of which SentencePiece puts a space that is removed again.
+        """
+        text = self.decode(ids)
+        if self._text.keeps_space:
+            special = set(self.special_tokens.values())
+            first = next((self.token(int(number)) for number in ids if int(number) not in special), "")
+            text = " " * first.startswith(("▁", "<0x20>")) + text
+        return text
+
     @property
     def special_tokens(self) -> dict[str, int]:
         """The ids of the special and other added tokens by their texts, such as {"</s>": 2}."""

@@ -51,7 +51,7 @@ def test_kernels_that_are_named_and_cannot_run(situation, monkeypatch):
     """Another backend has other bits, and would be a silent fallback."""
     situation({"numba"}, {"numba"})
     monkeypatch.setenv("ENGINE_ISA", "AMX")
-    with pytest.raises(BackendUnavailable, match="^ENGINE_ISA is 'AMX', .* cannot run: not here; correct ENGINE_ISA"):
+    with pytest.raises(BackendUnavailable, match=r"^ENGINE_ISA is 'AMX', .* cannot run: not here; correct ENGINE_ISA"):
         get_backend("auto")
     assert get_backend("numba").name == "numba"
 

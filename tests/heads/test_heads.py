@@ -528,7 +528,8 @@ def test_jina_berts_head_of_words_has_the_activation_of_the_config(gate, act):
               "hidden_act": act, "vocab_size": 9, "hidden_size": 4, "num_attention_heads": 1, "intermediate_size": 8,
               "num_hidden_layers": 1, "tie_word_embeddings": True, "pad_token_id": 0}
     names = {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm"}
-    tensors = {f"{names['dense']}.weight": np.ones((4, 4), np.float32), f"{names['dense']}.bias": np.ones(4, np.float32),
+    tensors = {f"{names['dense']}.weight": np.ones((4, 4), np.float32),
+               f"{names['dense']}.bias": np.ones(4, np.float32),
                f"{names['norm']}.weight": np.ones(4, np.float32), f"{names['norm']}.bias": np.ones(4, np.float32),
                "cls.predictions.bias": np.ones(9, np.float32)}
     [head] = read_heads(jina_bert.NAMES.heads, values, jina_bert.read_config(values), tensors)

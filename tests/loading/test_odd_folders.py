@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from engine import Engine, Generator, UnsupportedError, WeightsError, read_audio
+from engine import Engine, Generator, UnsupportedError, WeightsError, load_model, read_audio, save
 from engine.base.errors import FileMissing, InputError
 from engine.files.reading import naming, within
 from engine.jobs.job import find_units
 from engine.jobs.storage import find_inputs
 
+from ..tools.golden_gguf import gguf_of
 from ..tools.limited import outcome
 from ..tools.module_folders import copied, table, tokenizer_of, write_static, write_tensors
 from ..tools.paths import ENCODERS
@@ -59,6 +60,27 @@ def test_a_recording_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"a\.wav: No such file or directory; give the path") as raised:
         read_audio(tmp_path / "a.wav")
     assert isinstance(raised.value, FileMissing)
+
+
+def test_new_tokens_of_a_gguf_file_keep_their_first_space(tmp_path):
+    """As in llama.cpp; every second piece begins with a space here, so that one of the results does."""
+    pieces = [f"{'▁' * (i % 2)}{chr(97 + i)}" for i in range(58)]
+    settings = {"model": "llama", "tokens": ["<unk>", "<s>", "</s>", *pieces], "scores": np.zeros(61, np.float32),
+                "token_type": np.array([2, 3, 3, *[1] * 58], np.int32), "pre": None, "merges": None}
+    data = gguf_of("llama", **{f"tokenizer.ggml.{key}": value for key, value in settings.items()})
+    (tmp_path / "m.gguf").write_bytes(data)
+    save(load_model(tmp_path / "m.gguf"), tmp_path / "m.npz")
+    for name in ("m.gguf", "m.npz"):
+        generator = Generator.load(tmp_path / name, **OPTIONS)
+        found = []
+        for first in range(3, 20):
+            result = generator.generate([[1, first]], max_new_tokens=4)[0]
+            plain = "".join([*settings["tokens"]][i].replace("▁", " ") for i in result.ids if i > 2)
+            streamed = [piece.text for piece in generator.stream([1, first], max_new_tokens=4)]
+            assert result.text == plain == "".join(streamed)
+            found.append(plain)
+        assert any(text.startswith(" ") for text in found)
+        assert not all(text.startswith(" ") for text in found)
 
 
 def test_an_error_names_its_file_once():

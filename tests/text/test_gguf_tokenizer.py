@@ -18,7 +18,7 @@ from engine.files.reading import FormatError
 from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
-from engine.text.vocabularies.gguf import gguf_ends, read_gguf_tokenizer
+from engine.text.vocabularies.gguf import gguf_ends, gguf_keeps_space, read_gguf_tokenizer
 from engine.text.vocabularies.sentencepiece import BPE, parse_model
 
 from ..tools.gguf_files import gguf
@@ -136,6 +136,24 @@ def test_the_unknown_token_typed_in_a_text_is_one_token(settings, number):
     one = tokenizers.Tokenizer.from_str(read_gguf_tokenizer(settings).decode())
     assert one.encode("the<unk>", add_special_tokens=False).ids[-1] == number
     assert one.encode("the <unk> the", add_special_tokens=False).ids.count(number) == 1
+
+
+def test_a_continuation_keeps_its_first_space():
+    """llama.cpp removes the space in front of a whole text alone; a space may also be a byte."""
+    for settings, keeps in ((llama(), True), (llama(add_space_prefix=False), False), (roberta(), False)):
+        assert gguf_keeps_space(settings) == keeps
+    own = Tokenizer(TextConfig(read_gguf_tokenizer(llama()), keeps_space=True), None, 1)
+    ids = own.encode("the cat", add_special_tokens=False)
+    pieces = [own.token(number) for number in ids]
+    cut = next(i for i in range(1, len(ids)) if pieces[i].startswith("▁"))
+    assert (own.decode(ids[cut:]), own.continuation(ids[cut:])) == ("cat", " cat")
+    assert own.continuation([1, *ids[cut:]]) == " cat"
+    assert own.continuation(ids[cut + 1 :]) == own.decode(ids[cut + 1 :])
+    space = own.token_id("<0x20>")
+    assert space is None or own.continuation([space]) == " "
+    assert own.continuation([]) == own.continuation([1, 2]) == ""
+    plain = Tokenizer(TextConfig(read_gguf_tokenizer(llama())), None, 1)
+    assert plain.continuation(ids[cut:]) == "cat"
 
 
 def test_a_tokenizer_without_a_space_in_front():

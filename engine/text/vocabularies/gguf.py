@@ -159,11 +159,22 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
         raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")
     if types.count(UNKNOWN) != 1:
         raise FormatError(f"{_KEYS}token_type has {types.count(UNKNOWN)} unknown tokens; expected one")
+    space = _adds_space(settings)
+    pieces = Pieces(tokens, scores.tolist(), types)
+    return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+
+
+def _adds_space(settings: Mapping[str, Any]) -> bool:
+    """Return whether SentencePiece puts a space in front of a text."""
     space = settings.get(f"{_KEYS}add_space_prefix", True)
     if type(space) is not bool:
         raise FormatError(f"{_KEYS}add_space_prefix must be true or false, not {shown(space)}")
-    pieces = Pieces(tokens, scores.tolist(), types)
-    return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+    return space
+
+
+def gguf_keeps_space(settings: Mapping[str, Any]) -> bool:
+    """Return whether `TextConfig.keeps_space` holds: llama.cpp removes the space in front of whole texts alone."""
+    return settings.get(f"{_KEYS}model") == "llama" and _adds_space(settings)
 
 
 _KINDS: dict[str, Callable[[Mapping[str, Any], list[str], list[int], str], Components]] = {
