@@ -31,7 +31,7 @@ from ..files.reading import read_bytes
 from ..files.writing import replacing
 from .ctranslate2 import MODEL
 from .hub_guard import COMMIT, checked_commit, checked_files, guard, is_revision
-from .hugging_face import CONFIG
+from .hugging_face import CONFIG, refuse_gliner
 from .model_files import files_read, has_model
 from .peft import refuse_adapter
 from .router import module_folders
@@ -334,9 +334,10 @@ class _Client:
 
 
 def _refuse_early(folder: ModelFolder) -> None:
-    """Raise `UnsupportedError` for a model of an unknown family, or an adapter of PEFT, by its small files alone."""
+    """Raise `UnsupportedError` for a model of an unknown family, of PEFT or of GLiNER, by its small files alone."""
     for _, part in module_folders(folder) if folder.has(MODULES) else [("", folder)]:
         refuse_adapter(part, "AutoModel")
+        refuse_gliner(part)
         model_type = part.read_object_or_empty(CONFIG).get("model_type")
         if model_type is not None and model_type != MODEL2VEC and part.has_weights():
             with part.within(CONFIG):

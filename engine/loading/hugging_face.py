@@ -198,13 +198,18 @@ class FolderSource(Source):
         return assemble(self.folder, parts, arrays, generation, source, target)
 
 
+def refuse_gliner(folder: ModelFolder) -> None:
+    """Raise `UnsupportedError` for a folder of GLiNER, which has no config.json."""
+    if folder.has(GLINER) and not folder.has(CONFIG):
+        raise UnsupportedError(f"{folder.label(GLINER)}: it describes a model of GLiNER, which finds words for labels "
+                               "that the caller gives; the engine does not run this kind of model")
+
+
 def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
     """Return the family of a folder and the contents of its config.json; loader: as in `refuse_adapter`."""
     refuse_adapter(home, loader)
     if not home.has(CONFIG):
-        if home.has(GLINER):
-            raise UnsupportedError(f"{home.label(GLINER)}: it describes a model of GLiNER, which finds words for "
-                                   "labels that the caller gives; the engine does not run this kind of model")
+        refuse_gliner(home)
         inside = next((f"; it has {shown(path.name)}, so pass the path of that file"
                        for path in sorted(home.path.glob("*.gguf"))), "")
         raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")

@@ -403,6 +403,9 @@ def test_what_cannot_run_is_refused_before_its_weights_come(hub):
         Engine.load("org/unknown")
     with pytest.raises(UnsupportedError, match=r"org/adapter: adapter_config.json describes an adapter of PEFT"):
         Engine.load("org/adapter")
+    hub.repositories["org/gliner"] = {"gliner_config.json": b"{}", "pytorch_model.bin": b"w"}
+    with pytest.raises(UnsupportedError, match=r"org/gliner/gliner_config.json: .* a model of GLiNER"):
+        Engine.load("org/gliner")
     assert hub.asked_for() == ["config.json", "adapter_config.json"]
 
 

@@ -84,8 +84,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
     command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 "
                          "to 15/16")
-    command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part, for Parquet; by default "
-                         "16384, or 1024 for tokens")
+    command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part of Parquet, and a quarter "
+                         "of the most rows of one of another format; by default 16384, or 1024 for tokens")
     command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
                          "one part, for the other formats; by default 1048576")
     command.add_argument("--verify", nargs="?", type=int, const=0, metavar="ROWS", help="compute the parts again, or "
