@@ -328,7 +328,7 @@ class _Client:
                             f"({error.strerror}); set HF_HOME to a folder that can")
         if isinstance(error, known.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
             return self._explained(error.__cause__)
-        detail = "" if self._has_secret else f": {_first_line(error)}"
+        detail = "" if self._has_secret else f": {without_credentials(_first_line(error))}"     # such as a proxy's
         reason = f"HTTP {status}" if status else f"{type(error).__name__}{detail}"
         return _UnreachableError(f"{what} could not be fetched from {hub} ({reason})")
 

@@ -77,7 +77,8 @@ def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
     try:
         return open_regular(Path(os.fsdecode(os.fspath(source))))
     except FileNotFoundError:
-        raise FileMissing(f"{name_of(source)}: No such file or directory; give the path of an audio file") from None
+        raise FileMissing(f"{name_of(source)}: cannot be read: No such file or directory; give the path of an audio "
+                          "file") from None
     except FormatError as error:
         found = str(error)
     except (OSError, ValueError) as error:      # ValueError: a null byte in a path

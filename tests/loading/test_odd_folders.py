@@ -57,7 +57,7 @@ def test_rows_that_are_pointers_of_git_lfs(tmp_path, name):
 
 
 def test_a_recording_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"a\.wav: No such file or directory; give the path") as raised:
+    with pytest.raises(FileNotFoundError, match=r"a\.wav: cannot be read: No such file or directory; give") as raised:
         read_audio(tmp_path / "a.wav")
     assert isinstance(raised.value, FileMissing)
 
