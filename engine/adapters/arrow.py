@@ -10,6 +10,7 @@ import numpy as np
 from ..base.errors import InputError, shown
 from ..base.install import needs_package
 from ..encoding.vector_precision import PRECISIONS
+from ..jobs.columns import plain, text_type
 
 with needs_package("pyarrow", __name__):
     import pyarrow as pa
@@ -38,18 +39,22 @@ def check_encode(method: Any, options: dict[str, Any]) -> None:
 def encode_column(encode: Callable[[list[str]], np.ndarray], column: Any) -> pa.FixedSizeListArray:
     """Return the vectors of a column of texts, as one column of lists of a fixed size.
 
-    column: a pyarrow Array or ChunkedArray of strings [n]; a null gives a null. encode: from a list of m texts to an
-    array [m,D]. The numbers of the result are those of one NumPy array [n,D], which is not copied.
-    Raises `InputError` for a column of another type.
+    column: a pyarrow Array or ChunkedArray of strings [n], also in a dictionary, in runs, or of nulls alone; a null
+    gives a null. encode: from a list of m texts to an array [m,D]. The numbers of the result are those of one NumPy
+    array [n,D], which is not copied. Raises `InputError` for a column of another type.
     """
-    if not any(check(column.type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+    kind = text_type(column.type)
+    if kind is None or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         raise InputError(f"the column of texts must hold strings, not {column.type}")
-    parts = [encode([text for text in column.slice(start, SLICE_ROWS).to_pylist() if text is not None])
-             for start in range(0, max(len(column), 1), SLICE_ROWS)]
+    parts, known = [], []
+    for start in range(0, max(len(column), 1), SLICE_ROWS):
+        texts = plain(column.slice(start, SLICE_ROWS)).to_pylist()
+        known += [text is not None for text in texts]
+        parts.append(encode([text for text in texts if text is not None]))
     vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
     mask = None
-    if column.null_count:
-        valid = np.asarray(column.is_valid())
+    if not all(known):
+        valid = np.array(known, bool)
         spread = np.zeros((len(column), vectors.shape[1]), vectors.dtype)
         spread[valid] = vectors
         vectors, mask = spread, pa.array(~valid)

@@ -5,10 +5,18 @@ Each message says what was expected, which value was found, and how to correct i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
+
+_MOST_COMPARED, _LONGEST_COMPARED = 1000, 100
+_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|(?:(?<=http://)|(?<=https://))[^/\s]*@|"
+                          r"\?[^'\s]*=[^'\s]*")
+"""What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; what stands before
+the host of a web address; and the options."""
 
 
 class EngineError(Exception):
@@ -17,6 +25,10 @@ class EngineError(Exception):
 
 class WeightsError(EngineError, ValueError):
     """A weights file or model folder is damaged, incomplete or does not fit its configuration."""
+
+
+class FileMissing(WeightsError, FileNotFoundError):
+    """There is no file at the path of a recording."""
 
 
 class InputError(EngineError, ValueError):
@@ -69,8 +81,13 @@ def listed(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none."""
-    found = get_close_matches(name, list(known), n=1)
+    """Return a question after the known name that a wrong name resembles, for a message; "" if there is none.
+
+    The search takes time for every pair of letters, so that it looks at the first `_MOST_COMPARED` names alone, and at
+    none of more than 100 characters.
+    """
+    names = [other for other in islice(known, _MOST_COMPARED) if len(other) <= _LONGEST_COMPARED]
+    found = get_close_matches(name, names, n=1) if len(name) <= _LONGEST_COMPARED else []
     return f" (did you mean {found[0]}?)" if found else ""
 
 
@@ -81,3 +98,8 @@ def located(place: str) -> Iterator[None]:
         yield
     except (InputError, WeightsError) as error:
         raise type(error)(f"{place}: {error}") from None
+
+
+def without_credentials(text: str) -> str:
+    """Return a URI, or a message with URIs, without key and secret, and without options, of which some are secret."""
+    return _CREDENTIALS.sub("", text)

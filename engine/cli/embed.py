@@ -15,12 +15,13 @@ import numpy as np
 
 from ..backends import get_backend
 from ..base.arguments import positive_int, positive_int_or_none
-from ..base.errors import InputError, WeightsError, listed, shown
+from ..base.errors import InputError, WeightsError, listed, shown, without_credentials
 from ..base.version import __version__
 from ..encoding.vector_precision import PRECISIONS
 from ..interface.encoding_stream import RESULTS
 from ..interface.engine import Engine
 from ..jobs import (
+    COUNTS,
     FORMATS,
     REJECTED,
     Columns,
@@ -34,15 +35,16 @@ from ..jobs import (
     entry_of,
     find_inputs,
     find_units,
+    is_own_name,
     open_folder,
     open_job,
     option_of,
     own_names,
-    refuse_own_parts,
+    refuse_own_files,
+    refuse_own_patterns,
     refuse_stale,
     shard_of,
     verify,
-    without_credentials,
     write_manifest,
 )
 from ..loading.load import find_model
@@ -82,8 +84,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
     command.add_argument("--shard", metavar="I/N", help="compute share I of N of the parts, such as 0/16 "
                          "to 15/16")
-    command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part, for Parquet; by default "
-                         "16384, or 1024 for tokens")
+    command.add_argument("--unit-rows", type=int, metavar="N", help="the most rows of a part of Parquet, and a quarter "
+                         "of the most rows of one of another format; by default 16384, or 1024 for tokens")
     command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
                          "one part, for the other formats; by default 1048576")
     command.add_argument("--verify", nargs="?", type=int, const=0, metavar="ROWS", help="compute the parts again, or "
@@ -114,8 +116,10 @@ def embed(args: argparse.Namespace) -> None:
     settings.recipe.check(engine)
     _check_dimensions(args, engine)
     isa = _instruction_set(engine)
-    refuse_own_parts(args.input, args.output, own_names(args.format))
-    units = find_units(find_inputs(args.input), settings)
+    refuse_own_patterns(args.input, args.output, own_names(args.format))
+    files = find_inputs(args.input)
+    refuse_own_files(files, args.output, is_own_name)
+    units = find_units(files, settings)
     folder = open_folder(args.output, make=args.verify is None)
     job = Job(units, folder, engine, settings, isa)
     own = shard_of(units, number, shards)
@@ -205,7 +209,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
     written: dict[str, dict[str, Any]] = {}
 
     def report(unit: Unit, part: Part) -> None:
-        written[unit.name] = entry_of(part.data, part.counts)
+        written[unit.name] = entry_of(part)
         progress.show(unit, part)
 
     others = job.run(own, report)
@@ -215,7 +219,7 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
                               "seconds": round(progress.seconds, 3)}
     if not missing:
         manifest = write_manifest(job.units, job.folder, written)
-        result |= {name: manifest[name] for name in ("rows", "rejected", "tokens")}
+        result |= {name: manifest[name] for name in COUNTS}
     if args.json:
         print(json.dumps(result), flush=True)
         return
@@ -229,7 +233,8 @@ def _run(args: argparse.Namespace, job: Job, own: list[Unit]) -> None:
         print(f"{len(missing):,} parts are missing{why}; the process that writes the last one writes the manifest")
     else:
         rejected = f", and {manifest['rejected']:,} rejected in {REJECTED}/" if manifest["rejected"] else ""
-        print(f"the job is finished: {manifest['rows']:,} rows{rejected}, {manifest['tokens']:,} tokens")
+        empty = f", of which {manifest['empty']:,} have an empty text" if manifest["empty"] else ""
+        print(f"the job is finished: {manifest['rows']:,} rows{empty}{rejected}, {manifest['tokens']:,} tokens")
 
 
 class _Progress:

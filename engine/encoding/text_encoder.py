@@ -124,7 +124,7 @@ class TextEncoder:
         return [dict(zip(names, row, strict=True)) for row in zip(*rows, pooled, strict=True)]
 
     def _pack(
-        self, texts: list[Sentence], batch_size: int | None, stop: Stop
+        self, texts: Sequence[Sentence], batch_size: int | None, stop: Stop
     ) -> Iterator[tuple[list[int], Batch, InputShape]]:
         """Yield (indices of the texts in the batch, batch, form) for each batch."""
         for part in slices(texts):

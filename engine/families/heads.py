@@ -104,8 +104,9 @@ def two_layers(act: str) -> HeadNames:
     return named("classify", Layer("dense", "classifier.dense", act), Layer("classifier", "classifier.out_proj"))
 
 
-def words(dense: str, norm: str, decoder: str, *biases: str, act: str | None = None) -> HeadNames:
-    """Return the names of a head of masked words; act: None for the activation of the encoder."""
+def words(dense: str, norm: str, decoder: str, *biases: str, act: str | Callable[[Values], str] | None = None
+          ) -> HeadNames:
+    """Return the names of a head of masked words; act: as in `Layer`."""
     return named("fill_mask", Layer("dense", dense, act), Layer("norm", norm, norm=True),
                  Layer("decoder", decoder, tied=True, biases=biases))
 
@@ -138,6 +139,9 @@ def read_heads(forms: Sequence[HeadNames], values: Values, encoder: ModelConfig,
     outputs = len(weights["classifier.weight"]) if "classifier.weight" in weights else 0
     labels = _labels(values, outputs) if form.task in ("classify", "tag") else ()
     config = HeadConfig(form.task, rows, tuple(steps), labels)
+    if rows == "last":      # as transformers' GenericForSequenceClassification, which passes padding over by its id
+        pad = values.get("pad_token_id")
+        config = replace(config, passed_id=pad if type(pad) is int and pad >= 0 else None)
     if form.task == "classify":
         config = replace(config, function=_function(values, outputs), pair_function=pair_function(values, outputs))
     return (Head(config, weights),)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.errors import UnsupportedError, shown
 from ..model.config import ModelConfig
-from . import bert
+from . import bert, heads
 
 NAMES = replace(
     bert.NAMES,
@@ -21,6 +21,10 @@ NAMES = replace(
         "mlp.layernorm": "ffn.norm",
     },
     joined={"ffn.gate_up": ("ffn.gate", "ffn.up")},
+    # The gate has the activation of feed_forward_type, and the head of words that of hidden_act.
+    heads=(*heads.BERT[:-1], heads.words("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+                                         "cls.predictions.decoder", "cls.predictions.bias",
+                                         act=heads.read_activation("hidden_act"))),
 )
 
 GATES = {"geglu": "gelu", "reglu": "relu"}

@@ -11,6 +11,7 @@ _SCORE = heads.Layer("classifier", "score")
 
 NAMES = replace(
     llama.TIED,
+    prefix=("model.", "transformer."),      # Qwen3ForQuestionAnswering has the second one
     left_out=("lm_head.", "score.", "qa_outputs."),
     copies={},
     heads=(heads.named("classify", _SCORE, rows="last"), heads.named("tag", _SCORE), heads.ANSWERS),

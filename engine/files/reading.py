@@ -24,6 +24,10 @@ _MAX_DEPTH = 64
 _JSON_ADVICE = "copy the model's folder again from its source"
 
 
+_LFS = b"version https://git-lfs.github.com/spec/"
+"""How the small file begins that stands in a repository for a file in Git LFS."""
+
+
 class FormatError(Exception):
     """The contents of a file are wrong; `naming` converts this error to a `WeightsError` that names the file."""
 
@@ -43,10 +47,15 @@ def naming(path: Path, advice: str) -> Iterator[None]:
 
 @contextmanager
 def within(path: Path) -> Iterator[None]:
-    """Put the file's name in front of the message of an `UnsupportedError` or `WeightsError` that the block raises."""
+    """Put the file's name in front of the message of an `UnsupportedError` or `WeightsError` that the block raises.
+
+    A message that begins with it stays as it is.
+    """
     try:
         yield
     except (UnsupportedError, WeightsError) as error:
+        if str(error).startswith((f"{path}: ", f"{path}{os.sep}")):
+            raise
         raise type(error)(f"{path}: {error}") from None
 
 
@@ -72,6 +81,12 @@ def open_regular(path: Path) -> BufferedReader:
     return open(descriptor, "rb")
 
 
+def refuse_pointer(start: bytes) -> None:
+    """Raise `FormatError` if a file with this start is a pointer of Git LFS."""
+    if start.startswith(_LFS):
+        raise FormatError("is a pointer of Git LFS, and not the file itself: run git lfs pull in its repository")
+
+
 def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
@@ -90,12 +105,16 @@ def map_file(path: Path, memory: str = "map") -> mmap.mmap:
         if memory == "map":
             # Older versions of Python keep a descriptor of the file open for as long as it is mapped.
             if sys.version_info >= (3, 13):
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
+            else:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            refuse_pointer(mapped[: len(_LFS)])
+            return mapped
         copy = _PrivateMemory(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with memoryview(copy) as view:
             if file.readinto(view) != size or file.read(1):
                 raise FormatError("the file changed its length while it was read")
+        refuse_pointer(copy[: len(_LFS)])
         return copy
 
 
@@ -177,6 +196,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """Return the contents of a file of at most `limit` bytes."""
     with open_regular(path) as file:
         data = file.read(limit + 1)
+    refuse_pointer(data)
     if len(data) > limit:
         raise FormatError(f"the file has more than the {limit:,} bytes that are allowed")
     return data

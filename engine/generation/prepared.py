@@ -114,4 +114,4 @@ class PreparedModel:
 
     def with_text(self, result: Generated) -> Generated:
         """Return a result with its text, if the model has a tokenizer."""
-        return result if self.text is None else replace(result, text=self.tokenizer(self.text).decode(result.ids))
+        return result if self.text is None else replace(result, text=self.tokenizer(self.text).continuation(result.ids))

@@ -33,7 +33,7 @@ def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Senten
     """
     tokenizer = encoder.tokenizer_of(late.limit(task, encoder.limit))
     found: list[np.ndarray] = [np.zeros((0, 0), np.float32)] * len(texts)
-    for part in slices(list(texts)):
+    for part in slices(texts):
         tokens, keys = expanded(tokenizer(texts[part.start : part.stop], stop), late, task)
         for members, batch, _ in encoder.micro_batches(tokens, batch_size, keys):
             vectors = encoder.token_vectors(batch, stop)
@@ -50,7 +50,7 @@ def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], *, norm
                           advance: Callable[[int], None] = lambda count: None) -> list[np.ndarray]:
     """Return the token vectors of texts that a head gives: float32 [T_i, D'] for each; arguments of `encode_tokens`."""
     found = [np.zeros((0, runner.config.outputs), np.float32)] * len(texts)
-    for part in slices(list(texts)):
+    for part in slices(texts):
         tokens = runner.encoder.tokenizer(texts[part.start : part.stop], stop)
         for i, vectors in runner.logits(tokens, batch_size=batch_size, stop=stop):
             found[part[i]] = normalize(vectors) if normalized else vectors

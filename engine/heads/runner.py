@@ -57,6 +57,8 @@ class HeadRunner:
         for members, batch, _ in self.encoder.micro_batches(tokens, batch_size):
             vectors = self.encoder.vectors(batch, stop)
             places = [None if asked is None else asked[i] for i in members]
+            if self.config.passed_id is not None:
+                places = [last_other(tokens.input_ids[i], self.config.passed_id) for i in members]
             rows, ends = gather(vectors, batch.cu_seqlens, self.config.rows, places)
             for i, own in zip(members, self._in_slices(rows, ends), strict=True):
                 if len(own):
@@ -151,19 +153,28 @@ MAXIMA = 2**21
 """How many maxima are computed at a time, of one sequence at least; two arrays of them are alive together."""
 
 
+def last_other(ids: np.ndarray, passed: int) -> np.ndarray:
+    """Return the position of the last of some ids that is another one than `passed`: int64 [1].
+
+    It is 0 if there is no other one, as in transformers; without ids there is no position.
+    """
+    others = np.flatnonzero(np.asarray(ids) != passed)
+    return others[-1:] if len(others) else np.arange(len(ids))[:1]
+
+
 def gather(vectors: np.ndarray, cu_seqlens: np.ndarray, rows: str,
            asked: Sequence[np.ndarray | None]) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of token vectors [N, D] that a head reads, [M, D], and where those of each sequence end, [B+1].
 
-    rows: one of `engine.model.head.ROWS`. asked: the positions of each sequence, for "asked". Of a sequence without
-    tokens there are none.
+    rows: one of `engine.model.head.ROWS`. asked: the positions of each sequence, for "asked", and for "last" where
+    another token than the last one is read. Of a sequence without tokens there are none.
     """
     starts, ends = cu_seqlens[:-1].astype(np.int64), cu_seqlens[1:].astype(np.int64)
     if rows == "all":
         return vectors, np.append(0, ends)
     if rows == "rest":
         places = [np.arange(start + 1, end) for start, end in zip(starts, ends, strict=True)]
-    elif rows == "asked":
+    elif rows == "asked" or (rows == "last" and any(own is not None for own in asked)):
         places = [start + np.asarray(own, np.int64) for start, own in zip(starts, asked, strict=True)]
     else:
         places = [np.array([start if rows == "first" else end - 1])[: end - start]

@@ -120,7 +120,7 @@ def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, mos
     tokenizer, scatter = runner.encoder.tokenizer, runner.config.steps[-1]
     assert isinstance(scatter, Scatter)
     rows = [_NOTHING] * len(texts)
-    for part in slices(list(texts)):
+    for part in slices(texts):
         tokens = tokenizer(texts[part.start : part.stop], stop)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
             numbers = runner.numbers(runner.encoder.vectors(batch, stop))
@@ -140,7 +140,7 @@ def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | 
     """
     config, tokenizer = runner.config, runner.encoder.tokenizer
     rows = [_NOTHING] * len(texts)
-    for part in slices(list(texts)):
+    for part in slices(texts):
         tokens = tokenizer(texts[part.start : part.stop], stop)
         for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
             vectors = runner.encoder.vectors(batch, stop)

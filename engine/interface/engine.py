@@ -193,7 +193,10 @@ class Engine(HeadMethods, Loaded):
         other = made[self]
         other._routes = {task: made[own] for task, own in self._routes.items()}
         if self._reload is not None:
-            other._reload = partial(_reload_with_text, self._reload, changes)
+            reload, before = self._reload, {}
+            if reload.func is _reload_with_text:    # a chain of calls is one call
+                reload, before = reload.args
+            other._reload = partial(_reload_with_text, reload, before | changes)
         return other
 
     def _with_own_text(self, changes: dict[str, Any]) -> Engine:

@@ -53,7 +53,7 @@ class Stream(Iterator[Piece]):
         self._ids.append(event.id)
         if self._model.text is None:
             return Piece(event.id, None)
-        text = self._model.tokenizer(self._model.text).decode(self._ids)
+        text = self._model.tokenizer(self._model.text).continuation(self._ids)
         # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
         certain, kept = text.rstrip("\ufffd"), len(self._written)
         if not certain.startswith(self._written):

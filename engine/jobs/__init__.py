@@ -1,15 +1,16 @@
 """Jobs over files: rows in, results out, in parts that are whole or absent, so that a stopped job goes on."""
 
-from .job import REJECTED, Job, Settings, Unit, find_units, open_job, option_of, own_names, refuse_stale, shard_of
-from .manifest import drop_old_manifest, entry_of, write_manifest
-from .parts import Part
+from .job import REJECTED, Job, Settings, Unit, find_units, is_own_name, open_job, option_of, own_names, shard_of
+from .manifest import drop_old_manifest, entry_of, refuse_stale, write_manifest
+from .parts import COUNTS, Part
 from .readers import FORMATS, Columns
 from .results import Recipe
-from .storage import find_inputs, open_folder, refuse_own_parts, without_credentials
+from .storage import find_inputs, open_folder, refuse_own_files, refuse_own_patterns
 from .verify import diff, verify
 
 __all__ = [
-    "FORMATS", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff", "drop_old_manifest",
-    "entry_of", "find_inputs", "find_units", "open_folder", "open_job", "option_of", "own_names", "refuse_own_parts",
-    "refuse_stale", "shard_of", "verify", "without_credentials", "write_manifest",
+    "COUNTS", "FORMATS", "REJECTED", "Columns", "Job", "Part", "Recipe", "Settings", "Unit", "diff",
+    "drop_old_manifest", "entry_of", "find_inputs", "find_units", "is_own_name", "open_folder", "open_job",
+    "option_of", "own_names", "refuse_own_files", "refuse_own_patterns", "refuse_stale", "shard_of", "verify",
+    "write_manifest",
 ]

@@ -14,6 +14,10 @@ from ..base.errors import shown
 from ..weights.modules import normalize
 
 URL = "/v1/embeddings"
+_ID = "batch_req_"
+"""How the ids of answers begin."""
+MOST_TEXTS = 2048
+"""How many texts a request may have, as in OpenAI's API."""
 _FIELDS = {"input", "model", "encoding_format", "dimensions", "user"}
 
 
@@ -58,6 +62,8 @@ def _read_body(name: str, body: dict[str, Any]) -> Request:
         reason = f"/v1/embeddings has no {', '.join(sorted(unknown))}"
     elif not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         reason = f"input must be a string or a list of strings (lists of token ids are not read), not {shown(texts)}"
+    elif len(texts) > MOST_TEXTS:
+        reason = f"input may have at most {MOST_TEXTS:,} texts, and has {len(texts):,}"
     elif form not in ("float", "base64"):
         reason = f"encoding_format must be float or base64, not {shown(form)}"
     elif width is not None and (type(width) is not int or width < 1):
@@ -84,10 +90,18 @@ def refusal(request: Request, reason: str) -> dict[str, Any]:
                                           "code": None}})
 
 
+def is_answers(data: bytes) -> bool:
+    """Return whether a file is one of the lines that `answer` and `refusal` return; it may have none."""
+    try:
+        return all(json.loads(line)["id"].startswith(_ID) for line in data.splitlines()[:1])
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _line(request: Request, status: int, body: dict[str, Any]) -> dict[str, Any]:
     own = f"{request.custom_id}".encode("utf-8", "surrogatepass")
     number = hashlib.sha256(own).hexdigest()[:24]       # the same in every run
-    return {"id": f"batch_req_{number}", "custom_id": request.custom_id,
+    return {"id": f"{_ID}{number}", "custom_id": request.custom_id,
             "response": {"status_code": status, "request_id": number, "body": body}, "error": None}
 
 

@@ -9,22 +9,24 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..base.errors import InputError, WeightsError, listed
 from ..base.lazy import lazy
+from .columns import common_types
 from .parts import PLACE, Part, make_part, unique_texts
 from .readers import FORMATS, Columns, Format, Range, Rows, check_fields, format_of, refuse_compressed
 from .results import Computed, Recipe, StreamEncoder, joined
-from .storage import Folder, InputFile
+from .storage import CLAIMS, Folder, InputFile
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -37,8 +39,11 @@ CHUNKS_AHEAD = 2
 """How many chunks wait or are computed while a part is written."""
 JOB = "_job.json"
 """The file that says what the parts of a folder have in common. Readers of a folder of Parquet skip a name with `_`."""
-PART = "part-"
-"""How the names of parts begin."""
+MANIFEST = "_manifest.json"
+"""The file that says that a job is finished, and what its parts are."""
+_STEM = re.compile(r"part-[0-9a-f]{8}-\d{6,}-[0-9a-f]{16}")
+"""The names of parts without their suffix. Other programs, such as Spark, write files called part-*, too."""
+_SUFFIXES = (".parquet", ".jsonl")
 REJECTED = "_rejected"
 """The folder, in that of the parts, of the rows that could not be encoded."""
 _OPTIONS = {"engine": "the version of the engine", "model": "the checksum of the model", "adapter": "--task",
@@ -55,6 +60,8 @@ class Unit:
     format: str
     range: Range
     name: str
+    columns: Columns
+    """What to read of each row, with the types that the columns have in all parts."""
 
     @property
     def place(self) -> dict[str, Any]:
@@ -65,7 +72,12 @@ class Unit:
     @property
     def rejected(self) -> str:
         """The name of the file of its rows that could not be encoded."""
-        return f"{REJECTED}/{self.name.rpartition('.')[0]}.jsonl"
+        return rejected_name(self.name)
+
+
+def rejected_name(part: str) -> str:
+    """Return the name of the file of the rejected rows of a part."""
+    return f"{REJECTED}/{part.rpartition('.')[0]}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -96,8 +108,24 @@ class Settings:
 
 
 def own_names(format: str | None) -> list[str]:
-    """Return names such as a job gives to parts and rejected rows; format: that of its inputs, None if it may vary."""
-    return [f"{PART}0.{_suffix(format)}", f"{REJECTED}/{PART}0.jsonl"]
+    """Return names such as a job gives to its files; format: that of its inputs, None if it may vary."""
+    part = _part_name("0" * 8, 0, "0" * 16)
+    return [f"{part}.{_suffix(format)}", f"{REJECTED}/{part}.jsonl", JOB, MANIFEST]
+
+
+def is_own_name(name: str) -> bool:
+    """Return whether a path in the output folder is one that a job gives to its files."""
+    folder, _, rest = name.rpartition("/")
+    return folder in (REJECTED, CLAIMS) or (not folder and (rest in (JOB, MANIFEST) or _is_part_name(rest)))
+
+
+def _part_name(place: str, number: int, digest: str) -> str:
+    """Return the name of a part without its suffix. place: of its input, as 8 digits; digest: of its state, as 16."""
+    return f"part-{place}-{number:06}-{digest}"
+
+
+def _is_part_name(name: str) -> bool:
+    return name.endswith(_SUFFIXES) and _STEM.fullmatch(name.rpartition(".")[0]) is not None
 
 
 def _suffix(format: str | None) -> str:
@@ -111,13 +139,21 @@ def find_units(files: Sequence[InputFile], settings: Settings) -> list[Unit]:
         refuse_compressed(file)
     formats = [settings.format or format_of(file) for file in files]
     check_fields([file for file, name in zip(files, formats, strict=True) if name == "jsonl"], settings.columns)
-    for file, name in zip(files, formats, strict=True):
+    readers = [settings.formats[name] for name in formats]
+    ranges = [reader.ranges(file, settings.columns) for file, reader in zip(files, readers, strict=True)]
+    types = [reader.types(file, settings.columns) for file, reader in zip(files, readers, strict=True)]
+    common = common_types(zip([file.name for file in files], types, strict=True))
+    columns = replace(settings.columns, types=common)
+    if not any(ranges) and files:       # so that the folder of no rows has a part, with all columns
+        ranges[0] = [Range(0, 0)]
+    for file, name, own, parts in zip(files, formats, types, ranges, strict=True):
+        widened = [str(common[column]) for column in own if own[column] != common[column]]
         place = hashlib.sha256(file.name.encode()).hexdigest()[:8]
-        for i, part in enumerate(settings.formats[name].ranges(file, settings.columns)):
+        for i, part in enumerate(parts):
             key = json.dumps([file.name, file.size, file.modified, name, part.first, part.last, part.group,
-                              settings.description], sort_keys=True)
+                              settings.description, *widened], sort_keys=True)
             digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-            units.append(Unit(file, name, part, f"{PART}{place}-{i:06}-{digest}.{_suffix(name)}"))
+            units.append(Unit(file, name, part, f"{_part_name(place, i, digest)}.{_suffix(name)}", columns))
     return units
 
 
@@ -131,8 +167,13 @@ def _digest(unit: Unit) -> str:
 
 
 def part_names(folder: Folder) -> set[str]:
-    """Return the names of the parts that a folder holds."""
-    return {name for name in folder.names() if name.startswith(PART)}
+    """Return the names of the parts that a folder holds, and of no other file."""
+    return {name for name in folder.names() if _is_part_name(name)}
+
+
+def rejected_names(folder: Folder) -> set[str]:
+    """Return the names of the files of rejected rows that a folder holds."""
+    return {f"{REJECTED}/{name}" for name in folder.names(REJECTED) if _is_part_name(name)}
 
 
 class Job:
@@ -194,7 +235,7 @@ class Job:
     def _read(self, unit: Unit) -> tuple[Unit, Rows]:
         unit.file.check()               # a pipe that took its place would block
         try:
-            return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, self.settings.columns)
+            return unit, self.settings.formats[unit.format].rows(unit.file, unit.range, unit.columns)
         finally:
             unit.file.check()       # in place of other errors, which a change may cause
 
@@ -357,17 +398,3 @@ def _given(value: Any) -> str:
     if not value or value is True:
         return "given" if value else "not given"
     return str(",".join(map(str, value)) if isinstance(value, list) else value)[:40]
-
-
-def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
-    """Raise `InputError` for parts that no unit has, such as those of an input that has changed; prune: delete them.
-
-    They would stand beside the parts of the same rows.
-    """
-    stale = sorted(part_names(folder) - {unit.name for unit in units})
-    if stale and not prune:
-        raise InputError(f"the output folder holds {len(stale)} parts of inputs that have changed or are not given: "
-                         f"{listed(stale[:3])}; say --prune to delete them, or give another folder")
-    for name in stale:
-        folder.delete(name)
-        folder.delete(f"{REJECTED}/{name.rpartition('.')[0]}.jsonl")

@@ -7,14 +7,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.errors import WeightsError, shown
-from .job import JOB, Unit, as_json, read_object
-from .parts import read_part
+from ..base.errors import InputError, WeightsError, listed, shown
+from .batch_api import is_answers
+from .job import (
+    JOB,
+    MANIFEST,
+    Unit,
+    as_json,
+    part_names,
+    read_object,
+    rejected_name,
+    rejected_names,
+)
+from .parts import COUNTS, Part, is_part, read_part
 from .storage import Folder
 
-MANIFEST = "_manifest.json"
 _ADVICE = "restore it, or delete it and run the job again"
-COUNTS = ("rows", "rejected", "tokens")
 
 
 def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -27,10 +35,10 @@ def write_manifest(units: Sequence[Unit], folder: Folder, known: Mapping[str, di
     old = read_manifest(folder)
     before = old["parts"]
     parts = {unit.name: known.get(unit.name) or _entry(unit, folder) for unit in units}
-    for name, entry in parts.items():
-        if name not in known and name in before and before[name]["sha256"] != entry["sha256"]:
-            raise WeightsError(f"{name}: its checksum is not that of {MANIFEST}; delete it, and run the job again")
-    totals = {name: sum(entry[name] for entry in parts.values()) for name in COUNTS}
+    for unit in units:
+        if unit.name not in known and (fault := _fault(unit, parts[unit.name], before.get(unit.name))):
+            raise WeightsError(f"{fault}; delete {unit.name}, and run the job again")
+    totals = {name: sum(entry.get(name, 0) for entry in parts.values()) for name in COUNTS}
     manifest = read_object(folder, JOB, "run the job again") | totals | {"parts": parts}
     if manifest != old:         # a finished job may be on a disk that cannot be written
         folder.write(MANIFEST, as_json(manifest))
@@ -57,19 +65,67 @@ def drop_old_manifest(units: Sequence[Unit], folder: Folder) -> None:
         folder.delete(MANIFEST)
 
 
-def entry_of(data: bytes, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the manifest says about a part."""
-    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), **counts}
+def refuse_stale(units: Sequence[Unit], folder: Folder, prune: bool) -> None:
+    """Raise `InputError` for files of the job that no unit has, such as those of an input that has changed.
+
+    They would stand beside the parts of the same rows. prune: delete them, but never a file that may be another
+    program's: the manifest or the metadata of a part says that a job wrote it. Rejected rows are written before their
+    part, so that a stop may leave them alone.
+    """
+    names = {unit.name for unit in units}
+    parts = sorted(part_names(folder) - names)
+    rejected = sorted(rejected_names(folder) - {rejected_name(name) for name in names})
+    if not prune:
+        if stale := parts or rejected:
+            what = "parts" if parts else "files of rejected rows"
+            raise InputError(f"the output folder holds {len(stale)} {what} of inputs that have changed or are not "
+                             f"given: {listed(stale[:3])}; say --prune to delete them, or give another folder")
+        return
+    known = read_manifest(folder)["parts"]
+    if foreign := [name for name in parts if name not in known and not _is_job_part(name, folder)]:
+        raise InputError("neither the manifest nor its metadata says that a job wrote it, so that --prune does not "
+                         f"delete it; move {listed(foreign[:3])} to another folder")
+    for name in [*parts, *rejected]:
+        folder.delete(name)
+
+
+def _is_job_part(name: str, folder: Folder) -> bool:
+    data = folder.read(name)
+    return is_answers(data) if name.endswith(".jsonl") else is_part(data)
+
+
+def entry_of(part: Part) -> dict[str, Any]:
+    """Return what the manifest says about a part, and about the file of its rejected rows if there are any."""
+    entry = {"sha256": hashlib.sha256(part.data).hexdigest(), "bytes": len(part.data), **part.counts}
+    return entry | ({"rejected_sha256": hashlib.sha256(part.rejected).hexdigest()} if part.rejected else {})
+
+
+def _fault(unit: Unit, entry: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
+    """Return what is wrong with a part or its rejected rows, by what they are and what the manifest says; or ""."""
+    if entry.get("rejected") and "rejected_sha256" not in entry:
+        return f"{unit.rejected}: is missing"
+    if before is not None and before["sha256"] != entry["sha256"]:
+        return f"{unit.name}: its checksum is not that of {MANIFEST}"
+    if before is not None and before.get("rejected_sha256") != entry.get("rejected_sha256"):
+        return f"{unit.rejected}: its checksum is not that of {MANIFEST}"
+    return ""
+
+
+def rejected_fault(unit: Unit, folder: Folder, entry: Mapping[str, Any]) -> str:
+    """Return what is wrong with the rejected rows of a part, by its entry in the manifest; "" if they are right."""
+    data = read_rejected(unit, folder)
+    found = {"rejected_sha256": hashlib.sha256(data).hexdigest()} if data else {}
+    return _fault(unit, {name: entry.get(name) for name in ("sha256", "rejected")} | found, entry)
 
 
 def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
     data = folder.read(unit.name)
+    refused = read_rejected(unit, folder)
     if unit.format == "openai":
         try:
             lines = [int(json.loads(line)["response"]["body"]["usage"]["total_tokens"]) for line in data.splitlines()]
         except (ValueError, KeyError, TypeError) as error:
             raise WeightsError(f"{unit.name}: is damaged: {error}; delete it, and run the job again") from error
-        refused = folder.read(unit.rejected) if folder.has(unit.rejected) else b""
         counts = {"rows": len(lines), "rejected": len(refused.splitlines()), "tokens": sum(lines)}
     else:
         _, metadata = read_part(data, unit.name)     # whole, with the checksums of its pages
@@ -78,4 +134,12 @@ def _entry(unit: Unit, folder: Folder) -> dict[str, Any]:
             raise WeightsError(f"{unit.name}: holds the rows of another part ({shown(found)[1:-1]}); delete it, and "
                                "run the job again")
         counts = {name: metadata[name] for name in COUNTS}
-    return entry_of(data, counts)
+        if refused and len(refused.splitlines()) != counts["rejected"]:
+            raise WeightsError(f"{unit.rejected}: is damaged, because {unit.name} has {counts['rejected']:,} rejected "
+                               f"rows; delete {unit.name}, and run the job again")
+    return entry_of(Part(data, refused, counts))
+
+
+def read_rejected(unit: Unit, folder: Folder) -> bytes:
+    """Return the file of the rejected rows of a unit; empty if there is none."""
+    return folder.read(unit.rejected) if folder.has(unit.rejected) else b""

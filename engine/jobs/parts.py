@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -15,11 +16,18 @@ import numpy as np
 from ..base.errors import WeightsError
 from ..base.install import require_files
 from .batch_api import answer, refusal
+from .columns import as_json
 from .readers import Rows
 from .results import Computed, Recipe
 
+COUNTS = ("rows", "rejected", "empty", "tokens")
+"""What is counted of a part: its rows, those that could not be encoded, those with an empty text, and tokens."""
 KEY = b"engine"
 """The entry of a Parquet file's metadata that holds what the manifest says about a part, as JSON."""
+_NO_CHECKSUM = "0" * 64
+_MARK = b'"checksum": "'
+"""What stands in front of the checksum in the last bytes of a part, and nowhere else: JSON escapes quotes in values."""
+_FOOTER = 2**24
 PLACE = ("input", "first", "last", "group")
 """The entries of the metadata that say which rows a part holds."""
 
@@ -35,7 +43,7 @@ class Part:
     rejected: bytes
     """A line of JSON for each row that could not be encoded; empty if there is none."""
     counts: dict[str, int]
-    """rows, rejected and tokens."""
+    """Those of `COUNTS`; answers to requests have no count of empty texts."""
 
 
 def unique_texts(rows: Rows) -> tuple[list[str], np.ndarray, list[int]]:
@@ -68,8 +76,9 @@ def make_part(name: str, rows: Rows, computed: Computed, empty: Callable[[], dic
         return _answers(rows, reasons, places, computed)
     indices = np.array([places[i] for i in good], np.int64)
     tokens = int(np.array(computed.tokens, np.int64)[indices].sum())
-    counts = {"rows": len(good), "rejected": len(reasons), "tokens": tokens}
-    columns = {key: _taken(column, good) for key, column in rows.columns.items()}
+    empty_texts = sum(rows.texts[i] == "" for i in good)
+    counts = {"rows": len(good), "rejected": len(reasons), "empty": empty_texts, "tokens": tokens}
+    columns = {key: _taken(column, good, rows.types.get(key)) for key, column in rows.columns.items()}
     if metadata["id"] is None:
         pa = require_files("pyarrow")
         columns = {"id": pa.array([f"{name}:{rows.positions[i]}" for i in good], pa.string()), **columns}
@@ -102,19 +111,27 @@ def _answers(rows: Rows, reasons: dict[int, str], places: dict[int, int], comput
     return Part(_json_lines(answers), _json_lines(refusals), counts)
 
 
-def _taken(column: Any, rows: list[int]) -> Any:
+def _taken(column: Any, rows: list[int], kind: Any) -> Any:
     pa = require_files("pyarrow")
     if isinstance(column, list):
-        return pa.array([column[i] for i in rows], pa.string())
+        return pa.array([column[i] for i in rows], kind or pa.string())
     return column.take(pa.array(rows, pa.int64()))
 
 
 def _ids(rows: Rows, i: int) -> dict[str, Any]:
     """Return the copied values of a row as JSON can hold them."""
-    values = {name: column[i] if isinstance(column, list) else column[i].as_py()
-              for name, column in rows.columns.items()}
-    return {name: value if isinstance(value, (int, str, type(None))) or (isinstance(value, float) and isfinite(value))
-            else str(value) for name, value in values.items()}
+    plain = {name: _plain(column[i]) for name, column in rows.columns.items()}
+    hidden = {name: plain.pop(name) for name in ("input", "position", "reason", "columns") if name in plain}
+    return plain | ({"columns": hidden} if hidden else {})
+
+
+def _plain(value: Any) -> Any:
+    try:
+        value = value if isinstance(value, (str, type(None))) else as_json(value)
+        known = isinstance(value, (int, str, type(None))) or (isinstance(value, float) and isfinite(value))
+        return value if known else str(value)
+    except RecursionError:
+        return "<too many lists or objects inside each other>"
 
 
 def _json_lines(rows: Sequence[dict[str, Any]]) -> bytes:
@@ -131,20 +148,52 @@ def _json_line(row: dict[str, Any]) -> bytes:
 def _parquet(columns: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     """Return a Parquet file; every setting that could change its bytes is fixed here."""
     pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
-    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(metadata, sort_keys=True)})
+    described = json.dumps({**metadata, "checksum": _NO_CHECKSUM}, sort_keys=True)
+    table = pa.table(columns).replace_schema_metadata({KEY: described})
     out = io.BytesIO()
     pq.write_table(table, out, row_group_size=max(1, len(table)), version="2.6", data_page_version="1.0",
                    compression="none", use_dictionary=False, write_statistics=False, write_page_checksum=True,
                    data_page_size=2**20, store_schema=True)
+    with out.getbuffer() as data:
+        digest, place = _checksum(data)
+        data[place : place + len(digest)] = digest
     return out.getvalue()
 
 
-def read_part(data: bytes, name: str) -> tuple[Any, dict[str, Any]]:
+def _checksum(data: Any) -> tuple[bytes, int]:
+    """Return the checksum of a part, computed as if zeros stood in its place, and the place; -1 where it has none."""
+    tail = bytes(data[-_FOOTER:])
+    place = tail.rfind(_MARK)
+    if place < 0:
+        return b"", -1
+    place += len(data) - len(tail) + len(_MARK)
+    found = hashlib.sha256(data[:place])
+    found.update(_NO_CHECKSUM.encode())
+    found.update(data[place + len(_NO_CHECKSUM) :])
+    return found.hexdigest().encode(), place
+
+
+def is_part(data: bytes) -> bool:
+    """Return whether the metadata of a file says that it is the part of a job."""
+    pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
+    try:
+        return KEY in (pq.read_metadata(pa.BufferReader(data)).metadata or {})
+    except DAMAGED:
+        return False
+
+
+def read_part(data: bytes, name: str, check: bool = True) -> tuple[Any, dict[str, Any]]:
     """Return the table of a part and its metadata; raises `WeightsError` for a damaged file.
 
+    check: whether each byte must be the one that was written, of which the file has a checksum.
     It starts no thread of Arrow: such a thread may still hold `data` when Python ends, and then aborts the process.
     """
     pa, pq = require_files("pyarrow"), require_files("pyarrow.parquet")
+    if check:
+        digest, place = _checksum(memoryview(data))
+        if place < 0 or data[place : place + len(digest)] != digest:
+            raise WeightsError(f"{name}: is damaged: its bytes are not those that the job wrote; delete it, and run "
+                               "the job again")
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
         table = file.read(use_threads=False)

@@ -14,13 +14,23 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from ..base.errors import InputError, listed, nearest, shown
 from ..base.install import require_files
+from ..files.reading import FormatError, refuse_pointer
 from .batch_api import read_request
+from .columns import copied, distinct, text_type, value_type, without_views
 from .storage import InputFile
 
 MOST_LINE = 2**24
 """Limit on the bytes of a line, and of a row of CSV, so that a file without line ends does not fill the memory."""
+MORE_LINES = 4
+"""How many times as many rows a range of lines may have, so that a megabyte of lines is mostly one range."""
+MOST_UNPACKED = 2**28
+"""Limit on the bytes that a range of Parquet needs in memory, by the sizes that the file states."""
+MOST_RATIO = 100
+"""How many times the bytes of a large column of Parquet its values may need in memory."""
 MOST_NAMES = 20
 """How many fields of JSON a message about a missing one names."""
 _BOM = b"\xef\xbb\xbf"
@@ -33,6 +43,8 @@ class Columns:
     text: str
     id: str | None
     keep: tuple[str, ...]
+    types: dict[str, Any] = field(default_factory=dict)
+    """The types that the columns that are copied have in all parts; empty for those of the file."""
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -63,10 +75,12 @@ class Rows:
     """Why a row cannot be encoded, by its place in these lists."""
     columns: dict[str, Any] = field(default_factory=dict)
     """The columns that are copied: lists of strings, or arrays of Arrow."""
+    types: dict[str, Any] = field(default_factory=dict)
+    """The types of columns that are lists, where they are not strings of Arrow."""
 
     def add(self, position: int, text: Any, kept: dict[str, Any]) -> None:
         """Add a row; kept: the values of the columns that are copied."""
-        self.add_text(position, text)
+        self.add_text(position, readable(text))
         for name, value in kept.items():
             self.columns[name].append(value)
 
@@ -74,32 +88,35 @@ class Rows:
         """Return some of the rows, which have texts."""
         return Rows([self.positions[i] for i in places], [self.texts[i] for i in places], {},
                     {name: [column[i] for i in places] if isinstance(column, list) else column.take(places)
-                     for name, column in self.columns.items()})
+                     for name, column in self.columns.items()}, self.types)
 
-    def add_text(self, position: int, text: Any) -> None:
+    def add_text(self, position: int, text: str | Unreadable) -> None:
         """Add the text of a row, or the reason why there is none."""
-        reason = None
-        if text is None:
-            reason = "the text is null"
-        elif isinstance(text, Unreadable):
-            reason = str(text)
-        elif isinstance(text, bytes):
-            try:
-                text = text.decode()
-            except UnicodeDecodeError as error:
-                reason = f"the text is not UTF-8: {error}"
-        elif not isinstance(text, str):
-            reason = f"the text is no string but {type(text).__name__}: {shown(text)}"
-        elif _has_half_pairs(text):
-            reason = "the text is not valid Unicode"
-        if reason is not None:
-            self.reasons[len(self.texts)] = reason
+        unreadable = isinstance(text, Unreadable)
+        if unreadable:
+            self.reasons[len(self.texts)] = str(text)
         self.positions.append(position)
-        self.texts.append(None if reason is not None else text)
+        self.texts.append(None if unreadable else text)
 
 
 class Unreadable(str):
     """The reason why a row has no text."""
+
+
+def readable(text: Any) -> str | Unreadable:
+    """Return the text of a row, or the reason why it has none."""
+    if text is None:
+        return Unreadable("the text is null")
+    if isinstance(text, bytes):
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            return Unreadable(f"the text is not UTF-8: {error}")
+    if not isinstance(text, str):
+        return Unreadable(f"the text is no string but {type(text).__name__}: {shown(text)}")
+    if not isinstance(text, Unreadable) and _has_half_pairs(text):
+        return Unreadable("the text is not valid Unicode")
+    return text
 
 
 class Format(Protocol):
@@ -108,34 +125,82 @@ class Format(Protocol):
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """Divide a file, and check that it has the columns; raises `InputError`."""
 
+    def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
+        """Return the types in Arrow of the columns that are copied."""
+
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
         """Read a range."""
 
 
-class Lines:
+class _Strings:
+    """A format whose fields are strings."""
+
+    def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
+        """See `Format`."""
+        return {name: require_files("pyarrow").string() for name in columns.kept}
+
+
+class Lines(_Strings):
     """A format with one row on each line."""
 
-    def __init__(self, parse: Callable[[bytes, Columns], tuple[Any, dict[str, Any]]], size: int):
-        """Take a function that returns the text and the copied columns of a line; size: the bytes of a range."""
-        self._parse, self._size = parse, size
+    def __init__(self, parse: Callable[[bytes, Columns], tuple[Any, dict[str, Any]]], most: int, size: int):
+        """Take a function that returns the text and the copied columns of a line.
+
+        most, size: the most lines and the bytes of a range.
+        """
+        self._parse, self._most, self._size = parse, most, size
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`."""
         if self._parse is parse_text and columns.kept:
-            raise InputError(f"{file.name} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
+            raise InputError(f"{file.label} is text, whose lines have no column {shown(columns.kept[0])}; leave --id "
                              "and --keep out, or give files of text a job of their own")
-        return [Range(first, min(first + self._size, file.size)) for first in range(0, file.size, self._size)]
+        # To count the lines of a store would bring all of its bytes here once more.
+        borders = _borders(file, self._most, self._size) if file.is_local else range(0, file.size, self._size)
+        return [Range(first, last) for first, last in pairwise([*borders, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
         """See `Format`."""
-        rows = Rows(columns={name: [] for name in columns.kept})
+        rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, line in lines(file, part):
+            check_count(file, part, len(rows.texts), self._most)
             if line is None:
                 reason = Unreadable(f"the line has more than {MOST_LINE:,} bytes")
                 rows.add(position, reason, dict.fromkeys(columns.kept))
             elif line.strip() or self._parse is parse_text:
                 rows.add(position, *self._parse(line, columns))
         return rows
+
+
+def _borders(file: InputFile, most: int, size: int) -> Iterator[int]:
+    """Yield where each range of a file of lines begins: every `size` bytes, and after `most` lines between these.
+
+    A megabyte of empty lines has a million rows, and each row a vector.
+    """
+    before, count, position = b"\n", 0, 0          # a line begins behind each line end
+    with file.open() as stream:
+        while position < file.size:
+            if position % size == 0:
+                yield position
+                count = 0
+            block = before + stream.read(min(2**20, size - position % size))
+            if len(block) == 1:
+                return                  # the file has become shorter, which `InputFile.check` reports
+            found = block.count(b"\n", 0, len(block) - 1)
+            if count + found > most:
+                begins = np.flatnonzero(np.frombuffer(block, np.uint8)[:-1] == ord("\n"))
+                yield from (position + begins[most - count :: most]).tolist()
+                count = (count + found - 1) % most + 1
+            else:
+                count += found
+            position, before = position + len(block) - 1, block[-1:]
+
+
+def check_count(file: InputFile, part: Range, count: int, most: int) -> None:
+    """Raise `InputError` where a range of a file of a store has more rows than a unit may have."""
+    if count >= most:
+        raise InputError(f"{file.label} has more than {most:,} rows in its bytes {part.first:,} to {part.last:,}, and "
+                         "a unit may have no more; give a smaller --unit-bytes, or a larger --unit-rows")
 
 
 def lines(file: InputFile, part: Range) -> Iterator[tuple[int, bytes | None]]:
@@ -179,7 +244,13 @@ def parse_json(line: bytes, columns: Columns) -> tuple[Any, dict[str, Any]]:
     if not isinstance(row, dict):
         return Unreadable(f"the line is no JSON object but {shown(row)}"), dict.fromkeys(columns.kept)
     text = row.get(columns.text, Unreadable(f"the object has no field {columns.text!r}"))
-    return text, {name: _as_string(row.get(name)) for name in columns.kept}
+    kept: dict[str, str | None] = dict.fromkeys(columns.kept)
+    for name in kept:
+        try:
+            kept[name] = _as_string(row.get(name))
+        except RecursionError:      # Python reads values in values that it does not write
+            text = Unreadable(f"the field {name!r} has too many lists or objects inside each other")
+    return text, kept
 
 
 def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
@@ -194,7 +265,7 @@ def check_fields(files: Sequence[InputFile], columns: Columns) -> None:
         if not missing:
             return
     if any(file.size for file in files):
-        which = files[0].name if len(files) == 1 else f"{len(files):,} files"
+        which = files[0].label if len(files) == 1 else f"{len(files):,} files"
         name = next(name for name in (columns.text, *columns.kept) if name in missing)
         field = (f" with the field {shown(name)}{nearest(name, names)}; the fields are {listed(names)}"
                  f"{_hint(name, columns)}" if names else "")
@@ -210,32 +281,36 @@ def _objects(files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
                     yield row
 
 
-class Csv:
+class Csv(_Strings):
     """CSV with a header, whose quoted fields may hold line ends: a reader of CSV finds where rows begin."""
 
-    def __init__(self, size: int):
-        self._size = size
+    def __init__(self, most: int, size: int):
+        """most, size: the most rows and the bytes of a range."""
+        self._most, self._size = most, size
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`. It reads the whole file once."""
         starts: list[int] = []
-        begun = False
+        begun, count = False, 0
         for position, row, fault in self._rows(file, Range(0, file.size)):
             if not begun:
                 if fault:
-                    raise InputError(f"{file.name}: the line of column names cannot be read: {fault}")
+                    raise InputError(f"{file.label}: the line of column names cannot be read: {fault}")
                 _check_columns(file, columns, row)
                 begun = True
-            elif not starts or position >= starts[-1] + self._size:
+                continue
+            if not starts or position >= starts[-1] + self._size or count == self._most:
                 starts.append(position)
+                count = 0
+            count += 1
         if not begun:
-            raise InputError(f"{file.name}: expected CSV with a line of column names, and the file is empty")
+            raise InputError(f"{file.label}: expected CSV with a line of column names, and the file is empty")
         return [Range(first, last) for first, last in pairwise([*starts, file.size])]
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
         """See `Format`."""
         [header] = ([*row] for _, row, _ in islice(self._rows(file, Range(0, file.size)), 1))
-        rows = Rows(columns={name: [] for name in columns.kept})
+        rows = Rows(columns={name: [] for name in columns.kept}, types=columns.types)
         for position, row, fault in self._rows(file, part):
             if fault:
                 rows.add(position, Unreadable(fault), dict.fromkeys(columns.kept))
@@ -295,35 +370,60 @@ class Parquet:
         with self._parquet(file) as parquet:
             _check_columns(file, columns, parquet.schema_arrow.names)
             own = parquet.schema_arrow.field(columns.text).type
-            pa = require_files("pyarrow")
-            if pa.types.is_dictionary(own):
-                own = own.value_type
-            if not (pa.types.is_string(own) or pa.types.is_large_string(own) or pa.types.is_binary(own)
-                    or pa.types.is_large_binary(own) or own == pa.string_view()):
-                raise InputError(f"{file.name}: column {columns.text!r} holds {own}, and not strings")
-            sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+            if text_type(own) is None:
+                raise InputError(f"{file.label}: column {columns.text!r} holds {value_type(own)}, and not strings")
+            groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
+            steps = [self._rows_of(file, group, i, columns) for i, group in enumerate(groups)]
+        sizes = [group.num_rows for group in groups]
         starts = [0, *accumulate(sizes)]
-        return [Range(first, min(first + self._size, size), group, starts[group] + first)
-                for group, size in enumerate(sizes) for first in range(0, size, self._size)]
+        return [Range(first, min(first + step, size), group, starts[group] + first)
+                for group, (size, step) in enumerate(zip(sizes, steps, strict=True)) for first in range(0, size, step)]
+
+    def _rows_of(self, file: InputFile, group: Any, number: int, columns: Columns) -> int:
+        """Return the most rows of a range of a row group; raises `InputError` for one that unpacks to far more bytes.
+
+        What a row needs in memory is estimated from the sizes that the file states for the columns that are read. A
+        dictionary, with equal values once, stays a dictionary.
+        """
+        total = 0
+        for i in range(group.num_columns):
+            column = group.column(i)
+            if column.path_in_schema.partition(".")[0] in (columns.text, *columns.kept):
+                size, packed = column.total_uncompressed_size, column.total_compressed_size
+                total += size
+                if size > MOST_UNPACKED and size > MOST_RATIO * packed:
+                    raise InputError(f"{file.label}: {packed:,} bytes of column {shown(column.path_in_schema)} in row "
+                                     f"group {number} unpack to {size:,}, and the limit is {MOST_UNPACKED:,} where it "
+                                     f"is more than {MOST_RATIO} times as much; write smaller row groups")
+        return max(1, min(self._size, MOST_UNPACKED * group.num_rows // max(1, total)))
+
+    def types(self, file: InputFile, columns: Columns) -> dict[str, Any]:
+        """See `Format`."""
+        with self._parquet(file) as parquet:
+            return {name: without_views(parquet.schema_arrow.field(name).type) for name in columns.kept}
 
     def rows(self, file: InputFile, part: Range, columns: Columns) -> Rows:
         """See `Format`."""
-        pa = require_files("pyarrow")
         table = self._read(file, part, columns)
-        rows = Rows(columns={name: _without_view(table.column(name)).combine_chunks() for name in columns.kept})
-        column = table.column(columns.text)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        for i, text in enumerate(column.cast(pa.large_binary()).to_pylist()):
-            rows.add_text(part.row + i, text)
+        types = {name: columns.types.get(name, without_views(table.column(name).type)) for name in columns.kept}
+        rows = Rows(columns={name: copied(table.column(name), kind, f"{file.label}: column {shown(name)}")
+                             for name, kind in types.items()})
+        for values, indices in distinct(table.column(columns.text)):
+            texts = [*map(_checked, values)]
+            for i in indices.to_pylist():
+                rows.add_text(part.row + len(rows.texts), texts[i] if i is not None else readable(None))
         return rows
 
     def _read(self, file: InputFile, part: Range, columns: Columns) -> Any:
         """Return a table of the range; ranges that follow each other read a row group once."""
         pa = require_files("pyarrow")
         names = list(dict.fromkeys((columns.text, *columns.kept)))
+        if part.first == part.last:
+            with self._parquet(file) as parquet:
+                return parquet.schema_arrow.empty_table().select(names)
         if self._open is None or self._open[:3] != (file, part.group, part.first):
-            self._open = (file, part.group, 0, self._batches(file, part.group, names))
+            size = max(1, part.last - part.first)
+            self._open = (file, part.group, 0, self._batches(file, part.group, names, size))
         _, _, at, batches = self._open
         taken, missing = [], part.last - part.first
         for batch in batches:
@@ -335,40 +435,45 @@ class Parquet:
             if not missing:
                 break
         if missing:
-            raise InputError(f"{file.name}: row group {part.group} has {missing:,} rows fewer than the file says")
+            raise InputError(f"{file.label}: row group {part.group} has {missing:,} rows fewer than the file says")
         self._open = (file, part.group, at, batches) if at == part.last else None
         return pa.Table.from_batches(taken)
 
-    def _batches(self, file: InputFile, group: int, names: list[str]) -> Iterator[Any]:
+    def _batches(self, file: InputFile, group: int, names: list[str], size: int) -> Iterator[Any]:
         with self._parquet(file) as parquet:
+            schema = parquet.schema_arrow
+            strings = [name for name in names if text_type(schema.field(name).type) is not None]
+        with self._parquet(file, strings) as parquet:
             # A thread of Arrow may still hold an object of Python when Python ends, and then aborts the process.
-            yield from parquet.iter_batches(batch_size=self._size, row_groups=[group], columns=names, use_threads=False)
+            yield from parquet.iter_batches(batch_size=size, row_groups=[group], columns=names, use_threads=False)
 
     @contextmanager
-    def _parquet(self, file: InputFile) -> Iterator[Any]:
+    def _parquet(self, file: InputFile, strings: Sequence[str] = ()) -> Iterator[Any]:
+        """Open a file. strings: columns of strings that are read as dictionaries, with equal values once."""
         pq = require_files("pyarrow.parquet")
         with file.open() as stream:
             try:
-                yield pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
+                yield pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True,
+                                     read_dictionary=[*strings])
             except InputError:
                 raise
             except (ValueError, OSError, NotImplementedError) as error:
-                raise InputError(f"{file.name}: cannot be read as Parquet: {error}") from error
+                raise InputError(f"{file.label}: cannot be read as Parquet: {error}") from error
 
 
-def _without_view(column: Any) -> Any:
-    """Return a column of views as one of large strings or bytes, since pyarrow cannot take rows of views."""
-    pa = require_files("pyarrow")
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
+def _checked(value: Any) -> str | Unreadable:
+    """Return a value of Arrow, a string or bytes, as the text of a row, or the reason why there is none."""
+    size = value.as_buffer().size if value.is_valid else 0
+    if size > MOST_LINE:
+        return Unreadable(f"the text has {size:,} bytes, and the limit is {MOST_LINE:,}")
+    return readable(value.as_buffer().to_pybytes() if value.is_valid else None)
 
 
-class Requests:
+class Requests(_Strings):
     """Batches of requests to /v1/embeddings, one on each line; the texts of one request stand in adjacent rows."""
 
-    def __init__(self, size: int):
-        self._lines = Lines(parse_text, size)
+    def __init__(self, most: int, size: int):
+        self._lines, self._most = Lines(parse_text, most, size), most
 
     def ranges(self, file: InputFile, columns: Columns) -> list[Range]:
         """See `Format`."""
@@ -381,6 +486,7 @@ class Requests:
             if line is not None and not line.strip():
                 continue
             request = read_request(line)
+            check_count(file, part, len(rows.texts), self._most)
             for text in request.texts or [Unreadable(request.reason)]:
                 rows.add(position, text, {"request": request})
         return rows
@@ -389,11 +495,11 @@ class Requests:
 def _check_columns(file: InputFile, columns: Columns, names: list[str]) -> None:
     for name in (columns.text, *columns.kept):
         if name not in names:
-            raise InputError(f"{file.name} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"
+            raise InputError(f"{file.label} has no column {shown(name)}{nearest(name, names)}; it has {listed(names)}"
                              f"{_hint(name, columns)}")
         if names.count(name) > 1:
-            raise InputError(f"{file.name} has {names.count(name)} columns of the name {shown(name)}; give each a name "
-                             "of its own")
+            raise InputError(f"{file.label} has {names.count(name)} columns of the name {shown(name)}; give each a "
+                             "name of its own")
 
 
 def _hint(name: str, columns: Columns) -> str:
@@ -424,11 +530,11 @@ def _has_half_pairs(text: str) -> bool:
 
 
 FORMATS: dict[str, Callable[[int, int], Format]] = {
-    "jsonl": lambda rows, size: Lines(parse_json, size),
-    "csv": lambda rows, size: Csv(size),
-    "text": lambda rows, size: Lines(parse_text, size),
+    "jsonl": lambda rows, size: Lines(parse_json, MORE_LINES * rows, size),
+    "csv": lambda rows, size: Csv(MORE_LINES * rows, size),
+    "text": lambda rows, size: Lines(parse_text, MORE_LINES * rows, size),
     "parquet": lambda rows, size: Parquet(rows),
-    "openai": lambda rows, size: Requests(size),
+    "openai": lambda rows, size: Requests(MORE_LINES * rows, size),
 }
 """How to read each format, from the most rows and the most bytes of a range."""
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text", ".parquet": "parquet"}
@@ -438,9 +544,15 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def refuse_compressed(file: InputFile) -> None:
-    """Raise `InputError` for a file that is compressed, by its name."""
+    """Raise `InputError` for a file that is compressed, by its name, and for a pointer of Git LFS on this machine."""
+    if file.is_local:
+        with file.open() as stream:
+            try:
+                refuse_pointer(stream.read(64))
+            except FormatError as error:
+                raise InputError(f"{file.label} {error}") from None
     if file.name.endswith(COMPRESSED):
-        raise InputError(f"{file.name} is compressed, and such files are not read; decompress it first, or write its "
+        raise InputError(f"{file.label} is compressed, and such files are not read; decompress it first, or write its "
                          "rows as Parquet, which compresses its columns itself")
 
 
@@ -448,6 +560,6 @@ def format_of(file: InputFile) -> str:
     """Return the format of a file by its name; raises `InputError`."""
     suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
     if suffix is None:
-        raise InputError(f"{file.name}: the name does not end in {listed(SUFFIXES)}; say --format "
+        raise InputError(f"{file.label}: the name does not end in {listed(SUFFIXES)}; say --format "
                          f"{', '.join(FORMATS)}")
     return SUFFIXES[suffix]

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from ..base.errors import InputError, listed, shown
+from ..base.errors import InputError, listed, shown, without_credentials
 from ..base.install import require_files
 from ..files.writing import replacing
 
@@ -28,8 +28,6 @@ OBJECT_STORES = ("s3", "gcs", "abfs")
 RETRY_SECONDS = 15
 """How long Google's client tries again, unless the URI has retry_limit_seconds; its own default is 15 minutes."""
 _WILD = re.compile(r"[*?\[]")
-_CREDENTIALS = re.compile(r"(?<=://)[^:/\s]*:(?:[^/\s]*|\S*?)@|\?[^'\s]*=[^'\s]*")
-"""What stands before the bucket, also where the secret has a slash, which a URI should have as %2F; and the options."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,31 @@ class InputFile:
     """Returns its size and when it was modified now."""
     place: str = ""
     """What two names of one file have in common; empty where that is not known."""
+    path: str = ""
+    """Its path without links, or its URI; empty where that is not known."""
+
+    @property
+    def label(self) -> str:
+        """Return its name for messages, without characters that a terminal would obey."""
+        return shown(self.name, 300)[1:-1]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine, and not in a store."""
+        return not _is_remote(self.path)
 
     def check(self) -> None:
         """Raise `InputError` if it is no longer in the state in which it was found."""
         if self.state is not None and self.state() != (self.size, self.modified):
-            raise InputError(f"{self.name} changed while the job ran; once nothing writes into it, run the command "
+            raise InputError(f"{self.label} changed while the job ran; once nothing writes into it, run the command "
                              "again with --prune, which deletes the parts of its old rows")
 
 
 class Folder(Protocol):
     """The folder of the parts of a job."""
 
-    def names(self) -> list[str]:
-        """Return the names of the files in it, without those in its folders."""
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of the files in it, or in one of its folders, without those in the folders below."""
 
     def has(self, name: str) -> bool:
         """Return whether there is such a file."""
@@ -87,9 +97,11 @@ class LocalFolder:
         elif not self._path.is_dir():
             raise InputError(f"there is no folder {shown(path)}; expected one into which a job wrote")
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """See `Folder`."""
-        with os.scandir(self._path) as entries:
+        if folder and not (self._path / folder).is_dir():
+            return []
+        with os.scandir(self._path / folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
     def has(self, name: str) -> bool:
@@ -146,11 +158,11 @@ class ArrowFolder:
         self._files, self._path = files, path.rstrip("/")
         self._place = f"{files.type_name}://{self._path}"
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         """See `Folder`."""
         fs = require_files("pyarrow.fs")
         with _explain_errors(self._place):
-            found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+            found = self._files.get_file_info(fs.FileSelector(self._at(folder).rstrip("/"), allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def has(self, name: str) -> bool:
@@ -184,21 +196,15 @@ class ArrowFolder:
         return f"{self._path}/{name}"
 
 
-def without_credentials(text: str) -> str:
-    """Return a URI, or a message with URIs, without key and secret, and without options, of which some are secret."""
-    return _CREDENTIALS.sub("", text)
-
-
 def open_folder(place: str, make: bool = True) -> Folder:
     """Return the folder at a path or a URI such as s3://bucket/folder; make: a local one is made if it is not there.
 
     Raises `InputError` for a URI of another file system than an object store's, where a stop could leave half a file.
     """
-    if "://" not in place:
+    place = _local(place)
+    if not _is_remote(place):
         return LocalFolder(place, make)
     files, path = _arrow_files(place)
-    if files.type_name == "local":
-        return LocalFolder(path, make)
     if files.type_name not in OBJECT_STORES:
         raise InputError(f"parts cannot be written to {shown(without_credentials(place))}: expected a folder of this "
                          f"machine, or of an object store ({listed(OBJECT_STORES)}), where no file is ever there in "
@@ -213,7 +219,8 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
     """
     found: list[InputFile] = []
     for pattern in patterns:
-        own = _find_remote(pattern) if "://" in pattern else _find_local(pattern)
+        path = _local(pattern)
+        own = _find_remote(path) if _is_remote(path) else _find_local(path)
         if not own:
             raise InputError(f"no file matches {shown(without_credentials(pattern))}; expected files such as "
                              "in/*.parquet, in quotes")
@@ -230,30 +237,77 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
     return found
 
 
-def refuse_own_parts(patterns: Sequence[str], place: str, names: Sequence[str]) -> None:
+def _is_remote(place: str) -> bool:
+    return "://" in place
+
+
+def _local(place: str) -> str:
+    """Return the path of a URI of this machine, such as file:///in/*.parquet; others, and paths, stay as they are."""
+    return _arrow_files(place)[1] if place.startswith("file:") else place
+
+
+def refuse_own_patterns(patterns: Sequence[str], place: str, names: Sequence[str]) -> None:
     """Raise `InputError` if a pattern matches files of such names in the output folder: they would become inputs."""
+    output = PurePosixPath(_resolved(place))
     for pattern in patterns:
-        start = _root(pattern)
-        below = pattern.partition("?")[0][len(start) :].lstrip("/") if "://" in pattern else pattern[len(start) :]
-        inside = PurePosixPath(_resolved(place)), PurePosixPath(_resolved(start))
-        if inside[0].is_relative_to(inside[1]) and _WILD.search(below):
-            folder = inside[0].relative_to(inside[1])
-            if own := [name for name in names if _matches(str(folder / name), below.lstrip("/"))]:
-                inputs, output = (shown(without_credentials(given)) for given in (pattern, place))
-                raise InputError(f"{inputs} also matches what the job writes into {output}, such as {own[0]}, so that "
-                                 "the next run would read it; give an output folder elsewhere, or a pattern that does "
-                                 "not match its files")
+        for start, below in _starts(_local(pattern)):
+            inside = PurePosixPath(start)
+            if output.is_relative_to(inside):
+                folder = output.relative_to(inside)
+                if own := [name for name in names if _matches(str(folder / name), below)]:
+                    raise _own_input(pattern, place, own[0])
+
+
+def refuse_own_files(files: Sequence[InputFile], place: str, is_own: Callable[[str], bool]) -> None:
+    """Raise `InputError` if a file is one that a job wrote into the output folder, by the name that it has there."""
+    output = PurePosixPath(_resolved(place))
+    for file in files:
+        path = PurePosixPath(file.path)
+        if file.path and path.is_relative_to(output) and is_own(name := str(path.relative_to(output))):
+            raise _own_input(file.name, place, name)
+
+
+def _own_input(given: str, place: str, name: str) -> InputError:
+    inputs, output = (shown(without_credentials(given)) for given in (given, place))
+    return InputError(f"{inputs} also matches what the job writes into {output}, such as {name}, so that the next run "
+                      "would read it; give an output folder elsewhere, or a pattern that does not match its files")
 
 
 def _resolved(place: str) -> str:
     """Return the one name of a folder; a URI may have options or credentials, and another URI of the folder none."""
-    return without_credentials(place).rstrip("/") if "://" in place else os.path.realpath(place)
+    place = _local(place)
+    return without_credentials(place).rstrip("/") if _is_remote(place) else os.path.realpath(place)
+
+
+def _starts(pattern: str) -> Iterator[tuple[str, str]]:
+    """Yield each folder that the first names of a pattern lead to, as `_resolved` names it, and the names that follow.
+
+    On this machine they are also the folders that wildcards match, of which some may be links to other places.
+    """
+    if _is_remote(pattern):
+        place = pattern.partition("?")[0]
+        start = _root(place)
+        yield _resolved(start), place[len(start) :].lstrip("/")
+    elif _is_wild(pattern):
+        names = pattern.split("/")
+        for i in range(next(i for i, name in enumerate(names) if _WILD.search(name)), len(names) + 1):
+            before, after = names[:i], names[i:]
+            start = "/".join(before) or ("/" if before else ".")
+            for folder in glob.glob(f"{start}/", recursive=True) if after or before[-1] == "**" else ():
+                yield os.path.realpath(folder), "/".join(after)
+                if before and before[-1] == "**":       # which may stand for more folders below this one
+                    yield os.path.realpath(folder), "/".join(["**", *after])
+
+
+def _is_wild(pattern: str) -> bool:
+    """Return whether a path has wildcards; that of a file may have brackets."""
+    return _WILD.search(pattern) is not None and not os.path.lexists(pattern)
 
 
 def _find_local(pattern: str) -> list[InputFile]:
     if os.path.isdir(pattern):
         raise InputError(f"{pattern} is a folder; name its files by a pattern such as {pattern.rstrip('/')}/*.parquet")
-    wild = _WILD.search(pattern) and not os.path.lexists(pattern)      # a name may have brackets
+    wild = _is_wild(pattern)
     paths = glob.glob(pattern, recursive=True) if wild else [pattern]
     root = _root(pattern) if wild else os.path.dirname(pattern)
     found = []
@@ -262,7 +316,8 @@ def _find_local(pattern: str) -> list[InputFile]:
             status = os.stat(path)
             name = os.fsencode(os.path.relpath(path, root or ".")).decode("utf-8", "backslashreplace")
             found.append(InputFile(name, status.st_size, status.st_mtime_ns, partial(open, path, "rb", 2**20),
-                                   partial(_local_state, path), f"{status.st_dev}:{status.st_ino}"))
+                                   partial(_local_state, path), f"{status.st_dev}:{status.st_ino}",
+                                   os.path.realpath(path)))
         elif os.path.lexists(path):
             _refuse_no_file(path, pattern)
     return found
@@ -297,9 +352,10 @@ def _find_remote(pattern: str) -> list[InputFile]:
     with _explain_errors(start):
         found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [(os.path.relpath(info.path, root), info) for info in found if info.type == fs.FileType.File]
+    found = [(name, info, f"{start.partition('://')[0]}://{info.path}") for name, info in names
+             if _matches(name, below)]
     return [InputFile(name, info.size, info.mtime_ns or 0, partial(_open_remote, files, info.path),
-                      partial(_remote_state, files, info.path), f"{start.partition('://')[0]}://{info.path}")
-            for name, info in names if _matches(name, below)]
+                      partial(_remote_state, files, info.path), uri, uri) for name, info, uri in found]
 
 
 def _remote_state(files: Any, path: str) -> tuple[int, int]:
@@ -314,7 +370,9 @@ def _open_remote(files: Any, path: str) -> BufferedReader:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Return whether a path matches a pattern, of which `*` stays in a folder and `**/` stands for any folders."""
+    """Return whether a path matches a pattern, of which `*` stays in a folder and `**` stands for any folders."""
+    if pattern == "**":
+        return True
     if pattern.startswith("**/"):
         return any(_matches(name[i:], pattern[3:]) for i in (0, *(m.end() for m in re.finditer("/", name))))
     first, _, rest = pattern.partition("/")

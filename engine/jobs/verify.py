@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import InputError, WeightsError
+from .columns import as_json
 from .job import Job, Unit, part_names
-from .manifest import read_manifest
+from .manifest import read_manifest, read_rejected, rejected_fault
 from .parts import PLACE, read_part
 from .storage import Folder
 
@@ -33,6 +34,8 @@ def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tupl
             entry = known.get(unit.name)
             if entry is not None and hashlib.sha256(data).hexdigest() != entry["sha256"]:
                 yield unit, "its checksum is not that of the manifest"
+            elif entry is not None and (fault := rejected_fault(unit, job.folder, entry)):
+                yield unit, fault
             elif sample is None or unit.format == "openai":
                 yield unit, _compare_whole(job, unit, data)
             else:
@@ -42,15 +45,15 @@ def verify(job: Job, units: Sequence[Unit], sample: int | None) -> Iterator[tupl
 def _compare_whole(job: Job, unit: Unit, data: bytes) -> str | None:
     expected = job.compute_again(unit)
     if data == expected.data:
-        rejected = job.folder.read(unit.rejected) if job.folder.has(unit.rejected) else b""
-        return None if rejected == expected.rejected else f"{unit.rejected} is not what its rows give"
+        is_right = read_rejected(unit, job.folder) == expected.rejected
+        return None if is_right else f"{unit.rejected} is not what its rows give"
     if unit.format == "openai":
         return "its bytes are not those of its requests"
     try:
-        (found, metadata), (own, _) = read_part(data, unit.name), read_part(expected.data, unit.name)
+        (found, metadata), (own, _) = read_part(data, unit.name, check=False), read_part(expected.data, unit.name)
     except WeightsError as error:
         return str(error).removeprefix(f"{unit.name}: ")
-    if metadata["isa"] != job.isa:
+    if metadata.get("isa", job.isa) != job.isa:
         return f"it was computed by {metadata['isa']}, and this is {job.isa}; verify it there"
     if other := _other_shape(found, own):
         return f"it has {other} that its input gives"
@@ -91,7 +94,7 @@ def different_rows(one: Any, other: Any) -> Iterator[str]:
     for a, b in zip(one.columns, other.columns, strict=True):
         differ |= _different(a.combine_chunks(), b.combine_chunks())
     for i in np.flatnonzero(differ):
-        yield str(one.column(0)[int(i)].as_py())
+        yield str(as_json(one.column(0)[int(i)]))
 
 
 def _different(one: Any, other: Any) -> np.ndarray:
@@ -101,7 +104,7 @@ def _different(one: Any, other: Any) -> np.ndarray:
         width = one.type.list_size * a.itemsize
         if a.nbytes == b.nbytes == width * len(one):
             return np.any(a.view(np.uint8).reshape(-1, width) != b.view(np.uint8).reshape(-1, width), axis=1)
-    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    pairs = zip(map(as_json, one), map(as_json, other), strict=True)
     return np.array([repr(a) != repr(b) for a, b in pairs], bool)
 
 

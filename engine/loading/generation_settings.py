@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..base.errors import UnsupportedError, shown
+from ..base.errors import UnsupportedError, listed, shown
 from ..generation.other_names import LACKED
 from ..model.generation_config import CHECKS, GenerationConfig
+
+LOG = logging.getLogger("engine")
 
 GENERATION = "generation_config.json"
 """The file of the settings."""
@@ -33,8 +36,8 @@ def settings_of(
 
     generation: the parsed generation_config.json; None if there is none. Then model, the parsed config.json, is read,
     which older folders keep these settings in. handled: other keys of generation_config.json that the family of the
-    model reads. Raises `UnsupportedError` for a setting that changes the results and is not implemented, and for an
-    unknown key of generation_config.json; `InputError` for a wrong value.
+    model reads. An unknown key of generation_config.json is left out with a warning. Raises `UnsupportedError` for a
+    setting that changes the results and is not implemented, and `InputError` for a wrong value.
     """
     found: Mapping[str, Any] = (generation if generation is not None else model) or {}
     for name, value in found.items():
@@ -44,10 +47,8 @@ def settings_of(
         known = {*_OWN, *LACKED, *_WITHOUT_EFFECT, *handled}
         unknown = [name for name in generation if name not in known]
         if unknown:
-            raise UnsupportedError(
-                f"generation_config.json has the key {shown(unknown[0])}, which the engine does not know; it could "
-                "change the results. Remove it from the file if it does not"
-            )
+            LOG.warning("%s has keys that the engine does not know, and that are left out: %s; if they change what is "
+                        "generated, the results are not those that the folder asks for", GENERATION, listed(unknown))
     options = {name: found[name] for name in found if name in _OWN and found[name] is not None}
     if generation is None and found.get("force_bos_token_to_be_generated") and "bos_token_id" in options:
         options["forced_bos_token_id"] = options["bos_token_id"]  # BART's older form

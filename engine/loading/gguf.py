@@ -25,7 +25,7 @@ from ..model.generation_config import GenerationConfig
 from ..model.precision import BLOCKS, FORMATS, STORED
 from ..model.text_config import TextConfig
 from ..programs.operations import Parameter
-from ..text.vocabularies import read_gguf_tokenizer
+from ..text.vocabularies import gguf_ends, gguf_keeps_space, read_gguf_tokenizer
 from ..weights.bfloat16 import widened
 from ..weights.blocks import quantize_q8_0, to_q8_0, widen_blocks
 from ..weights.model import Model
@@ -75,7 +75,7 @@ _KEYS = {
 }
 _OPTIONAL = {"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
              "rope.freq_base": "rope_theta"}  # fmt: skip
-_IDS = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}
+_IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
 
 
 class GgufSource(Source):
@@ -94,7 +94,7 @@ class GgufSource(Source):
         file = GgufFile(self.path, self._memory)
         with naming(self.path, "convert the model again with llama.cpp"), within(self.path):
             parts = Parts(None, read_decoder(file.settings, file.shapes))
-            text = TextConfig(read_gguf_tokenizer(file.settings))
+            text = TextConfig(read_gguf_tokenizer(file.settings), keeps_space=gguf_keeps_space(file.settings))
             generation = GenerationConfig(**read_generation(file.settings))
             kept = self.precision is None or self.precision in BLOCKS
             arrays = file.read(keep_float16=True, blocks_of=_rounded if kept else None)
@@ -164,9 +164,8 @@ def read_decoder(settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
 def read_generation(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the special tokens of a file, under their names in generation_config.json."""
     found = {own: settings[f"tokenizer.ggml.{key}"] for key, own in _IDS.items() if f"tokenizer.ggml.{key}" in settings}
-    ends = [settings[f"tokenizer.ggml.{key}"] for key in ("eos_token_id", "eot_token_id")
-            if f"tokenizer.ggml.{key}" in settings]  # fmt: skip
-    return found | ({"eos_token_id": list(dict.fromkeys(ends))} if ends else {})
+    ends = gguf_ends(settings)
+    return found | ({"eos_token_id": ends} if ends else {})
 
 
 def _refuse(name: str, own: Mapping[str, Any]) -> None:

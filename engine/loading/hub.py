@@ -22,14 +22,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import HubError, InputError, listed, shown
+from ..base.errors import HubError, InputError, listed, shown, without_credentials
 from ..base.install import install_command
 from ..families import get_family
 from ..files.folder import FORMATS, ModelFolder
 from ..files.gguf_parts import named_parts
 from ..files.reading import read_bytes
+from ..files.writing import replacing
 from .ctranslate2 import MODEL
-from .hugging_face import CONFIG
+from .hub_guard import COMMIT, checked_commit, checked_files, guard, is_revision
+from .hugging_face import CONFIG, refuse_gliner
 from .model_files import files_read, has_model
 from .peft import refuse_adapter
 from .router import module_folders
@@ -40,7 +42,6 @@ from .static import MODEL2VEC
 LOG = logging.getLogger("engine")
 
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?:/(.+\.(?:gguf|npz)))?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 ALONE = (".gguf", ".npz")
 """The suffixes of files that are a model each."""
 _UNLISTED = "/"
@@ -81,7 +82,7 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
     that does not run here, as far as its small files tell, before its weights are downloaded.
     """
     client = _Client(name, revision)
-    if revision is not None and _COMMIT.fullmatch(revision) and (found := client.cached()) is not None:
+    if revision is not None and COMMIT.fullmatch(revision) and (found := client.cached()) is not None:
         return found
     try:
         info = client.call(client.library.HfApi().model_info, timeout=client.library.constants.HF_HUB_ETAG_TIMEOUT)
@@ -92,7 +93,7 @@ def fetch(name: HubName, revision: str | None = None) -> Fetched:
         if not error.is_wanted:
             LOG.warning("%s; commit %s is loaded from the cache", error, found.commit)
         return found
-    return client.download(info.sha, {file.rfilename for file in info.siblings or ()})
+    return client.download(checked_commit(info.sha), checked_files(file.rfilename for file in info.siblings or ()))
 
 
 class _UnreachableError(HubError):
@@ -131,10 +132,11 @@ class _Client:
     def __init__(self, name: HubName, revision: str | None):
         if revision is not None and (not isinstance(revision, str) or not revision):
             raise InputError(f"revision must be a branch, a tag or a commit, or None, not {shown(revision)}")
-        if revision is not None and {".", ".."}.intersection(revision.split("/")):
-            # In the address of a request such a part is resolved, so that another revision would be loaded.
-            raise InputError(f"revision must be a branch, a tag or a commit, whose parts are never . or .., not "
-                             f"{shown(revision)}")
+        if revision is not None and not is_revision(revision):
+            # In the address of a request .. is resolved, so that another revision would be loaded, and the cache has
+            # a file of this name.
+            raise InputError(f"revision must be a branch, a tag or a commit, whose parts are never empty, . or .., and "
+                             f"which has no space and none of \\~^:?*[, not {shown(revision)}")
         self._name, self._revision = name, revision
         self._remedy = (". Load it once where the hub can be reached and HF_HUB_OFFLINE is not set; or run engine "
                         f"fetch {name} there, copy the folder that it prints here (cp -rL), and pass the path of the "
@@ -144,6 +146,7 @@ class _Client:
         try:
             self.library: Any = import_module("huggingface_hub")
             self._utils: Any = import_module("huggingface_hub.utils")
+            guard(import_module("huggingface_hub.file_download"))
         except ImportError as error:
             raise HubError(f"a name needs the package huggingface_hub, which comes with tokenizers ({error}); "
                            f"{install_command('text')}") from error
@@ -155,8 +158,10 @@ class _Client:
         """
         try:
             return function(self._name.repository, *args, **{"revision": self._revision, **options})
+        except HubError:
+            raise
         except Exception as error:
-            raise self._explained(error) from error
+            raise self._explained(error) from None if self._has_secret else error
 
     def download(self, commit: str, files: set[str]) -> Fetched:
         """Return the model of a commit, of which `files` are all files; downloads those that are not in the cache."""
@@ -172,14 +177,32 @@ class _Client:
             # The small files come first, so that whoever has the weights has all of the model.
             for some in (needed[:-1], needed)[len(needed) == 1 :]:
                 names = [escape(file) for file in some]
-                found = Path(self.call(self.library.snapshot_download, allow_patterns=names, tqdm_class=self._bar()))
+                found = Path(self.call(self.library.snapshot_download, revision=commit, allow_patterns=names,
+                                       tqdm_class=self._bar()))
+                self._note(found)
         assert found is not None
-        if found.name != commit or not all((found / file).is_file() for file in needed):
+        if not all((found / file).is_file() for file in needed):
             raise HubError(f"{self._described} changed while it was fetched; load it again")
         if MODULES not in files and not self._knows_modules(found, self._listed(found)):
             with suppress(HubError):    # the cache notes that there is none
                 place(MODULES)
         return Fetched(found / model, str(self._name), commit)
+
+    def _note(self, folder: Path) -> None:
+        """Note in the cache that the folder of a commit is the newest of the revision, which may be asked for offline.
+
+        The library would do it, if it were asked for the revision; the commit that it asked for may be another one.
+        """
+        revision = self._revision or self.library.constants.DEFAULT_REVISION
+        path = folder.parents[1] / "refs" / revision
+        if revision == folder.name or (path.is_file() and path.read_text() == folder.name):
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(folder.name.encode())
+        except OSError as error:
+            raise self._explained(error) from error
 
     def cached(self) -> Fetched | None:
         """Return the model that the cache has of the revision; None unless all of its files are there."""
@@ -269,12 +292,18 @@ class _Client:
                        f"a .gguf, an .npz or CTranslate2's {MODEL}; it has {listed(sorted(folder.files)) or 'no file'}")
 
     @property
+    def _has_secret(self) -> bool:
+        """Whether the address of the hub has a password, which messages of the library show in any form."""
+        address: str = self.library.constants.ENDPOINT
+        return without_credentials(address) != address
+
+    @property
     def _described(self) -> str:
         return self._name.repository + (f" at revision {shown(self._revision)}" if self._revision else "")
 
     def _explained(self, error: Exception) -> HubError:
         """Return our error for one of the library."""
-        known, what, hub = self._utils, self._described, self.library.constants.ENDPOINT
+        known, what, hub = self._utils, self._described, without_credentials(self.library.constants.ENDPOINT)
         status = getattr(getattr(error, "response", None), "status_code", None)
         log_in = "log in with hf auth login, or set HF_TOKEN to a token that may read it"
         if isinstance(error, known.OfflineModeIsEnabled):
@@ -299,14 +328,16 @@ class _Client:
                             f"({error.strerror}); set HF_HOME to a folder that can")
         if isinstance(error, known.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
             return self._explained(error.__cause__)
-        reason = f"HTTP {status}" if status else f"{type(error).__name__}: {_first_line(error)}"
+        detail = "" if self._has_secret else f": {without_credentials(_first_line(error))}"     # such as a proxy's
+        reason = f"HTTP {status}" if status else f"{type(error).__name__}{detail}"
         return _UnreachableError(f"{what} could not be fetched from {hub} ({reason})")
 
 
 def _refuse_early(folder: ModelFolder) -> None:
-    """Raise `UnsupportedError` for a model of an unknown family, or an adapter of PEFT, by its small files alone."""
+    """Raise `UnsupportedError` for a model of an unknown family, of PEFT or of GLiNER, by its small files alone."""
     for _, part in module_folders(folder) if folder.has(MODULES) else [("", folder)]:
         refuse_adapter(part, "AutoModel")
+        refuse_gliner(part)
         model_type = part.read_object_or_empty(CONFIG).get("model_type")
         if model_type is not None and model_type != MODEL2VEC and part.has_weights():
             with part.within(CONFIG):

@@ -43,9 +43,11 @@ from .sentence_transformers import (
     with_settings,
 )
 from .source import Source
-from .static import is_model2vec, read_sparse_static, read_static
+from .static import is_static, read_sparse_static, read_static
 
 CONFIG = "config.json"
+GLINER = "gliner_config.json"
+"""The configuration in a folder of GLiNER, which has no config.json."""
 SETFIT = "model_head.pkl"
 """The classifier in a folder of SetFit, which is a pickle of scikit-learn."""
 _EXPORT = """SetFit's classifier is a pickle of scikit-learn, which could run any code, so the engine reads none. \
@@ -85,7 +87,7 @@ class FolderSource(Source):
         """Return as `Source.kind`: modules.json decides, or else what the family can do, or `architectures`."""
         if self.folder.has(MODULES):
             return "rank" if has_logit_score(self.folder) else "encode"
-        if is_model2vec(self.folder):
+        if is_static(self.folder):
             return "encode"
         family, values = _family(self.folder, "AutoModel")
         if family.read_generator is None:
@@ -112,7 +114,7 @@ class FolderSource(Source):
             raise self.refuse_kind("encode", "rank")
         if self.folder.has(SETFIT):
             raise UnsupportedError(f"{self.folder.label(SETFIT)}: {_EXPORT}")
-        if not self.folder.has(MODULES) and is_model2vec(self.folder):
+        if not self.folder.has(MODULES) and is_static(self.folder):
             self.refuse_task(task, "a static model has none; leave it out")
             return Model(encoder=read_static(self.folder, self._memory))
         found = find_routes(self.folder)
@@ -196,10 +198,18 @@ class FolderSource(Source):
         return assemble(self.folder, parts, arrays, generation, source, target)
 
 
+def refuse_gliner(folder: ModelFolder) -> None:
+    """Raise `UnsupportedError` for a folder of GLiNER, which has no config.json."""
+    if folder.has(GLINER) and not folder.has(CONFIG):
+        raise UnsupportedError(f"{folder.label(GLINER)}: it describes a model of GLiNER, which finds words for labels "
+                               "that the caller gives; the engine does not run this kind of model")
+
+
 def _family(home: ModelFolder, loader: str) -> tuple[Family, Values]:
     """Return the family of a folder and the contents of its config.json; loader: as in `refuse_adapter`."""
     refuse_adapter(home, loader)
     if not home.has(CONFIG):
+        refuse_gliner(home)
         inside = next((f"; it has {shown(path.name)}, so pass the path of that file"
                        for path in sorted(home.path.glob("*.gguf"))), "")
         raise WeightsError(f"{home}: no config.json; expected an .npz, a .gguf or the folder of a model{inside}")

@@ -38,14 +38,38 @@ _SPARSE = "sparse_static"
 MODEL2VEC = "model2vec"
 """The model_type of model2vec's folders."""
 _CONFIG = "config.json"
+_OWN_KEYS = {"embedding_dtype", "vocabulary_quantization"}
+"""Keys of config.json in folders of model2vec from version 0.10 on, of which some have no model_type."""
 _NAMES = {"embedding.weight": "table", "embeddings": "table", "mapping": "mapping", "weights": "weights"}
 _TOKENS = 512
 """The most tokens of a text in model2vec, where the folder does not say another number."""
 
 
 def is_model2vec(folder: ModelFolder) -> bool:
-    """Return whether the config.json of a folder names model2vec."""
-    return folder.has(_CONFIG) and folder.read_object(_CONFIG).get("model_type") == MODEL2VEC
+    """Return whether the config.json of a folder names model2vec, or has what model2vec alone writes."""
+    values = folder.read_object_or_empty(_CONFIG)
+    if "model_type" in values:
+        return bool(values["model_type"] == MODEL2VEC)
+    return not values.keys().isdisjoint(_OWN_KEYS) or (bool(values) and "mapping" in _tensor_names(folder))
+
+
+def is_static(folder: ModelFolder) -> bool:
+    """Return whether a folder without a modules.json holds a static model.
+
+    wordllama has no config.json, and the table of StaticEmbedding beside the tokenizer.
+    """
+    if is_model2vec(folder):
+        return True
+    names = set() if folder.has(_CONFIG) or not folder.has("tokenizer.json") else _tensor_names(folder)
+    return bool(names) and names <= _NAMES.keys()
+
+
+def _tensor_names(folder: ModelFolder) -> set[str]:
+    """Return the names of the tensors in a folder; none without weights."""
+    names: set[str] = set()
+    if folder.has_weights():
+        folder.tensors(lambda name: names.add(name))
+    return names
 
 
 def read_static(folder: ModelFolder, memory: str) -> Transformer:
@@ -59,7 +83,8 @@ def read_static(folder: ModelFolder, memory: str) -> Transformer:
     own = is_model2vec(folder)
     with folder.within("tokenizer.json"):
         text = _text_of_model2vec(folder, text) if own else _truncated(text)
-    weights = _table(folder, _arrays(folder, memory))
+    vocabulary = _vocabulary(read_tokenizer(text.tokenizer_json))
+    weights = _table(folder, _arrays(folder, memory), max(vocabulary.values()) + 1)
     with folder.within():
         rows, width = weights["embeddings.word"].shape
         config = static_config(MODEL2VEC if own else "static", width, rows)
@@ -110,7 +135,10 @@ def _numbers_by_token(folder: ModelFolder, name: Any, text: TextConfig) -> np.nd
         if place >= len(weight) or type(number) not in (int, float):
             raise WeightsError(f"{folder.label(name)}: expected a number for each token of the tokenizer, not "
                                f"{shown(number)} for {shown(token)}")
-        weight[place] = number
+        try:
+            weight[place] = number
+        except OverflowError:
+            raise WeightsError(f"{folder.label(name)}: the number of {shown(token)} is too large") from None
     return weight
 
 
@@ -128,8 +156,10 @@ def _arrays(folder: ModelFolder, memory: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _table(folder: ModelFolder, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _table(folder: ModelFolder, arrays: dict[str, np.ndarray], tokens: int) -> dict[str, np.ndarray]:
     """Return the word table with a row for each token, and for a table in int8 the scale of each row.
+
+    tokens: how many ids the tokenizer has.
 
     A mapping is applied here, so that a table with fewer rows than tokens grows to one row a token. Weights become the
     scales of an int8 table, and are multiplied into any other, which is then float32.
@@ -144,6 +174,9 @@ def _table(folder: ModelFolder, arrays: dict[str, np.ndarray]) -> dict[str, np.n
             raise WeightsError(f"{folder}: mapping must be a vector of places in the table, which has {len(table):,} "
                                f"rows, not {mapping.dtype} {list(mapping.shape)} from {mapping.min()} to "
                                f"{mapping.max()}")
+        if len(mapping) > tokens:
+            raise WeightsError(f"{folder}: mapping has {len(mapping):,} places, and the tokenizer has {tokens:,} "
+                               "tokens")
         table = table[mapping]
     if weights is not None and (weights.shape != table.shape[:1] or weights.dtype.kind != "f"):
         raise WeightsError(f"{folder}: weights must be {len(table):,} numbers, one for each token, not {weights.dtype} "

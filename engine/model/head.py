@@ -84,6 +84,8 @@ Step: TypeAlias = Linear | Norm | Mean | Normalize | Scatter
 _STEPS: dict[str, type[Step]] = {"linear": Linear, "norm": Norm, "mean": Mean, "normalize": Normalize,
                                  "scatter": Scatter}
 """The steps by their names in a file."""
+_PASSED = "passed_id"
+"""The field of a head that a file may lack."""
 _OPTIONAL = ("skip_ids",)
 """Fields of steps that a file may lack; they are left out where they are empty, as in files without these fields."""
 
@@ -117,6 +119,8 @@ class HeadConfig:
     """The id of the token for what the vocabulary lacks."""
     first_id: int | None = None
     """The id of the token at the start of a text, such as [CLS], which stands for "no answer"."""
+    passed_id: int | None = None
+    """For rows "last": the token that is passed over at the end of a sequence; None for none."""
 
     def __post_init__(self) -> None:
         """Raise `WeightsError`, with everything that is wrong, for a head that cannot be."""
@@ -140,8 +144,11 @@ class HeadConfig:
             problems.append(f"labels must be valid Unicode, not {shown(odd[0])}")
         elif twice := [label for label, count in Counter(self.labels).items() if count > 1]:
             problems.append(f"labels must differ, and {listed(twice)} is there twice")
-        problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}" for name in _IDS
+        problems += [f"{name} must be a token id or nothing, not {shown(getattr(self, name))}"
+                     for name in (*_IDS, _PASSED)
                      if getattr(self, name) is not None and not _is_id(getattr(self, name))]
+        if self.passed_id is not None and self.rows != "last":
+            problems.append(f"passed_id is for rows last, not {shown(self.rows)}")
         if self.max_active_dims is not None and (type(self.max_active_dims) is not int or self.max_active_dims < 1):
             problems.append(f"max_active_dims must be a positive number, not {shown(self.max_active_dims)}")
         if not problems and (problem := self._steps_problem() or self._outputs_problem()):
@@ -212,13 +219,14 @@ class HeadConfig:
         return {"task": self.task, "rows": self.rows, "steps": steps, "labels": list(self.labels),
                 "function": self.function, "pair_function": self.pair_function,
                 "sparse_pooling": self.sparse_pooling, "sparse_activation": self.sparse_activation,
-                "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS}}
+                "max_active_dims": self.max_active_dims, **{name: getattr(self, name) for name in _IDS},
+                **({} if self.passed_id is None else {_PASSED: self.passed_id})}
 
     @classmethod
     def from_json(cls, values: Any) -> HeadConfig:
         """Rebuild from `to_json`'s dictionary; raises `WeightsError` for anything else."""
-        names = [*cls.__dataclass_fields__]
-        if not isinstance(values, dict) or values.keys() != set(names):
+        names = [name for name in cls.__dataclass_fields__ if name != _PASSED]
+        if not isinstance(values, dict) or values.keys() - {_PASSED} != set(names):
             raise WeightsError(f"a head must have {', '.join(names)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
         if not isinstance(values["steps"], list) or len(values["steps"]) > MOST_STEPS:

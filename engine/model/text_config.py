@@ -61,11 +61,13 @@ class TextConfig:
     """The end of a long text from which tokens are removed, "left" or "right"; None for what `tokenizer_json` says."""
     late: LateConfig | None = None
     """How a model with a vector for each token reads queries and documents; None for a model with one for each text."""
+    keeps_space: bool = False
+    """Whether a text that new tokens continue keeps the space in front of the first of them, as in llama.cpp."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,
                  "lower_case": bool, "prompts": dict, "feeds_token_types": bool, "known_ids": int, "unknown_id": int,
-                 "special_tokens": bool}
+                 "special_tokens": bool, "keeps_space": bool}
         problems = [f"{name} must be a {expected.__name__}, not a {type(getattr(self, name)).__name__}"
                     for name, expected in types.items() if type(getattr(self, name)) is not expected]
         if problems:
@@ -132,5 +134,6 @@ class TextConfig:
 _LONGEST_FILLED = 4096
 
 TEXT_NEW_IN_VERSION_2 = ("feeds_token_types", "end_id", "fill_id", "known_ids", "unknown_id", "similarity",
-                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late")
+                         "truncate_dim", "special_tokens", "left_out_id", "max_characters", "truncation_side", "late",
+                         "keeps_space")
 """Fields of the text configuration that version 1 of the .npz does not know."""

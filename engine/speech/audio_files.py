@@ -16,7 +16,7 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.install import require_speech
 from ..base.stop import NEVER, Stop
-from ..files.reading import FormatError, naming, within
+from ..files.reading import FormatError, naming, refuse_pointer, within
 from .containers import HEAD, Container, container_of, skip_tags
 from .ffmpeg import decode_by_ffmpeg
 from .resampling import Resampler
@@ -28,6 +28,8 @@ MAX_CHANNELS = 64
 """Limit on the channels of a file: the largest microphone arrays that are sold have 64."""
 _BLOCK = 2**17
 """Numbers of all channels that are decoded together: 1 MB in float64."""
+_START = 64
+"""Bytes that tell a pointer of Git LFS from a recording."""
 
 
 def read_audio(source: Any, *, max_seconds: float = MAX_SECONDS) -> np.ndarray:
@@ -65,6 +67,10 @@ def read_source(source: Any, max_seconds: float, stop: Stop = NEVER) -> np.ndarr
     path = Path(name_of(source))
     found = GrowingSamples(max_seconds)
     with opened(source, stop) as file, naming(path, ADVICE), within(path):
+        place = file.tell()
+        file.seek(0)
+        refuse_pointer(file.read(_START))
+        file.seek(place)
         for block in _decoded(file, stop):
             stop.check()
             found.add(block)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..base.errors import InputError, WeightsError, shown
+from ..base.errors import FileMissing, InputError, WeightsError, shown
 from ..base.stop import NEVER, Stop
 from ..files.reading import FormatError, open_regular
 
@@ -76,6 +76,9 @@ def opened_behind(file: IO[bytes], offset: int) -> Iterator[IO[bytes]]:
 def _open_path(source: str | os.PathLike[str]) -> IO[bytes]:
     try:
         return open_regular(Path(os.fsdecode(os.fspath(source))))
+    except FileNotFoundError:
+        raise FileMissing(f"{name_of(source)}: cannot be read: No such file or directory; give the path of an audio "
+                          "file") from None
     except FormatError as error:
         found = str(error)
     except (OSError, ValueError) as error:      # ValueError: a null byte in a path

@@ -19,6 +19,8 @@ SECONDS = 30
 """The seconds of audio that a model reads at a time; shorter audio is padded with silence."""
 FRAMES = 100
 """Columns of features in a second."""
+MAX_CHANNELS = 1024
+"""The most mel channels, more than the 201 frequencies that they are made of."""
 _WINDOW, _STEP = 400, 160
 _FLOOR = 1e-10
 _RANGE = 8.0
@@ -137,6 +139,9 @@ def mel_filters(channels: int) -> np.ndarray:
     Slaney, "Auditory Toolbox" (1998): triangles over a scale that is linear below 1000 Hz and logarithmic above, each
     with an area of 1 over the frequencies in Hz.
     """
+    if channels > MAX_CHANNELS:
+        raise InputError(f"a spectrogram has at most {MAX_CHANNELS:,} channels, not {channels:,}; Whisper's models "
+                         "read 80 or 128")
     edges = _hertz(np.linspace(0.0, _mel(RATE / 2), channels + 2))
     frequencies = np.linspace(0.0, RATE / 2, _WINDOW // 2 + 1)
     rise = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, overload
 
 from ..base.arguments import is_one_of
 from ..base.errors import InputError, shown
@@ -70,9 +70,32 @@ def _check_unicode(what: str, text: str) -> str:
     return str.__str__(text)      # a text of NumPy, or of another kind of str, as a plain one
 
 
-def add_prompt(prompt: str, sentences: list[Sentence]) -> list[Sentence]:
-    """Put the prompt in front of each sentence, or of the first text of a pair."""
-    return [prompt + s if isinstance(s, str) else (prompt + s[0], s[1]) for s in sentences]
+def add_prompt(prompt: str, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
+    """Return the sentences with the prompt in front of each, or of the first text of a pair.
+
+    Each is made when it is read: with a long prompt, all of them together could need far more memory than is left.
+    """
+    return _Prompted(prompt, sentences) if prompt else sentences
+
+
+class _Prompted(Sequence[Sentence]):
+    def __init__(self, prompt: str, sentences: Sequence[Sentence]):
+        self._prompt, self._sentences = prompt, sentences
+
+    def __len__(self) -> int:
+        return len(self._sentences)
+
+    @overload
+    def __getitem__(self, place: int) -> Sentence: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Sentence]: ...
+    def __getitem__(self, place: int | slice) -> Sentence | list[Sentence]:
+        if isinstance(place, slice):
+            return [self._with(sentence) for sentence in self._sentences[place]]
+        return self._with(self._sentences[place])
+
+    def _with(self, sentence: Sentence) -> Sentence:
+        return self._prompt + sentence if isinstance(sentence, str) else (self._prompt + sentence[0], sentence[1])
 
 
 def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None) -> str:
@@ -94,7 +117,7 @@ def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None)
     return _check_unicode("prompt", prompt)
 
 
-def slices(sentences: list[Sentence]) -> Iterator[range]:
+def slices(sentences: Sequence[Sentence]) -> Iterator[range]:
     """Yield ranges of consecutive sentences to tokenize at one time, within SLICE_SENTENCES and SLICE_CHARACTERS."""
     first = characters = 0
     for i, sentence in enumerate(sentences):

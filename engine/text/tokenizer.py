@@ -242,9 +242,9 @@ class Tokenizer:
 
     def _places(self, encoding: Any, shift: int = 0) -> Places:
         """shift: the number of characters before the text that was encoded."""
-        tokens = encoding.tokens
-        if len(tokens) != len(encoding.ids):        # a template's special token may have several ids and one name
-            tokens = [self.token(number) for number in encoding.ids]
+        # encoding.tokens has a typed special token with the spaces around it that it takes, and for the special token
+        # of a template, which may have several ids, one name.
+        tokens = [self.token(number) for number in encoding.ids]
         return Places(self._known(_int32(encoding.ids)), _int32(encoding.type_ids), tokens,
                       [(start + shift, end + shift) for start, end in encoding.offsets],
                       [bool(special) for special in encoding.special_tokens_mask], encoding.word_ids,
@@ -298,6 +298,18 @@ class Tokenizer:
         skip = flag("skip_special_tokens", skip_special_tokens)
         with _failures("turns ids into text"):
             return str(self._tokenizer.decode(known.tolist(), skip_special_tokens=skip))
+
+    def continuation(self, ids: Sequence[int]) -> str:
+        """Return the text of new tokens, which may begin with a space where the model's tokens after a prompt do.
+
+        `decode` is for whole texts, in front of which SentencePiece puts a space that is removed again.
+        """
+        text = self.decode(ids)
+        if self._text.keeps_space:
+            special = set(self.special_tokens.values())
+            first = next((self.token(int(number)) for number in ids if int(number) not in special), "")
+            text = " " * first.startswith(("▁", "<0x20>")) + text
+        return text
 
     @property
     def special_tokens(self) -> dict[str, int]:

@@ -5,6 +5,8 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
+import pyarrow.compute as pc
+
 from engine.adapters import arrow
 from engine.base.errors import InputError
 
@@ -26,6 +28,22 @@ def test_nulls_and_slices(kind, monkeypatch):
     monkeypatch.setattr(arrow, "SLICE_ROWS", 2)
     texts = pa.chunked_array([pa.array(["3", None, "0"], kind), pa.array([None, "2"], kind)])
     assert arrow.encode_column(encode, texts).to_pylist() == [[9, 10, 11], None, [0, 1, 2], None, [6, 7, 8]]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_dictionaries_and_runs(kind, monkeypatch):
+    monkeypatch.setattr(arrow, "SLICE_ROWS", 2)
+    plain = [pa.array(["3", None, "0", "0", "0"], kind), pa.array([None, "2"], kind)]
+    expected = [[9, 10, 11], None, *[[0, 1, 2]] * 3, None, [6, 7, 8]]
+    for convert in (lambda column: column.dictionary_encode(), pc.run_end_encode,
+                    lambda column: pa.DictionaryArray.from_arrays([*range(len(column))], column)):
+        texts = pa.chunked_array([convert(column) for column in plain])
+        assert arrow.encode_column(encode, texts).to_pylist() == expected
+        assert arrow.encode_column(encode, texts.slice(1, 5)).to_pylist() == expected[1:6]
+
+
+def test_nulls_alone():
+    assert arrow.encode_column(encode, pa.nulls(3)).to_pylist() == [None] * 3
 
 
 def test_no_rows():

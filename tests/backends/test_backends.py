@@ -17,6 +17,7 @@ def situation(monkeypatch):
     """Return a function that sets which backends can run, and which of them are tuned to the CPU."""
 
     def arrange(able, tuned):
+        monkeypatch.delenv("ENGINE_ISA", raising=False)
         for name, module in (("cython", cython_cpu), ("numba", numba_cpu)):
             monkeypatch.setattr(module.BACKEND, "unavailable", lambda name=name: None if name in able else "not here")
             monkeypatch.setattr(module.BACKEND, "tuned", lambda name=name: name in tuned)
@@ -44,6 +45,15 @@ def test_backends_that_run_here(name):
 def test_auto(situation, able, tuned, chosen):
     situation(able, tuned)
     assert get_backend("auto").name == chosen
+
+
+def test_kernels_that_are_named_and_cannot_run(situation, monkeypatch):
+    """Another backend has other bits, and would be a silent fallback."""
+    situation({"numba"}, {"numba"})
+    monkeypatch.setenv("ENGINE_ISA", "AMX")
+    with pytest.raises(BackendUnavailable, match=r"^ENGINE_ISA is 'AMX', .* cannot run: not here; correct ENGINE_ISA"):
+        get_backend("auto")
+    assert get_backend("numba").name == "numba"
 
 
 def test_a_name_is_taken_at_its_word(situation):

@@ -119,10 +119,13 @@ def test_what_changes_results_is_refused(key):
     assert settings_of({key: 0.5}, handled=[key]) == GenerationConfig()
 
 
-def test_an_unknown_key_is_refused_in_its_own_file():
+def test_an_unknown_key_is_left_out_with_a_warning(caplog):
     for key in ("lang_to_id", "seed", "prefix"):
-        with pytest.raises(UnsupportedError, match=key):
-            settings_of({key: {}})
+        assert settings_of({key: {}, "num_beams": 3, "of_tomorrow": 1}) == GenerationConfig(num_beams=3)
+        assert f"keys that the engine does not know, and that are left out: {key}, of_tomorrow;" in caplog.messages[-1]
+    caplog.clear()
+    assert settings_of(MARIAN)
+    assert not caplog.messages
     assert settings_of({"lang_to_id": {}}, handled=("lang_to_id",)) == GenerationConfig()
     assert settings_of(None, {"d_model": 512, "prefix": " ", "num_beams": 6}).num_beams == 6
 

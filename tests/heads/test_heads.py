@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import time
 from dataclasses import replace
 
@@ -14,11 +15,13 @@ import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.backends import get_backend
 from engine.backends.numba_cuda import CudaBackend
+from engine.families import jina_bert
+from engine.families.heads import read_heads
 from engine.files.safetensors import read_safetensors
 from engine.heads.answers import Answering, _best
-from engine.heads.runner import gather, mean, sigmoid
+from engine.heads.runner import gather, last_other, mean, sigmoid
 from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
-from engine.text.tokenizer import Places, Tokenizer
+from engine.text.tokenizer import Places, Tokenizer, Tokens
 from engine.weights.bfloat16 import widened
 from engine.weights.head import Head
 
@@ -484,6 +487,86 @@ def test_rows_are_gathered_and_pooled():
     rows, cuts = mean(*gather(vectors, ends, "all", [None] * 3))
     assert rows.tolist() == [[2, 3], [8, 9]]
     assert cuts.tolist() == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "mask"), [("bert_tag", "[MASK]"), ("roberta_tag", "<mask>")])
+def test_the_word_of_a_typed_mask_is_the_token(tmp_path, name, mask):
+    """The token takes the space in front of it, and the pipeline shows the token."""
+    path = write_folder(tmp_path / "model", name)
+    document = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    known = {token["content"]: token for token in document["added_tokens"]}
+    known[mask]["lstrip"] = True
+    write_json(path / "tokenizer.json", document)
+    found = Engine.load(path, backend="reference", threads=1).tag(f"a {mask} b", aggregation_strategy="none",
+                                                                          ignore_labels=[])
+    assert [entity["word"] for entity in found if "mask" in entity["word"].lower()] == [mask]
+
+
+def test_answers_of_qwen3_as_transformers_saves_them(tmp_path):
+    """Its class for answers calls the model transformer."""
+    path = folder_of("qwen3_tag")
+    arrays = {name: widened(array) for name, array in read_safetensors(path / "model.safetensors").items()
+              if not name.startswith("score.")}
+    values = json.loads((path / "config.json").read_text()) | {"architectures": ["Qwen3ForQuestionAnswering"]}
+    rng = np.random.default_rng(1)
+    arrays["qa_outputs.weight"] = rng.standard_normal((2, values["hidden_size"]), np.float32)
+    arrays["qa_outputs.bias"] = rng.standard_normal(2, np.float32)
+    found = []
+    for prefix in ("model.", "transformer."):
+        shutil.copytree(path, tmp_path / prefix)
+        write_json(tmp_path / prefix / "config.json", values)
+        (tmp_path / prefix / "model.safetensors").write_bytes(safetensors(
+            {name.replace("model.", prefix, 1): array for name, array in arrays.items()}))
+        loaded = Engine.load(tmp_path / prefix, backend="reference", threads=1)
+        found.append(loaded.answer("who?", "Anna lives in Berlin."))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("gate", "act"), [("geglu", "gelu"), ("reglu", "gelu"), ("reglu", "relu")])
+def test_jina_berts_head_of_words_has_the_activation_of_the_config(gate, act):
+    values = {"architectures": ["JinaBertForMaskedLM"], "position_embedding_type": "alibi", "feed_forward_type": gate,
+              "hidden_act": act, "vocab_size": 9, "hidden_size": 4, "num_attention_heads": 1, "intermediate_size": 8,
+              "num_hidden_layers": 1, "tie_word_embeddings": True, "pad_token_id": 0}
+    names = {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm"}
+    tensors = {f"{names['dense']}.weight": np.ones((4, 4), np.float32),
+               f"{names['dense']}.bias": np.ones(4, np.float32),
+               f"{names['norm']}.weight": np.ones(4, np.float32), f"{names['norm']}.bias": np.ones(4, np.float32),
+               "cls.predictions.bias": np.ones(9, np.float32)}
+    [head] = read_heads(jina_bert.NAMES.heads, values, jina_bert.read_config(values), tensors)
+    assert head.config.steps[0].activation == act
+
+
+@pytest.mark.parametrize(("ids", "place"), [
+    ([1, 2, 3], 2), ([1, 2, 9], 1), ([1, 9, 2, 9, 9], 2), ([9, 9], 0), ([], None)])
+def test_the_last_token_that_is_another_one(ids, place):
+    assert last_other(np.array(ids, np.int32), 9).tolist() == ([] if place is None else [place])
+
+
+def test_a_classifier_passes_over_the_pad_token_at_the_end(tmp_path):
+    """As transformers' GenericForSequenceClassification; a token sees no later one, so that they could be left out."""
+    path = tmp_path / "model"
+    shutil.copytree(folder_of("qwen3_classify"), path)
+    values = json.loads((path / "config.json").read_text())
+    sequences = [[2, 267, 70, 5, 3], [2, 3, 267, 3, 3], [3, 3], [2, 70], []]
+    shorter = [[2, 267, 70, 5], [2, 3, 267], [3], [2, 70], []]
+
+    def logits(pad, ids):
+        write_json(path / "config.json", values | {"pad_token_id": pad})
+        loaded = Engine.load(path, backend="reference", threads=1)
+        save(load_model(path), tmp_path / "model.npz")
+        again = Engine.load(tmp_path / "model.npz", backend="reference", threads=1)
+        rows = [np.array(own, np.int64) for own in ids]
+        tokens = Tokens(rows, [np.zeros_like(own) for own in rows])
+        found, same = (dict(one.runner_of("classify").logits(tokens)) for one in (loaded, again))
+        assert all(found[i].tobytes() == same[i].tobytes() for i in found)
+        return found
+
+    expected = logits(None, shorter)
+    for pad, ids in ((3, sequences), (3, shorter[:2]), (None, shorter)):
+        found = logits(pad, ids)
+        assert found.keys() == {i for i, own in enumerate(ids) if own}
+        assert max(np.abs(found[i] - expected[i]).max() for i in found) < 1e-6
+    assert np.abs(logits(None, sequences)[0] - expected[0]).max() > 1e-3
 
 
 def test_the_logistic_function_does_not_overflow():

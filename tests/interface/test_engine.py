@@ -53,6 +53,11 @@ def test_an_engine_with_other_text_settings(tmp_path):
     engine = Engine.load(tmp_path / "model.npz", backend="reference")
     before = engine.encode(SENTENCES)
     other = engine.with_text(max_seq_length=3, truncate_dim=2, similarity="dot", prompts={"query": "a "})
+    many = other
+    for i in range(400):        # a chain of calls is one call in a pickle
+        many = many.with_text(max_seq_length=3, prompts={"query": f"{i} "})
+    again = pickle.loads(pickle.dumps(many))
+    assert (again.text.prompts, again.text.similarity) == ({"query": "399 "}, "dot")
     again = pickle.loads(pickle.dumps(other))
     for changed in (other, again):
         vectors = changed.encode(SENTENCES)

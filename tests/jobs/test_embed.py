@@ -406,25 +406,255 @@ def test_verification_of_parts_without_rows_and_with_other_rows(run, tmp_path, c
     capsys.readouterr()
     assert run("--verify", *options, file=file) == 1
     assert f"{second.name}: it has 1 rows" in capsys.readouterr().out
-    shutil.copy(first, first.with_stem(f"{first.stem}2"))
+    shutil.copy(first, first.with_stem(f"{first.stem[:-1]}{'1' if first.stem[-1] == '0' else '0'}"))
     assert run("--diff", str(out)) == 1
     assert "two parts of the same rows" in capsys.readouterr().err
 
 
-def test_verification_reads_the_rejected_rows(run, tmp_path):
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "no manifest"])
+@pytest.mark.parametrize("change", [bytes, lambda data: data + data], ids=["deleted", "damaged"])
+def test_rejected_rows_are_verified(run, tmp_path, capsys, finished, change):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "the cat"}\n{"text": null}\n')
     assert run(file=file) == 0
     assert run("--verify", file=file) == 0
-    next((tmp_path / "out/_rejected").iterdir()).unlink()
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    before = rejected.read_bytes()
+    rejected.write_bytes(change(before)) if change is not bytes else rejected.unlink()
+    if not finished:
+        (tmp_path / "out/_manifest.json").unlink()
+    capsys.readouterr()
     assert run("--verify", file=file) == 1
+    assert run("--verify", "5", file=file) == int(finished)
+    assert run(file=file) == 1
+    assert f"_rejected/{rejected.name}: " in capsys.readouterr().err.splitlines()[-1]
+    next(iter(parts(tmp_path / "out").values())).unlink()
+    assert run(file=file) == 0
+    assert rejected.read_bytes() == before
+    assert run("--verify", "5", file=file) == 0
 
 
-def test_parts_are_no_inputs(run, tmp_path, capsys):
-    assert run("--keep", "id,text", output=".", file=tmp_path / "*.parquet") == 1
-    assert run("--keep", "id,text", output="in/out", file=tmp_path / "**/*.parquet") == 1
+def test_no_damage_of_an_unfinished_job_becomes_a_checksum(run, tmp_path, capsys):
+    """Each bit of the metadata: a flipped one may only change the name of a column, or a number of rows."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "the cat"}\n{"text": null}\n')
+    assert run(file=file) == 0
+    (tmp_path / "out/_manifest.json").unlink()
+    [path] = parts(tmp_path / "out").values()
+    good = path.read_bytes()
+    places = [good.index(b"vector"), good.rindex(b"vector"), good.rindex(b'"isa"'), good.rindex(b'"tokens"'),
+              good.rindex(b'"rejected"'), good.rindex(b'"checksum"'), good.rindex(b'"checksum"') + 15]
+    for place in places:
+        damaged = bytearray(good)
+        damaged[place + 2] ^= 1
+        path.write_bytes(damaged)
+        for options in ((), ("--verify",), ("--verify", "1"), ("--diff", str(tmp_path / "out"))):
+            capsys.readouterr()
+            assert run(*options, file=file) == 1, (place, options)
+            assert path.name in "".join(capsys.readouterr())
+    assert not (tmp_path / "out/_manifest.json").exists()
+
+
+def test_a_rejected_row_keeps_its_place_and_its_columns(run, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": null, "input": "mine", "position": "p", "reason": "r", "columns": "c", "other": "o"}\n')
+    assert run("--keep", "input,position,reason,columns,other", file=file) == 0
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    assert json.loads(rejected.read_text()) == {
+        "input": "rows.jsonl", "position": 0, "other": "o", "reason": "the text is null",
+        "columns": {"input": "mine", "position": "p", "reason": "r", "columns": "c"}}
+
+
+@pytest.mark.parametrize("kind", ["timestamp[ns]", "timestamp[ns, tz]", "timestamp[us, tz]", "timestamp[us]", "date32",
+                                  "duration", "time64", "views", "struct", "map"])
+def test_rejected_rows_keep_what_arrow_has(run, tmp_path, kind):
+    """Python has no nanoseconds, no dates after the year 9999 and not every time zone."""
+    column, expected = {
+        "timestamp[ns]": (pa.array([1], pa.timestamp("ns")), "1970-01-01 00:00:00.000000001"),
+        "timestamp[ns, tz]": (pa.array([1], pa.timestamp("ns", "Mars/Phobos")), "1970-01-01 00:00:00.000000001Z"),
+        "timestamp[us, tz]": (pa.array([1], pa.timestamp("us", "Mars/Phobos")), "1 timestamp[us, tz=Mars/Phobos]"),
+        "timestamp[us]": (pa.array([2**62], pa.timestamp("us")), "4611686018427387904 timestamp[us]"),
+        "date32": (pa.array([2**30], pa.int32()).cast(pa.date32()), "1073741824 date32[day]"),
+        "duration": (pa.array([1], pa.duration("ns")), "1 duration[ns]"),
+        "time64": (pa.array([1], pa.time64("ns")), "00:00:00.000000001"),
+        "views": (pa.array([["a"]], pa.list_(pa.string_view())), "['a']"),
+        "struct": (pa.array([{"a": 1}], pa.struct({"a": pa.duration("ns")})), "{'a': '1 duration[ns]'}"),
+        "map": (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.time64("ns"))), "[('k', '00:00:00.000000001')]"),
+    }[kind]
+    file = tmp_path / "odd.parquet"
+    both = pa.concat_arrays([column, column]) if kind != "views" else pa.array([["a"], ["a"]], column.type)
+    pq.write_table(pa.table({"text": pa.array([None, "the cat"], pa.string()), "k": both}), file)
+    assert run("--keep", "k", file=file) == 0
+    assert run("--keep", "k", "--verify", file=file) == 0
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    assert json.loads(rejected.read_text())["k"] == expected
+
+
+def test_empty_texts_are_counted(run, tmp_path, capsys):
+    file = tmp_path / "rows.csv"
+    file.write_text('id,text\n1,the cat\n2,\n3,""\n')
+    assert run("--id", "id", file=file) == 0
+    assert "finished: 3 rows, of which 2 have an empty text, " in capsys.readouterr().out
+    assert json.loads((tmp_path / "out/_manifest.json").read_text())["empty"] == 2
+
+
+@pytest.mark.parametrize(("pattern", "output"), [
+    ("*.parquet", "."), ("**/*.parquet", "in/out"), ("**", "out"), ("linked/**/*.parquet", "out"),
+    ("linked/**", "out"), ("link*/**/*", "out"), ("**/*.json", "out"), ("*/_rejected/*", "out")])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_parts_are_no_inputs(run, tmp_path, capsys, scheme, pattern, output):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/out").symlink_to("../out")
+    assert run("--keep", "id,text", output=output, file=f"{scheme}{tmp_path}/{pattern}") == 1
     assert "also matches what the job writes" in capsys.readouterr().err
-    assert run("--keep", "id,text", output=".", file=tmp_path / "rows.*") == 0
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_part_under_any_name_is_no_input(run, tmp_path, capsys):
+    assert run("--keep", "id,text", output=".", file=f"file://{tmp_path}/rows.*") == 0
+    part = next(iter(parts(tmp_path).values()))
+    (tmp_path / "link.parquet").symlink_to(part)
+    for name in (part.name, "link.parquet"):
+        assert run("--keep", "id,text", output=".", file=tmp_path / name) == 1
+        assert f"such as {part.name}, so that the next run would read it" in capsys.readouterr().err
+
+
+def test_prune_deletes_what_a_job_wrote_and_nothing_else(run, tmp_path, capsys):
+    """Spark calls its files part-*, too."""
+    foreign = {tmp_path / f"out/{name}": data for name, data in (
+        ("part-00000-4f1c.snappy.parquet", (tmp_path / "rows.parquet").read_bytes()), ("part-1.jsonl", b"{}\n"),
+        ("part-00000000-000000-0000000000000000", b""))}
+    (tmp_path / "out").mkdir()
+    for path, data in foreign.items():
+        path.write_bytes(data)
+    file = tmp_path / "out/part-00000-4f1c.snappy.parquet"
+    assert run("--id", "id", file=file) == 0
+    (tmp_path / "out/_manifest.json").unlink()
+    write_rows(file, 20)
+    foreign[file] = file.read_bytes()
+    other = tmp_path / "out/part-00000000-000000-0000000000000000.parquet"
+    shutil.copy(file, other)
+    assert run("--id", "id", "--prune", file=file) == 1
+    assert f"says that a job wrote it, so that --prune does not delete it; move {other.name}" in capsys.readouterr().err
+    assert len(set(parts(tmp_path / "out")) - {path.name for path in foreign}) == 5 + 1
+    other.unlink()
+    assert run("--id", "id", "--prune", file=file) == 0
+    assert all(path.read_bytes() == data for path, data in foreign.items())
+    assert len(set(parts(tmp_path / "out")) - {path.name for path in foreign}) == 2
+
+
+def test_prune_deletes_answers_of_requests_that_changed(run, tmp_path):
+    file = tmp_path / "batch"
+    write_batch(file, 3)
+    assert run("--format", "openai", file=file) == 0
+    before = parts(tmp_path / "out")
+    (tmp_path / "out/_manifest.json").unlink()
+    write_batch(file, 4)
+    assert run("--format", "openai", "--prune", file=file) == 0
+    assert not before.keys() & parts(tmp_path / "out").keys()
+
+
+def test_rejected_rows_without_their_part_are_pruned(run, tmp_path, capsys):
+    """A job that is killed may have written them before the part."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "the cat"}\n{"text": null}\n')
+    assert run(file=file) == 0
+    next(iter(parts(tmp_path / "out").values())).unlink()
+    (tmp_path / "out/_manifest.json").unlink()
+    file.write_text('{"text": "the cat"}\n')
+    assert run(file=file) == 1
+    assert "holds 1 files of rejected rows of inputs that have changed" in capsys.readouterr().err
+    assert run("--prune", file=file) == 0
+    assert not any((tmp_path / "out/_rejected").iterdir())
+
+
+def write_columns(folder, **files):
+    """Write files of Parquet, or of JSON lines, with a text and a column k of one value each."""
+    folder.mkdir()
+    for name, column in files.items():
+        if isinstance(column, str):
+            (folder / f"{name}.jsonl").write_text(json.dumps({"text": "the cat", "k": column}))
+        else:
+            pq.write_table(pa.table({"text": ["the cat"] * len(column), "k": column}), folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (pa.array([1]), "1"), (pa.array([1]), pa.array([1.5])), (pa.array([True]), pa.array(["a"])),
+    (pa.array([1], pa.timestamp("s")), pa.array([1], pa.timestamp("us"))), (pa.array([[1]]), pa.array([1])),
+    (pa.array([1], pa.uint64()), pa.array([1], pa.int64())), (pa.array([1]), pa.array([[None]]))], ids=str)
+def test_columns_of_other_types_are_refused_before_the_first_row(run, tmp_path, capsys, one, other):
+    """The parts would be written and verified, and could not be read as one table."""
+    write_columns(tmp_path / "in", a=one, b=other)
+    files = [*(tmp_path / "in").iterdir()]
+    kinds = {path.name: pq.read_schema(path).field("k").type if path.suffix == ".parquet" else pa.string()
+             for path in sorted(files)}
+    words = " and ".join(f"{kind} in '{name}'" for name, kind in kinds.items())
+    for options in (("--id", "k"), ("--keep", "k")):
+        assert run(*options, file=tmp_path / "in/*") == 1
+        assert f"column 'k' holds {words}, so that the parts would not be one table" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("one", "other", "kind"), [
+    (pa.array([1], pa.int8()), pa.array([2], pa.int64()), pa.int64()),
+    (pa.array([1], pa.uint8()), pa.array([2], pa.int16()), pa.int16()),
+    (pa.array([1], pa.float32()), pa.array([2], pa.float64()), pa.float64()),
+    (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
+    (pa.array(["a"]), pa.array(["b"], pa.string_view()), pa.large_string()),
+    (pa.array(["a"]).dictionary_encode(), "b", pa.string()),
+    (pa.array(["a"], pa.large_string()), "b", pa.large_string()), (pa.nulls(1), pa.array([2]), pa.int64()),
+    (pa.nulls(1), pa.array([["a"]]), pa.list_(pa.string())),
+    (pa.array([[None]]), pa.array([["a"]]), pa.list_(pa.string()))], ids=str)
+def test_columns_of_wider_types(run, tmp_path, one, other, kind):
+    write_columns(tmp_path / "in", a=one, b=other)
+    assert run("--keep", "k", file=tmp_path / "in/*") == 0
+    found = {str(pq.read_schema(path).field("k").type) for path in parts(tmp_path / "out").values()}
+    assert {name.replace("element", "item") for name in found} == {str(kind)}
+    values = [*one.to_pylist(), *([other] if isinstance(other, str) else other.to_pylist())]
+    assert sorted(map(str, pq.read_table(tmp_path / "out")["k"].to_pylist())) == sorted(map(str, values))
+    assert run("--keep", "k", "--verify", file=tmp_path / "in/*") == 0
+
+
+def test_a_wider_type_makes_parts_anew(run, tmp_path, capsys):
+    """Without that, the parts that are there would keep the narrow type."""
+    write_columns(tmp_path / "in", a=pa.array([1], pa.int8()))
+    assert run("--keep", "k", file=tmp_path / "in/*") == 0
+    write_columns(tmp_path / "more", b=pa.array([1], pa.int64()))
+    (tmp_path / "more/b.parquet").rename(tmp_path / "in/b.parquet")
+    assert run("--keep", "k", file=tmp_path / "in/*") == 1
+    assert "--prune" in capsys.readouterr().err
+    assert run("--keep", "k", "--prune", file=tmp_path / "in/*") == 0
+    assert pq.read_table(tmp_path / "out")["k"].type == pa.int64()
+
+
+def test_a_column_of_nulls_alone_is_rejected(run, tmp_path):
+    write_columns(tmp_path / "in", a=pa.array([1]), b=pa.array([2]))
+    pq.write_table(pa.table({"text": pa.nulls(1), "k": [2]}), tmp_path / "in/b.parquet")
+    assert run("--id", "k", file=tmp_path / "in/*") == 0
+    assert pq.read_table(tmp_path / "out")["k"].to_pylist() == [1]
+    [rejected] = (tmp_path / "out/_rejected").iterdir()
+    assert json.loads(rejected.read_text())["reason"] == "the text is null"
+
+
+@pytest.mark.parametrize("options", [(), ("--id", "k"), ("--keep", "k")])
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl", "groups.parquet"])
+def test_a_job_of_no_rows_has_all_columns(run, tmp_path, name, options):
+    file = tmp_path / name
+    table = pa.table({"text": pa.array([], pa.string()), "k": pa.array([], pa.int8())})
+    if name.endswith("parquet"):
+        pq.write_table(table, file)
+    else:
+        file.write_text("text,k\n" if name == "a.csv" else "")
+    if name == "groups.parquet":
+        with pq.ParquetWriter(file, table.schema) as writer:
+            writer.write_table(table)
+    assert run(*options, file=file) == 0
+    found = pq.read_table(tmp_path / "out")
+    assert len(found) == 0
+    assert found.column_names == [*(["id"] if "--id" not in options else []), *(["k"] if options else []), "vector"]
+    assert not options or found["k"].type == (pa.int8() if name.endswith("parquet") else pa.string())
+    assert run(*options, "--verify", file=file) == 0
 
 
 def test_odd_columns_of_parquet(run, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Models by their names on the hub, from a server on this machine, through the real client."""
 
 import errno
+import gzip
 import io
 import logging
 import pickle
@@ -8,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +22,7 @@ import engine
 from engine import Engine, Generator, HubError, InputError, Reranker, Transcriber, UnsupportedError, WeightsError
 from engine.adapters.sentence_transformers import SparseEncoder
 from engine.cli.main import main
-from engine.loading.hub import HubName, as_name
+from engine.loading.hub import HubName, _Client, as_name
 from engine.loading.load import open_source
 from engine.loading.model_files import checksum
 
@@ -267,12 +269,70 @@ def test_a_mistyped_path_asks_nobody(hub):
     for path in ("org/tiny@v1", "https://huggingface.co/org/tiny/tree/v1"):
         with pytest.raises(WeightsError, match=r"say 'org/tiny', with revision='v1', or --revision on the command li"):
             Engine.load(path)
-    with pytest.raises(InputError, match=r"whose parts are never \. or \.\., not '\.\.'"):
-        Engine.load(NAME, revision="..")
     for path in (Path(NAME), f"./{NAME}", f"{NAME}/", "org/model.gguf", "a/b/c", "/org/name", "~/name"):
         with pytest.raises(WeightsError, match=r"no such file or folder; expected an \.npz, .*Hugging Face hub$"):
             Engine.load(path)
     assert not hub.requests
+
+
+@pytest.mark.parametrize("revision", ["..", "/tmp/v1", "a//b", "a/", "a/../b", "a..b", "a b", "a\\b", "a\n", "v:1"])
+def test_revisions_that_are_no_refs(hub, revision):
+    """The cache has a file of the name of a revision."""
+    with pytest.raises(InputError, match=rf"whose parts are never empty, .*, not {re.escape(repr(revision))}"):
+        Engine.load(NAME, revision=revision)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize(("key", "value", "words"), [
+    ("ETag", '"../../../../outside"', "with the ETag '../../../../outside', which is no name of a file in the cache"),
+    ("X-Linked-Etag", '"/outside"', "with the ETag '/outside'"), ("ETag", '".."', "with the ETag '..'"),
+    ("X-Repo-Commit", "../../../outside", "with the commit '../../../outside', and a commit is 40 hexadecimal digits"),
+    ("sha", "../../../../outside", "with the commit '../../../../outside'"), ("sha", None, "with the commit None"),
+    ("siblings", [{"rfilename": 5}], "lists a file 5, which is no path"),
+    ("siblings", [{"rfilename": "../outside.json"}], "lists a file '../outside.json'"),
+    ("siblings", [{"rfilename": "/outside.json"}], "lists a file '/outside.json'")])
+def test_what_a_hub_answers_stays_in_the_cache(hub, tmp_path, key, value, words):
+    hub.wrong[key] = value
+    with pytest.raises(HubError, match=f": the hub .*{re.escape(words)}"):
+        Engine.load(NAME)
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith("outside")]
+    assert {path.name for path in tmp_path.iterdir()} <= {"cache", "empty"}
+
+
+def test_the_commit_of_a_file_that_is_not_there(hub, tmp_path):
+    """The library notes in the cache that a commit has no file of this name."""
+    expected = labels(Engine.load(NAME, **OPTIONS))
+    hub.wrong["X-Repo-Commit"] = "../../../../outside"
+    with pytest.raises(HubError, match=r"with the commit '\.\./"):
+        _Client(HubName(NAME), None).call(huggingface_hub.hf_hub_download, "none.json")
+    assert {path.name for path in tmp_path.iterdir()} <= {"cache", "empty"}
+    hub.wrong.clear()
+    assert labels(Engine.load(NAME, **OPTIONS)) == expected
+
+
+def test_a_config_that_unpacks_beyond_its_size(hub, tmp_path):
+    hub.packed["config.json"] = gzip.compress(bytes(50_000_000))
+    size = len(hub.repositories[NAME]["config.json"])
+    with pytest.raises(HubError, match=rf"sends more than the {size} bytes that 'config.json' has"):
+        Engine.load(NAME)
+    hub.packed["config.json"] = gzip.compress(hub.repositories[NAME]["config.json"])
+    assert labels(Engine.load(NAME, **OPTIONS)) == labels(Engine.load(folder_of("bert_classify"), **OPTIONS))
+
+
+@pytest.mark.parametrize(("user", "status"), [
+    *(("user:SECRET", status) for status in (302, 401, 403, 404, 429, 500, 503, None)), ("SECRET", 503),
+    ("user:SECRET/SECRET", None)])
+def test_secrets_of_the_address_of_the_hub_are_hidden(hub, monkeypatch, caplog, user, status):
+    for name in ("ENDPOINT", "HUGGINGFACE_CO_URL_TEMPLATE"):
+        address = getattr(constants, name)
+        monkeypatch.setattr(constants, name, address.replace("://", f"://{user}@"))
+    if status is None:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://{user}@127.0.0.1:9")
+    hub.status = status
+    with pytest.raises(HubError) as raised:
+        Engine.load(NAME)
+    assert "SECRET" not in "".join(traceback.format_exception(raised.value))
+    assert "SECRET" not in "".join(record.getMessage() for record in caplog.records if record.name == "engine")
 
 
 def test_a_path_that_exists_wins_and_has_no_revision(hub):
@@ -343,6 +403,9 @@ def test_what_cannot_run_is_refused_before_its_weights_come(hub):
         Engine.load("org/unknown")
     with pytest.raises(UnsupportedError, match=r"org/adapter: adapter_config.json describes an adapter of PEFT"):
         Engine.load("org/adapter")
+    hub.repositories["org/gliner"] = {"gliner_config.json": b"{}", "pytorch_model.bin": b"w"}
+    with pytest.raises(UnsupportedError, match=r"org/gliner/gliner_config.json: .* a model of GLiNER"):
+        Engine.load("org/gliner")
     assert hub.asked_for() == ["config.json", "adapter_config.json"]
 
 

@@ -6,6 +6,15 @@ from .mistake import Mistake
 
 MISTAKES = (
     Mistake(
+        name="etag-as-a-path",
+        what="A hub whose ETag is a path writes files outside the cache.",
+        file="engine/loading/hub_guard.py",
+        right="_check_etag(found.etag)",
+        wrong="found.etag",
+        tests="tests/loading/test_hub.py",
+        caught_by=("tests/loading/test_hub.py::test_what_a_hub_answers_stays_in_the_cache",),
+    ),
+    Mistake(
         name="int8-truncates",
         what="Tables are quantized by cutting off, and not by rounding.",
         file="engine/weights/quantize.py",

@@ -6,6 +6,15 @@ from .mistake import Mistake
 
 MISTAKES = (
     Mistake(
+        name="first-space-of-a-continuation",
+        what="The text of new tokens of a GGUF file loses the space in front of the first one.",
+        file="engine/generation/prepared.py",
+        right="self.tokenizer(self.text).continuation(result.ids)",
+        wrong="self.tokenizer(self.text).decode(result.ids)",
+        tests="tests/loading/test_odd_folders.py",
+        caught_by=("tests/loading/test_odd_folders.py::test_new_tokens_of_a_gguf_file_keep_their_first_space",),
+    ),
+    Mistake(
         name="beam-parent",
         what="A live beam continues the cache of the beam that was in its place before.",
         file="engine/generation/paths.py",

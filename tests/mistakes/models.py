@@ -6,6 +6,15 @@ from .mistake import Mistake
 
 MISTAKES = (
     Mistake(
+        name="pad-token-at-the-end",
+        what="A classifier reads the pad token at the end of a text, and not the last other one.",
+        file="engine/heads/runner.py",
+        right="others = np.flatnonzero(np.asarray(ids) != passed)",
+        wrong="others = np.arange(len(ids))",
+        tests="tests/heads/test_heads.py",
+        caught_by=("tests/heads/test_heads.py::test_a_classifier_passes_over_the_pad_token_at_the_end",),
+    ),
+    Mistake(
         name="rope-width",
         what="The frequencies of RoPE fall too slowly: their exponents are divided by width + 2.",
         file="engine/model/positions.py",

@@ -6,6 +6,15 @@ from .mistake import Mistake
 
 MISTAKES = (
     Mistake(
+        name="gguf-end-texts",
+        what="A GGUF file does not end a generation at tokens such as <|im_end|> that its settings do not name.",
+        file="engine/text/vocabularies/gguf.py",
+        right="return list(dict.fromkeys([*stated, *(i for i, text in enumerate(tokens) if text in END_TEXTS)]))",
+        wrong="return list(dict.fromkeys(stated))",
+        tests="tests/text/test_gguf_tokenizer.py",
+        caught_by=("tests/text/test_gguf_tokenizer.py::test_texts_that_end_a_generation_in_llama_cpp",),
+    ),
+    Mistake(
         name="truncation-side",
         what="A tokenizer that keeps the end of a long text keeps its start.",
         file="engine/text/tokenizer.py",

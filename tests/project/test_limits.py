@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engine import GenerationConfig, Model, ModelConfig, TextConfig, ops, read_audio, save
+from engine.backends.cpu.packer import Packer
 from engine.base.errors import EngineError
 from engine.encoding.packing import pack
 from engine.files import npz, zip
@@ -36,13 +38,16 @@ from engine.files.torch_pickle import read_pickle
 from engine.generation.batching import generate
 from engine.generation.results import Request
 from engine.loading.ctranslate2 import _words
+from engine.loading.hub_guard import guard
 from engine.loading.modules import read_modules
 from engine.loading.npz_model import NpzSource
 from engine.loading.router import find_routes
 from engine.model.attention import AttentionKind, RelativePositions
 from engine.model.head import HeadConfig, Linear
 from engine.model.late_config import LateConfig
+from engine.programs.operations import Rotary
 from engine.speech.samples import check_samples
+from engine.speech.spectrogram import log_mel
 from engine.text.safety import check_added, check_size, check_tokenizer
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
@@ -71,6 +76,8 @@ NO_LIMITS = {
     "generation/search.py: MOST_TOP": "above it all logits are given, and the result is the same",
     "weights/quantize.py: MOST_OFFSET": "a number of an algorithm",
     "interface/reranker.py: MAX_LENGTH": "the default of an argument",
+    "base/errors.py: _MOST_COMPARED": "names that a suggestion is looked for among",
+    "base/errors.py: _LONGEST_COMPARED": "characters of these names",
     "interface/plot.py: LONGEST": "characters of a drawing",
     "interface/plot.py: MOST": "tokens of a drawing, an argument",
 }
@@ -98,7 +105,8 @@ def constants() -> Iterator[str]:
 
 
 def test_every_limit_has_a_row_and_a_probe():
-    assert set(rows()) - set(constants()) == {"backends/cpu/packer.py: MOST_BIAS_BYTES"}
+    assert set(rows()) - set(constants()) == {
+        f"backends/cpu/packer.py: MOST_{name}_BYTES" for name in ("BIAS", "POSITION")}
     assert set(constants()) - set(rows()) == set(NO_LIMITS)
     assert set(PROBES) == set(rows())
 
@@ -274,7 +282,14 @@ def tags(n: int, place: Path) -> None:
     read_audio((b"ID3\4" + bytes(6)) * n + wav(1))
 
 
+def fetched(n: int) -> None:
+    library = SimpleNamespace(http_get=lambda url, file: file.write(bytes(n)))
+    guard(library)
+    library.http_get("https://hub/a/b/resolve/main/config.json", io.BytesIO())
+
+
 PROBES: dict[str, Probe] = {
+    "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
     "files/reading.py: MAX_JSON": Probe(lambda n, place: parse_json(b'"' + b"a" * (n - 2) + b'"')),
     "files/reading.py: _MAX_DEPTH": Probe(lambda n, place: parse_json(b"[" * n + b"]" * n)),
     "files/folder.py: _LONGEST_NAME": Probe(lambda n, place: ModelFolder(place).folder("a" * n, "modules.json")),
@@ -371,6 +386,9 @@ PROBES: dict[str, Probe] = {
                                                                                     suppress_tokens=[1] * n)),
     "text/tokenizer.py: MAX_CHARACTERS": Probe(lambda n, place: Tokenizer(tiny_text(), 64, 1)([" " * n])),
     "encoding/packing.py: _MOST_TOKENS": Probe(lambda n, place: pack(config(), [[0] * n]), 10),
+    "backends/cpu/packer.py: MOST_POSITION_BYTES": Probe(
+        lambda n, place: Packer(None, {}).angles(Rotary(1e4, 2, -(-n // 8))), 8_000_000),    # type: ignore[arg-type]
+    "speech/spectrogram.py: MAX_CHANNELS": Probe(lambda n, place: log_mel(np.zeros(400, np.float32), n)),
     "backends/cpu/packer.py: MOST_BIAS_BYTES": Probe(biased, 4 * 3 * 31),
     "ops/positions.py: _MOST_HEADS": Probe(lambda n, place: ops.alibi_slopes(n)),
     "ops/positions.py: _MOST_TOKENS": Probe(

@@ -18,7 +18,7 @@ from engine.files.reading import FormatError
 from engine.model.text_config import TextConfig
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabularies import read_vocabulary
-from engine.text.vocabularies.gguf import read_gguf_tokenizer
+from engine.text.vocabularies.gguf import gguf_ends, gguf_keeps_space, read_gguf_tokenizer
 from engine.text.vocabularies.sentencepiece import BPE, parse_model
 
 from ..tools.gguf_files import gguf
@@ -103,6 +103,57 @@ def test_special_tokens(settings, expected):
     template = json.loads(read_gguf_tokenizer(settings))["post_processor"]["single"]
     names = {"<s>": "b", "</s>": "e"}
     assert "".join(names[one["SpecialToken"]["id"]] if "SpecialToken" in one else "A" for one in template) == expected
+
+
+@pytest.mark.parametrize("settings", [roberta, llama])
+@pytest.mark.parametrize("text", ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",
+                                  "<end_of_turn>", "<|end|>", "<EOT>", "<|fim_pad|>", "<|file_sep|>"])
+def test_texts_that_end_a_generation_in_llama_cpp(settings, text):
+    """The type of such a token does not count, as in llama.cpp."""
+    given = settings()
+    tokens = [*given[f"{KEYS}tokens"], text]
+    types = np.append(given[f"{KEYS}token_type"], np.int32(1))
+    more = {"scores": np.append(given[f"{KEYS}scores"], np.float32(0))} if f"{KEYS}scores" in given else {}
+    given = settings(tokens=tokens, token_type=types, **more)
+    eos = given[f"{KEYS}eos_token_id"]
+    assert gguf_ends(given) == [eos, len(tokens) - 1]
+    one = tokenizers.Tokenizer.from_str(read_gguf_tokenizer(given).decode())
+    assert len(tokens) - 1 in one.encode(f"the{text}the").ids
+    assert one.decode([len(tokens) - 1]) == ""
+
+
+def test_ids_that_end_a_generation():
+    assert gguf_ends(roberta(eot_token_id=5, eom_token_id=6, fim_pad_token_id=7, fim_rep_token_id=8)) == [2, 5, 6, 7, 8]
+    assert gguf_ends(roberta(eos_token_id=None, eom_token_id=6)) == [6]
+    assert gguf_ends(roberta(eos_token_id=None, add_eos_token=False)) == []
+    with pytest.raises(FormatError, match="eom_token_id must be the number of a token"):
+        gguf_ends(roberta(eom_token_id=10**6))
+
+
+@pytest.mark.parametrize(("settings", "number"), [(llama(), 0), (roberta(token_type=np.array(
+    [2 if text == "<unk>" else 1 for text in roberta()[f"{KEYS}tokens"]], np.int32)), 3)], ids=["llama", "gpt2"])
+def test_the_unknown_token_typed_in_a_text_is_one_token(settings, number):
+    one = tokenizers.Tokenizer.from_str(read_gguf_tokenizer(settings).decode())
+    assert one.encode("the<unk>", add_special_tokens=False).ids[-1] == number
+    assert one.encode("the <unk> the", add_special_tokens=False).ids.count(number) == 1
+
+
+def test_a_continuation_keeps_its_first_space():
+    """llama.cpp removes the space in front of a whole text alone; a space may also be a byte."""
+    for settings, keeps in ((llama(), True), (llama(add_space_prefix=False), False), (roberta(), False)):
+        assert gguf_keeps_space(settings) == keeps
+    own = Tokenizer(TextConfig(read_gguf_tokenizer(llama()), keeps_space=True), None, 1)
+    ids = own.encode("the cat", add_special_tokens=False)
+    pieces = [own.token(number) for number in ids]
+    cut = next(i for i in range(1, len(ids)) if pieces[i].startswith("▁"))
+    assert (own.decode(ids[cut:]), own.continuation(ids[cut:])) == ("cat", " cat")
+    assert own.continuation([1, *ids[cut:]]) == " cat"
+    assert own.continuation(ids[cut + 1 :]) == own.decode(ids[cut + 1 :])
+    space = own.token_id("<0x20>")
+    assert space is None or own.continuation([space]) == " "
+    assert own.continuation([]) == own.continuation([1, 2]) == ""
+    plain = Tokenizer(TextConfig(read_gguf_tokenizer(llama())), None, 1)
+    assert plain.continuation(ids[cut:]) == "cat"
 
 
 def test_a_tokenizer_without_a_space_in_front():

@@ -17,6 +17,7 @@ from engine.text.sentences import add_prompt, batches, check_sentences, choose_p
 from engine.text.tokenizer import CHARACTERS_AT_A_TIME, Tokenizer
 
 from ..tools.encoders import engine_of
+from ..tools.limited import outcome
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import VOCABULARY, ids, tiny_text
 
@@ -122,7 +123,16 @@ def test_a_prompt_wins_over_a_name(caplog):
 
 
 def test_add_prompt():
-    assert add_prompt("q: ", ["a", ("b", "c")]) == ["q: a", ("q: b", "c")]
+    assert [*add_prompt("q: ", ["a", ("b", "c")])] == ["q: a", ("q: b", "c")]
+    assert add_prompt("q: ", ["a", ("b", "c"), "d"])[1:] == [("q: b", "c"), "q: d"]
+
+
+def test_a_long_prompt_stands_in_memory_once():
+    def longest():
+        prompted = add_prompt("p" * 1_000_000, ["a"] * 2000)
+        return max(len(prompted[part.start : part.stop][0]) for part in slices(prompted))
+
+    assert outcome(longest, memory=100_000_000) == "ok: 1000001"
 
 
 def test_sentences_from_collections():

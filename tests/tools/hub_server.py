@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LARGE = 10_000
@@ -51,6 +52,10 @@ class Hub:
         """An HTTP status that every request gets; None for the right one."""
         self.cut: Callable[[str], bool] = lambda blob: False
         """Whether to close the connection in the middle of a blob with this hash."""
+        self.wrong: dict[str, Any] = {}
+        """What to answer in place of the right "sha", "siblings", "oid", "ETag" or "X-Repo-Commit"."""
+        self.packed: dict[str, bytes] = {}
+        """The bodies of files whose contents come with gzip, by their names."""
         self.requests: list[str] = []
         """The method and the path of each request."""
 
@@ -125,20 +130,23 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, json.dumps(entries).encode())
         found = {"id": name, "modelId": name, "sha": self.server.hub.commit(name), "private": False, "gated": False,
                  "siblings": [{"rfilename": file} for file in files], "tags": [], "downloads": 0, "likes": 0}
-        return self._send(200, json.dumps(found).encode())
+        return self._send(200, json.dumps({key: self.server.hub.wrong.get(key, found[key]) for key in found}).encode())
 
     def _file(self, name: str, file: str) -> None:
         hub = self.server.hub
         data = hub.repositories[name].get(file)
         headers = {"X-Repo-Commit": hub.commit(name)}
         if data is None:
-            return self._send(404, b"", headers | {"X-Error-Code": "EntryNotFound"})
+            return self._send(404, b"", headers | {"X-Error-Code": "EntryNotFound"} | hub.wrong)
+        if file in hub.packed and self.command == "GET":
+            return self._send(200, hub.packed[file], headers | {"Content-Encoding": "gzip"})
         if len(data) <= LARGE:
-            return self._send(200, data, headers | {"ETag": f'"{sha1(data)}"'})
+            return self._send(200, data, headers | {"ETag": f'"{sha1(data)}"'} | hub.wrong)
         blob = sha256(data)
         place = f"{hub.url.replace('127.0.0.1', 'localhost')}/blobs/{blob}"
         return self._send(302, b"", headers | {"Location": place, "X-Linked-Etag": f'"{blob}"',
-                                               "X-Linked-Size": str(len(data))})
+                                               "X-Linked-Size": str(len(data))}
+                          | hub.wrong)
 
     def _blob(self, blob: str) -> None:
         hub = self.server.hub

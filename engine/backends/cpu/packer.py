@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 """The values of enum Activation in table.pxd."""
 
+MOST_POSITION_BYTES = 2**30
+"""Limit on the bytes of the tables of a model's rotary embeddings, and of its vectors of relative positions."""
+_POSITIONS = 2**12
+"""How many rows of a table of angles are computed together."""
 MOST_BIAS_BYTES = 2**30
 """Limit on the memory of a model's biases by distance, which grows with the longest sequence."""
 
@@ -83,6 +87,7 @@ class Packer:
         self._angles: dict[Rotary, tuple[np.ndarray, np.ndarray]] = {}
         self._biases: dict[DistanceBias, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
+        self._reserved = 0
 
     @property
     def longest(self) -> int:
@@ -138,10 +143,22 @@ class Packer:
     def angles(self, rotary: Rotary) -> tuple[np.ndarray, np.ndarray]:
         """Return cos and sin [positions, width/2] of a rotary embedding, made once for all layers that share it."""
         if rotary not in self._angles:
-            positions = np.arange(rotary.positions)
-            self._angles[rotary] = rotary_angles(positions, rotary.theta, rotary.width, scale=rotary.scale,
-                                                 frequencies=rotary.frequencies, factor=rotary.factor)
+            self._reserve("rotary embeddings", 8 * rotary.positions * (rotary.width // 2), "max_positions")
+            cos, sin = (np.empty((rotary.positions, rotary.width // 2), np.float32) for _ in range(2))
+            for first in range(0, rotary.positions, _POSITIONS):      # in float64 they take much more memory
+                positions = np.arange(first, min(first + _POSITIONS, rotary.positions))
+                cos[positions], sin[positions] = rotary_angles(
+                    positions, rotary.theta, rotary.width, scale=rotary.scale, frequencies=rotary.frequencies,
+                    factor=rotary.factor)
+            self._angles[rotary] = cos, sin
         return self._angles[rotary]
+
+    def _reserve(self, what: str, size: int, setting: str) -> None:
+        """Count the bytes of tables of positions; raises `UnsupportedError` for more than `MOST_POSITION_BYTES`."""
+        self._reserved += size
+        if self._reserved > MOST_POSITION_BYTES:
+            raise UnsupportedError(f"the {what} of the model would take more than {MOST_POSITION_BYTES:,} bytes; "
+                                   f"lower {setting} in its configuration")
 
     def bias(self, bias: DistanceBias, heads: int) -> np.ndarray:
         """Return the bias of each head for all distances [H, 2 * longest - 1], made once for all layers that share it.
@@ -167,6 +184,9 @@ class Packer:
         return self._once(key, lambda: self._relative(relative, operation.scale, k.heads or 1, q.heads or 1))
 
     def _relative(self, relative: Relative, scale: float, key_heads: int, heads: int) -> RelativeWeights:
+        maps = [affine for affine in (relative.key, relative.query) if affine is not None]
+        columns = sum(len(self._weights[affine.weight]) for affine in maps)
+        self._reserve("vectors of relative positions", 8 * relative.table.rows * columns, "the relative positions")
         weights = dict(self._weights)
         for affine in (relative.key, relative.query):
             if affine is not None:

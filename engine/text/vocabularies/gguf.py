@@ -55,6 +55,28 @@ _STARTS = ("llama-bpe",)
 """Values of tokenizer.ggml.pre whose texts start with the bos token where the file does not say it."""
 
 
+ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+"""The tokens at which llama.cpp ends a generation, by the names of their ids in the settings."""
+END_TEXTS = frozenset({
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "<EOT>",
+    "_<EOT>", "[EOT]", "<end_of_utterance>",
+    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
+    "<reponame>", "<|file_sep|>",
+})  # fmt: skip
+"""The texts of tokens that end a generation in llama.cpp (load in llama-vocab.cpp), whatever the settings of the file
+say: they are control tokens there, too."""
+
+
+def gguf_ends(settings: Mapping[str, Any]) -> list[int]:
+    """Return the ids of the tokens that end a generation in llama.cpp, the one that the file calls eos first.
+
+    Raises `FormatError` for settings that no tokenizer has.
+    """
+    tokens, _ = _tokens(settings)
+    stated = [number for name in ENDS if (number := _role(settings, name, len(tokens))) >= 0]
+    return list(dict.fromkeys([*stated, *(i for i, text in enumerate(tokens) if text in END_TEXTS)]))
+
+
 def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     """Return the tokenizer in the settings of a GGUF file as the bytes of a tokenizer.json.
 
@@ -67,8 +89,8 @@ def read_gguf_tokenizer(settings: Mapping[str, Any]) -> bytes:
     roles = {name: tokens[number] for name in ("bos", "eos") if (number := _role(settings, name, len(tokens))) >= 0}
     template = _template(settings, roles, kind)
     components = _KINDS[kind](settings, tokens, types, template)
-    added = [added_token(text, special=one == CONTROL) for text, one in zip(tokens, types, strict=True)
-             if one in (CONTROL, USER_DEFINED)]
+    added = [added_token(text, special=one != USER_DEFINED) for text, one in zip(tokens, types, strict=True)
+             if one in (CONTROL, USER_DEFINED, UNKNOWN)]
     if len(added) > MAX_ADDED:
         raise FormatError(f"{_KEYS}token_type has {len(added):,} control tokens and tokens of the user; at most "
                           f"{MAX_ADDED:,} are allowed")
@@ -82,10 +104,10 @@ def _tokens(settings: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     if not all(0 < len(text) <= MAX_TOKEN for text in tokens):
         raise FormatError(f"{_KEYS}tokens has a token without a text, or with more than {MAX_TOKEN:,} characters")
     if types is None:
-        return tokens, [NORMAL] * len(tokens)
+        types = np.full(len(tokens), NORMAL)
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu" or types.shape != (len(tokens),):
         raise FormatError(f"{_KEYS}token_type must have an integer for each of the {len(tokens):,} tokens")
-    return tokens, types.tolist()
+    return tokens, [CONTROL if text in END_TEXTS else kind for text, kind in zip(tokens, types.tolist(), strict=True)]
 
 
 def _role(settings: Mapping[str, Any], name: str, count: int) -> int:
@@ -137,11 +159,22 @@ def _sentencepiece(settings: Mapping[str, Any], tokens: list[str], types: list[i
         raise FormatError(f"{_KEYS}scores must have a number for each of the {len(tokens):,} tokens")
     if types.count(UNKNOWN) != 1:
         raise FormatError(f"{_KEYS}token_type has {types.count(UNKNOWN)} unknown tokens; expected one")
+    space = _adds_space(settings)
+    pieces = Pieces(tokens, scores.tolist(), types)
+    return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+
+
+def _adds_space(settings: Mapping[str, Any]) -> bool:
+    """Return whether SentencePiece puts a space in front of a text."""
     space = settings.get(f"{_KEYS}add_space_prefix", True)
     if type(space) is not bool:
         raise FormatError(f"{_KEYS}add_space_prefix must be true or false, not {shown(space)}")
-    pieces = Pieces(tokens, scores.tolist(), types)
-    return sentencepiece_bpe(pieces, {}, add_space=space, single=template, pair=_pair(template))
+    return space
+
+
+def gguf_keeps_space(settings: Mapping[str, Any]) -> bool:
+    """Return whether `TextConfig.keeps_space` holds: llama.cpp removes the space in front of whole texts alone."""
+    return settings.get(f"{_KEYS}model") == "llama" and _adds_space(settings)
 
 
 _KINDS: dict[str, Callable[[Mapping[str, Any], list[str], list[int], str], Components]] = {

@@ -1,0 +1,173 @@
+"""Columns of Arrow: texts in every type that other tools write, one type for all inputs, and values as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..base.errors import InputError, shown
+from ..base.install import require_files
+
+MOST_COPIED = 2**30
+"""Limit on the bytes of a copied column in one unit: equal values stand in a file once, and in a part each time."""
+
+
+def text_type(kind: Any) -> Any | None:
+    """Return the type of the strings, bytes or nulls that a column of a type holds; None if it holds something else."""
+    kind = value_type(kind)
+    types = require_files("pyarrow").types
+    known = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary,
+             types.is_binary_view, types.is_null)
+    return kind if any(check(kind) for check in known) else None
+
+
+def value_type(kind: Any) -> Any:
+    """Return the type of the values of a dictionary or of runs; another type as it is."""
+    types = require_files("pyarrow").types
+    return value_type(kind.value_type) if types.is_dictionary(kind) or types.is_run_end_encoded(kind) else kind
+
+
+def plain(column: Any) -> Any:
+    """Return a column, an Array or a ChunkedArray, without a dictionary, runs or the type null, which has no values."""
+    pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
+    if pa.types.is_run_end_encoded(column.type):
+        return plain(compute.run_end_decode(column))
+    if pa.types.is_dictionary(column.type):
+        return plain(column.cast(column.type.value_type))
+    return column.cast(pa.string()) if pa.types.is_null(column.type) else column
+
+
+def distinct(column: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield for each chunk of a ChunkedArray its distinct values, and for each row the index of its value or null."""
+    pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
+    for chunk in column.chunks:
+        own = chunk if pa.types.is_dictionary(chunk.type) else plain(chunk).dictionary_encode()
+        used = compute.drop_null(own.indices.unique())      # the dictionary may be that of a whole row group
+        yield plain(own.dictionary.take(used)), compute.index_in(own.indices, value_set=used)
+
+
+def copied(column: Any, kind: Any, place: str) -> Any:
+    """Return a ChunkedArray as an Array of a type, to which its own has a cast without loss.
+
+    Raises `InputError` that begins with the place if the values of a dictionary would need more than `MOST_COPIED`.
+    """
+    pa, compute = require_files("pyarrow"), require_files("pyarrow.compute")
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
+        size = 0
+        for values, indices in distinct(column):
+            sizes = compute.binary_length(values) if text_type(values.type) is not None else None
+            size += compute.sum(sizes.take(indices)).as_py() or 0 if sizes is not None else 0
+        if size > MOST_COPIED:
+            raise InputError(f"{place} holds {size:,} bytes in {len(column):,} rows, and the limit of a unit is "
+                             f"{MOST_COPIED:,}; give a smaller --unit-rows, or do not copy it")
+        column = plain(column)
+    if column.type != kind:
+        column = column.cast(kind)
+    return column.combine_chunks()
+
+
+def without_views(kind: Any) -> Any:
+    """Return a type with large strings and bytes in place of views, of which pyarrow cannot take rows."""
+    pa = require_files("pyarrow")
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_struct(kind):
+        return pa.struct([kind.field(i).with_type(without_views(kind.field(i).type))
+                          for i in range(kind.num_fields)])
+    if types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(without_views(kind.value_type)), kind.list_size)
+    for check, make in ((types.is_list, pa.list_), (types.is_large_list, pa.large_list)):
+        if check(kind):
+            return make(kind.value_field.with_type(without_views(kind.value_type)))
+    return kind
+
+
+def common_types(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the type of each copied column that holds the values of all inputs without loss.
+
+    found: the name of each input, and the types of its columns. Raises `InputError` for types that have none.
+    """
+    common: dict[str, tuple[str, Any]] = {}
+    for file, types in found:
+        for name, kind in types.items():
+            other, before = common.get(name, (file, kind))
+            both = wider(before, kind)
+            if both is None:
+                raise InputError(f"column {shown(name)} holds {before} in {shown(other)} and {kind} in {shown(file)}, "
+                                 "so that the parts would not be one table; write both with one type, or give each "
+                                 "type a job of its own")
+            common[name] = (other if both == before else file), both
+    return {name: kind for name, (_, kind) in common.items()}
+
+
+def wider(one: Any, other: Any) -> Any | None:
+    """Return the type that holds the values of two types without loss; None if they have no such type."""
+    pa = require_files("pyarrow")
+    types = pa.types
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_dictionary(one) or types.is_dictionary(other):
+        return wider(value_type(one), value_type(other))
+    if types.is_integer(one) and types.is_integer(other):
+        narrow, wide = sorted((one, other), key=lambda kind: kind.bit_width)
+        grows = narrow.bit_width < wide.bit_width and types.is_signed_integer(wide)
+        return wide if grows or types.is_signed_integer(one) == types.is_signed_integer(other) else None
+    if types.is_floating(one) and types.is_floating(other):
+        return max(one, other, key=lambda kind: kind.bit_width)
+    for kinds, widest in ((("string", "large_string", "string_view"), pa.large_string()),
+                          (("binary", "large_binary", "binary_view"), pa.large_binary())):
+        if str(one) in kinds and str(other) in kinds:
+            return widest
+    if types.is_list(one) and types.is_list(other):
+        inner = wider(one.value_type, other.value_type)
+        return None if inner is None else pa.list_(inner)
+    return None
+
+
+def as_json(scalar: Any) -> Any:
+    """Return a value of Arrow as an object of Python with a short form, or as a string where Python has none for it.
+
+    Python has no nanoseconds, no dates after the year 9999, and only the time zones that the system knows. pandas,
+    where it is installed, gives other objects for some of them, so that it is not asked.
+    """
+    types = require_files("pyarrow").types
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind) or hasattr(kind, "extension_name"):
+        return as_json(scalar.value)
+    if types.is_nested(kind):
+        return _nested(scalar)
+    if getattr(kind, "unit", "") == "ns":
+        return _nanoseconds(scalar)
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, NotImplementedError, KeyError):
+        return f"{scalar.value} {kind}"
+
+
+def _nested(scalar: Any) -> Any:
+    types = require_files("pyarrow").types
+    kind = scalar.type
+    if types.is_struct(kind):
+        return {kind.field(i).name: as_json(scalar[i]) for i in range(kind.num_fields)}
+    if types.is_map(kind):
+        return [(as_json(pair[0]), as_json(pair[1])) for pair in scalar.values]
+    if types.is_union(kind):
+        return as_json(scalar.value)
+    return [as_json(value) for value in scalar.values]
+
+
+def _nanoseconds(scalar: Any) -> str:
+    pa = require_files("pyarrow")
+    kind = scalar.type
+    if pa.types.is_duration(kind):
+        return f"{scalar.value} {kind}"
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return str(scalar.cast(pa.string()).as_py())
+    return f"{scalar.cast(pa.timestamp('ns')).cast(pa.string()).as_py()}Z"
