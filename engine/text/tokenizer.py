@@ -449,11 +449,16 @@ def _too_few(text: str, size: int) -> InputError:
                       f"{size:,} characters, which is the limit; shorten it")
 
 
+def _characters(sentence: Any) -> int:
+    """Return the number of characters of a text, or of all parts of a pair or a list of words."""
+    return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
+
+
 def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
     """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
     start = size = 0
-    for i, sentence in enumerate(sentences):
-        size += sum(map(len, (sentence,) if isinstance(sentence, str) else sentence))
+    for i, own in enumerate(map(_characters, sentences)):       # no sentence is held meanwhile: some are made here
+        size += own
         if size >= characters:
             yield sentences[start : i + 1]
             start, size = i + 1, 0

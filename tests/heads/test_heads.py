@@ -345,7 +345,7 @@ def test_a_call_with_many_results_stops_in_time(name, call, monkeypatch):
 def test_ranking_answers_stops_in_time():
     places = Places(np.zeros(1, np.int32), np.zeros(1, np.int32), ["a"], [(0, 1)], [False], [0], [1])
     with pytest.raises(TimedOut):
-        _best(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), time.monotonic() - 1)
+        _best(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), Stop(time.monotonic() - 1))
 
 
 def test_a_text_without_a_mask_token_is_explained(tmp_path):
