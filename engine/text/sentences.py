@@ -117,11 +117,15 @@ def choose_prompt(text: TextConfig, prompt: str | None, prompt_name: str | None)
     return _check_unicode("prompt", prompt)
 
 
+def characters_of(sentence: Any) -> int:
+    """Return the number of characters of a text, or of all parts of a pair or a list of words."""
+    return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
+
+
 def slices(sentences: Sequence[Sentence]) -> Iterator[range]:
     """Yield ranges of consecutive sentences to tokenize at one time, within SLICE_SENTENCES and SLICE_CHARACTERS."""
     first = characters = 0
-    for i, sentence in enumerate(sentences):
-        size = len(sentence) if isinstance(sentence, str) else len(sentence[0]) + len(sentence[1])
+    for i, size in enumerate(map(characters_of, sentences)):    # no text is held meanwhile: some are made here
         if i > first and (i - first == SLICE_SENTENCES or characters + size > SLICE_CHARACTERS):
             yield range(first, i)
             first, characters = i, 0

@@ -18,7 +18,7 @@ from ..base.install import require
 from ..base.stop import NEVER, Stop
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
-from .sentences import Sentence, check_sentences
+from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
 
@@ -449,15 +449,10 @@ def _too_few(text: str, size: int) -> InputError:
                       f"{size:,} characters, which is the limit; shorten it")
 
 
-def _characters(sentence: Any) -> int:
-    """Return the number of characters of a text, or of all parts of a pair or a list of words."""
-    return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
-
-
 def _batches(sentences: Sequence[Any], characters: int) -> Iterator[Sequence[Any]]:
     """Yield the sentences in batches that end with the sentence in which they reach this number of characters."""
     start = size = 0
-    for i, own in enumerate(map(_characters, sentences)):       # no sentence is held meanwhile: some are made here
+    for i, own in enumerate(map(characters_of, sentences)):
         size += own
         if size >= characters:
             yield sentences[start : i + 1]

@@ -15,6 +15,7 @@ import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.backends import get_backend
 from engine.backends.numba_cuda import CudaBackend
+from engine.base.stop import Stop
 from engine.families import jina_bert
 from engine.families.heads import read_heads
 from engine.files.safetensors import read_safetensors
