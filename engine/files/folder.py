@@ -57,20 +57,23 @@ class ModelFolder:
 
     def read_object(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file, of which the caller may change anything."""
-        # The text is kept and parsed again, because a value takes up to 30 times the memory of its text.
         with self.naming(name):
-            if name not in self._texts:
-                self._texts[name] = self.read_bytes(name, MAX_JSON)
-            return parse_object(self._texts[name])
+            return parse_object(self._text(name))
 
     def read_object_or_empty(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file, and an empty one where there is no file."""
         return self.read_object(name) if self.has(name) else {}
 
     def read_list(self, name: str) -> list[Any]:
-        """Return the JSON list in a file."""
+        """Return the JSON list in a file, of which the caller may change anything."""
         with self.naming(name):
-            return parse_list(self.read_bytes(name, MAX_JSON))
+            return parse_list(self._text(name))
+
+    def _text(self, name: str) -> bytes:
+        """Return the contents of a JSON file, which are kept: a value takes up to 30 times the memory of its text."""
+        if name not in self._texts:
+            self._texts[name] = self.read_bytes(name, MAX_JSON)
+        return self._texts[name]
 
     def read_bytes(self, name: str, limit: int) -> bytes:
         """Return the contents of a file; raises `FormatError` above this number of bytes, so it needs `naming`."""

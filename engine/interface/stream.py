@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..backends.lock import new_turn
-from ..base.errors import Cancelled, InputError
+from ..base.errors import Cancelled, EngineError, InputError
 from ..base.stop import Stop
+from ..generation.batching import Event
 from ..generation.prepared import PreparedModel
 from ..generation.results import Failed, Request, Token
 
@@ -18,9 +19,9 @@ class Piece:
 
     id: int
     text: str | None
-    """The text that the token adds; it may be empty, because some characters need several tokens. None without a
-    tokenizer. Where a token changes the text before it, which only wrong bytes do and a few decoders, it is the text
-    from the first change on."""
+    """The text that is certain with this token; it may be empty, because some characters need several tokens. None
+    without a tokenizer. The texts of all pieces together are the text of the result, also where it ends inside a
+    character, whose U+FFFD the last piece has."""
 
 
 class Stream(Iterator[Piece]):
@@ -31,8 +32,9 @@ class Stream(Iterator[Piece]):
         self._model, self._stop = model, stop
         self._events = model.stream([request], stop)
         self._turn = new_turn()
-        self._ids: list[int] = []
-        self._written = ""
+        self._text = None if model.text is None else model.tokenizer(model.text).incremental()
+        self._ahead: Event | EngineError | None = None
+        """The next event, where it was looked at before its turn."""
 
     def __next__(self) -> Piece:
         with self._turn.take_if_free() as taken:
@@ -42,27 +44,31 @@ class Stream(Iterator[Piece]):
             return self._next()
 
     def _next(self) -> Piece:
-        try:
-            event = next(self._events)
-        except Cancelled:
-            event = None
+        event = self._ahead if self._ahead and not self._stop.cancelled else self._event()
+        self._ahead = None
         if isinstance(event, Failed):
             raise event.error
-        if not isinstance(event, Token):    # the result follows the last token
+        if isinstance(event, EngineError):
+            raise event
+        if not isinstance(event, Token):
             raise StopIteration
-        self._ids.append(event.id)
-        if self._model.text is None:
+        if self._text is None:
             return Piece(event.id, None)
-        text = self._model.tokenizer(self._model.text).continuation(self._ids)
-        # The bytes of a character may lie in several tokens; until all are there, the text ends in U+FFFD.
-        certain, kept = text.rstrip("\ufffd"), len(self._written)
-        if not certain.startswith(self._written):
-            if len(certain) < len(text):
-                return Piece(event.id, "")      # wrong bytes take the byte before them along, such as a line feed
-            pairs = enumerate(zip(self._written, certain, strict=False))
-            kept = next((i for i, (before, now) in pairs if before != now), len(certain))
-        piece, self._written = certain[kept:], certain
-        return Piece(event.id, piece)
+        text = self._text.add(event.id)
+        if self._text.waits:        # only the next event says whether this piece is the last one, which has the rest
+            self._ahead = self._event()
+            if not isinstance(self._ahead, Token):
+                text += self._text.end()
+        return Piece(event.id, text)
+
+    def _event(self) -> Event | EngineError | None:
+        """Return the next token, or what follows the last one: the result, an error, or None after a cancellation."""
+        try:
+            return next(self._events, None)
+        except Cancelled:
+            return None
+        except EngineError as error:
+            return error
 
     def cancel(self) -> None:
         """End the stream and free its memory, also while another thread waits for the next token.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from ..base.install import require
 from ..base.stop import NEVER, Stop
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
+from .incremental import DecodeTokens, IncrementalText
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
@@ -304,12 +306,28 @@ class Tokenizer:
 
         `decode` is for whole texts, in front of which SentencePiece puts a space that is removed again.
         """
-        text = self.decode(ids)
-        if self._text.keeps_space:
-            special = set(self.special_tokens.values())
-            first = next((self.token(int(number)) for number in ids if int(number) not in special), "")
-            text = " " * first.startswith(("▁", "<0x20>")) + text
-        return text
+        first = next((token for token in map(self._token_with_text, ids) if token is not None), "")
+        return self._space_before(first) + self.decode(ids)
+
+    def _space_before(self, token: str) -> str:
+        """Return the space that stands before a text of new tokens whose first one this is, or ""."""
+        return " " * (self._text.keeps_space and token.startswith(("▁", "<0x20>")))
+
+    def incremental(self) -> IncrementalText:
+        """Return what decodes ids one by one: the texts that it gives are together that of `continuation`."""
+        decoder = self._tokenizer.decoder
+        stated = None if decoder is None else json.loads(decoder.__getstate__())
+        return IncrementalText(stated, self._token_with_text, _decoder, self._space_before)
+
+    def _token_with_text(self, number: int) -> str | None:
+        """Return the token of an id; None for a special token, and for an id that the vocabulary lacks."""
+        token = self._tokenizer.id_to_token(number)
+        return None if token is None or token in self._special else str(token)
+
+    @cached_property
+    def _special(self) -> set[str]:
+        """The special tokens, which `decode` leaves out."""
+        return {token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special}
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -478,6 +496,19 @@ def _load(text: TextConfig) -> Any:
     if not text.special_tokens:
         tokenizer.post_processor = None     # which also moves offsets, and these nobody reads of a model without heads
     return tokenizer
+
+
+def _decoder(step: dict[str, Any]) -> DecodeTokens:
+    """Return one decoder of a tokenizer, which is given as a tokenizer.json has it."""
+    tokenizers = require("tokenizers")
+    document = json.loads(tokenizers.Tokenizer(tokenizers.models.BPE()).to_str()) | {"decoder": step}
+    decoder = tokenizers.Tokenizer.from_str(json.dumps(document)).decoder
+
+    def decode(tokens: list[str]) -> str:
+        with _failures("turns tokens into text"):
+            return str(decoder.decode(tokens))
+
+    return decode
 
 
 def _check_added_tokens(tokenizer: Any) -> None:

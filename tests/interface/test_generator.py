@@ -23,7 +23,11 @@ from engine import (
     save,
 )
 from engine.backends import get_backend
+from engine.base.errors import Cancelled
 from engine.files.npz import read_npz
+from engine.generation.results import Done, Token
+from engine.interface.stream import Piece
+from engine.model.text_config import TextConfig
 
 from ..tools.decoders import make_weights, row
 from ..tools.encoders import load_encoder, save_encoder
@@ -149,24 +153,97 @@ def test_a_stream_gives_the_result_piece_by_piece(settings):
     assert {piece.text for piece in plain} == {None}
 
 
-def test_a_stream_waits_for_all_bytes_of_a_character(monkeypatch):
-    """Each token is a byte here, and each character has two of them."""
-    def decode(self, ids):
-        return ("\u00e9".encode() * len(ids))[: len(ids)].decode(errors="replace")
-
-    generator = Generator(language_model(tiny_text()))
-    monkeypatch.setattr("engine.text.tokenizer.Tokenizer.decode", decode)
-    pieces = [piece.text for piece in generator.stream(SOURCES[0], max_new_tokens=5)]
-    assert pieces == ["", "\u00e9", "", "\u00e9", ""]
+def bytes_text():
+    """Return a tokenizer whose 50 tokens are bytes: of the characters \u00e9 and \u20ac, a wrong one, and letters."""
+    tokenizers = pytest.importorskip("tokenizers")
+    tokens = ["\u00c3", "\u00a9", "\u00e2", "\u0124", "\u00ac", "\u00ff", *map(chr, range(ord("A"), ord("A") + 44))]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    made.decoder = tokenizers.decoders.ByteLevel()
+    return TextConfig(made.to_str().encode())
 
 
-def test_a_stream_goes_on_after_a_text_that_changed(monkeypatch):
-    """With bytes as in Llama 2, a byte that makes no character takes a line feed before it along."""
-    texts = ["a\n", "a\ufffd\ufffd", "a\ufffd\ufffd\ufffd", "a\ufffd\ufffd\ufffd b", "a\ufffd\ufffd\ufffd bc"]
-    generator = Generator(language_model(tiny_text()))
-    monkeypatch.setattr("engine.text.tokenizer.Tokenizer.decode", lambda self, ids: texts[len(ids) - 1])
-    pieces = [piece.text for piece in generator.stream(SOURCES[0], max_new_tokens=5)]
-    assert pieces == ["a\n", "", "", "\ufffd\ufffd\ufffd b", "c"]
+class Events:
+    """The events of a model that gives these tokens, and then its result or another end; it counts those it gave."""
+
+    def __init__(self, ids, end):
+        self.given, self._left = 0, [*(Token(0, 0, number) for number in ids), end]
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self._left:
+            raise StopIteration
+        self.given += 1
+        event = self._left.pop(0)
+        if isinstance(event, Exception):
+            self.close()
+            raise event
+        return event
+
+    def close(self):
+        self._left.clear()
+
+
+def stream_of(ids, end, text=None):
+    """Return a stream of these ids, and its events."""
+    generator, events = Generator(language_model(text or bytes_text())), Events(ids, end)
+    generator._model.stream = lambda requests, stop: events
+    return generator.stream([1]), events
+
+
+C3, A9, E2, X82, AC, FF, A, B = range(8)
+RESULT = Done(0, [])
+
+
+@pytest.mark.parametrize(("ids", "pieces"), [
+    ([A, C3, A9, E2, X82, AC], ["A", "", "\u00e9", "", "", "\u20ac"]),
+    ([C3, C3, A9, FF, A, C3], ["", "\ufffd", "\u00e9", "\ufffd", "A", "\ufffd"]),
+    ([A, E2, X82], ["A", "", "\ufffd"]),
+    ([E2, B], ["", "\ufffdB"]),
+])
+def test_a_stream_waits_for_all_bytes_of_a_character(ids, pieces):
+    stream, _ = stream_of(ids, RESULT)
+    found = list(stream)
+    assert [piece.id for piece in found] == ids
+    assert [piece.text for piece in found] == pieces
+
+
+def test_a_stream_looks_ahead_only_where_text_waits():
+    stream, events = stream_of([A, C3, A9, B], RESULT)
+    given = []
+    for piece in stream:
+        given.append((piece.text, events.given))
+    assert given == [("A", 1), ("", 3), ("\u00e9", 3), ("B", 4)]
+
+
+@pytest.mark.parametrize(("end", "expected"), [(TimedOut(), TimedOut), (Cancelled(), None)])
+def test_a_stream_that_ends_early_has_given_all_its_tokens(end, expected):
+    stream, _ = stream_of([A, E2], end)
+    assert [next(stream), next(stream)] == [Piece(A, "A"), Piece(E2, "\ufffd")]
+    with pytest.raises(expected or StopIteration):
+        next(stream)
+    assert list(stream) == []
+
+
+def test_a_stream_gives_nothing_after_it_was_cancelled():
+    stream, events = stream_of([C3, A9, A, B], RESULT)
+    assert (next(stream), events.given) == (Piece(C3, ""), 2)
+    stream.cancel()
+    assert list(stream) == []
+
+
+def test_a_stream_has_the_text_of_the_result_with_wrong_bytes():
+    text, cut = bytes_text(), 0
+    generator = Generator(language_model(text))
+    for seed in range(40):
+        options = {"do_sample": True, "seed": seed, "max_new_tokens": 6, "suppress_tokens": list(range(8, 50))}
+        [result] = generator.generate([[1]], **options)
+        pieces = list(generator.stream([1], **options))
+        assert [piece.id for piece in pieces] == result.ids
+        assert "".join(piece.text for piece in pieces) == result.text
+        cut += result.ids[-1] in (C3, E2)
+    assert cut > 3
 
 
 def test_a_stream_that_is_left_frees_its_rows():

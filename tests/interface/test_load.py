@@ -1,6 +1,7 @@
 """`engine.load` returns the object that the files ask for, and each class refuses the others' models by name."""
 
 import json
+import os
 import pickle
 import shutil
 from dataclasses import replace
@@ -21,9 +22,11 @@ from engine import (
     save,
 )
 from engine.interface.load import SERVES
+from engine.loading import load as loading
 from engine.loading.source import CLASSES
 
 from ..tools.encoders import TRANSLATES
+from ..tools.module_folders import write_modules
 from ..tools.paths import CTRANSLATE2, DECODERS, ENCODERS, FILES
 from ..tools.speech import timed
 from ..tools.tiny_models import write_json
@@ -63,6 +66,38 @@ def test_the_files_decide(name, served):
 ])  # fmt: skip
 def test_the_caller_decides(name, kind, served):
     assert type(engine.load(found(name), kind=kind, **OPTIONS)) is served
+
+
+def with_modules(folder):
+    """Write an encoder with the modules of sentence-transformers."""
+    shutil.copytree(found("bert"), folder)
+    write_modules(folder, [("Transformer", ""), ("Pooling", "1_Pooling")])
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+
+
+@pytest.mark.parametrize("make", [
+    lambda folder: shutil.copytree(found("reranker"), folder),
+    with_modules,
+    lambda folder: shutil.copytree(found("generating/bart"), folder),
+    lambda folder: save(load_model(DECODERS / "bart"), folder),
+], ids=["reranker", "encoder with modules", "generator", "npz"])
+def test_a_source_is_opened_once_and_each_of_its_files_too(make, tmp_path, monkeypatch):
+    path, opened, sources = tmp_path / "model.npz", [], []
+    make(path)
+    open_file, open_path = os.open, loading._open
+
+    def counting_open(file, *args, **options):
+        opened.append(str(file))
+        return open_file(file, *args, **options)
+
+    monkeypatch.setattr("engine.files.reading.os.open", counting_open)
+    monkeypatch.setattr(loading, "_open", lambda *args: sources.append(args) or open_path(*args))
+    engine.load(path, **OPTIONS)
+    own = [file for file in opened if file.startswith(str(path))]
+    assert len(sources) == 1
+    assert own
+    assert len(own) == len(set(own))
 
 
 def test_a_file_of_speech_is_transcribed(tmp_path):

@@ -40,9 +40,9 @@ MISTAKES = (
     Mistake(
         name="half-a-character",
         what="A stream gives the replacement character before all bytes of a character are there.",
-        file="engine/interface/stream.py",
-        right='certain, kept = text.rstrip("\\ufffd"), len(self._written)',
-        wrong="certain, kept = text, len(self._written)",
+        file="engine/text/incremental.py",
+        right="yield self._decoder.decode(data), False",
+        wrong="yield self._decoder.decode(data, True), False",
         tests="tests/interface/test_generator.py -k stream",
         caught_by=("tests/interface/test_generator.py::test_a_stream_waits_for_all_bytes_of_a_character",),
     ),

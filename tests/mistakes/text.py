@@ -51,6 +51,15 @@ MISTAKES = (
         ),
     ),
     Mistake(
+        name="every-token-is-the-first",
+        what="A text that comes token by token has no space in front of a word.",
+        file="engine/text/incremental.py",
+        right="self._before = self._later",
+        wrong="self._before = []",
+        tests="tests/text/test_incremental.py",
+        caught_by=("tests/text/test_incremental.py::test_the_texts_together_are_the_text_of_all_ids",),
+    ),
+    Mistake(
         name="certain-words",
         what="The last two words of a text that is cut count as certain, although the first of them may go on.",
         file="engine/text/tokenizer.py",

@@ -151,6 +151,9 @@ def test_a_continuation_keeps_its_first_space():
     assert own.continuation(ids[cut + 1 :]) == own.decode(ids[cut + 1 :])
     space = own.token_id("<0x20>")
     assert space is None or own.continuation([space]) == " "
+    for each in (ids[cut:], [1, *ids[cut:]], ids[cut + 1 :], ids):
+        text = own.incremental()
+        assert "".join([*map(text.add, each), text.end()]) == own.continuation(each)
     assert own.continuation([]) == own.continuation([1, 2]) == ""
     plain = Tokenizer(TextConfig(read_gguf_tokenizer(llama())), None, 1)
     assert plain.continuation(ids[cut:]) == "cat"

@@ -1,0 +1,285 @@
+"""`IncrementalText`: the text of token ids that come one by one, none of which is decoded twice.
+
+A tokenizer turns tokens into text by a list of decoders, each of which changes a list of tokens. Here each decoder gets
+the list token by token, and passes on what no later token can change. `tokenizers` changes single tokens; the decoders
+that join tokens are written here, because its own `DecodeStream` loses bytes that are no character, and the text that
+waits at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from .growth import steps
+
+REPLACEMENT = "\ufffd"
+"""What stands for bytes that are no character."""
+Part: TypeAlias = tuple[str, bool]
+"""A part of a token, and whether the token ends with it."""
+DecodeTokens: TypeAlias = Callable[[list[str]], str]
+"""Returns the text that one decoder makes of a list of tokens."""
+
+
+class IncrementalText:
+    """The text of ids that come one by one: the texts of all `add` and of `end` together are that of all ids.
+
+    A text comes as soon as no later id can change it. What waits is a character whose bytes are not all there; with
+    tokens for single bytes, as Llama 2 has them, all bytes since the last other token, because one wrong byte makes
+    all of them U+FFFD; and the space after a word that is the last one. Where a decoder reads the joined text, such as
+    a Replace after a Fuse, all of it waits for the end.
+    """
+
+    def __init__(self, decoder: Any, token_of: Callable[[int], str | None], component: Callable[[Any], DecodeTokens],
+                 space_before: Callable[[str], str]):
+        """decoder: the decoder as a tokenizer.json has it; None for tokens that are joined by spaces.
+
+        token_of: returns the token of an id; None for an id that has no text. component: returns one decoder, which is
+        given as a tokenizer.json has it. space_before: returns what stands before the text, by its first token.
+        """
+        self._token_of, self._space_before, self._begun = token_of, space_before, False
+        self._steps = [_step(step, component) for step in steps(decoder, "decoders")] if decoder else [_Spaces()]
+
+    def add(self, number: int) -> str:
+        """Return the text that is certain with the next id; it may be empty."""
+        token = self._token_of(number)
+        if token is None:
+            return ""
+        before, self._begun = "" if self._begun else self._space_before(token), True
+        return before + self._through([(token, True)], ends=False)
+
+    def end(self) -> str:
+        """Return the text that waited for another id; no id may come after this."""
+        return self._through([], ends=True)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether `end` may return a text now."""
+        return any(step.waits for step in self._steps)
+
+    def _through(self, parts: list[Part], ends: bool) -> str:
+        for step in self._steps:
+            parts = [found for text, whole in parts for found in step.add(text, whole)]
+            if ends:
+                parts += step.end()
+        return "".join(text for text, _ in parts)
+
+
+class _Step:
+    """A decoder. It gets the parts of its tokens one by one, and yields those of its own tokens that are certain."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether `end` may yield a text that is not empty."""
+        return False
+
+    def add(self, text: str, whole: bool) -> Iterator[Part]:
+        raise NotImplementedError
+
+    def end(self) -> Iterator[Part]:
+        """Yield the rest, when no more tokens come."""
+        yield from ()
+
+
+class _Tokens(_Step):
+    """A decoder that reads whole tokens; after one that joins all tokens to one, it has its token at the end."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def add(self, text: str, whole: bool) -> Iterator[Part]:
+        self._parts.append(text)
+        if whole:
+            token = "".join(self._parts)
+            self._parts.clear()
+            yield from self.token(token)
+
+    def token(self, token: str) -> Iterator[Part]:
+        raise NotImplementedError
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._parts)
+
+
+class _Spaces(_Tokens):
+    """Tokens are joined by spaces, which a tokenizer without a decoder does."""
+
+    _space = ""
+
+    def token(self, token: str) -> Iterator[Part]:
+        yield self._space + token, True
+        self._space = " "
+
+
+class _Each(_Tokens):
+    """WordPiece, Metaspace and Replace: each token is changed alone."""
+
+    def __init__(self, decode: DecodeTokens, before: list[str]):
+        """before: tokens without text in front of a token that is not the first one of the list."""
+        super().__init__()
+        self._decode, self._before, self._later = decode, list[str](), before
+
+    def token(self, token: str) -> Iterator[Part]:
+        yield self._decode([*self._before, token]), True
+        self._before = self._later
+
+
+class _Ctc(_Tokens):
+    """CTC: of equal tokens in a row one is kept, and none that becomes empty."""
+
+    def __init__(self, decode: DecodeTokens):
+        super().__init__()
+        self._decode, self._last = decode, ""
+
+    def token(self, token: str) -> Iterator[Part]:
+        if token != self._last and (text := self._decode([token])):
+            yield text, True
+        self._last = token
+
+
+class _Suffix(_Tokens):
+    """BPEDecoder: the suffix of a word becomes a space, except in the last token, where it becomes nothing."""
+
+    def __init__(self, suffix: str):
+        super().__init__()
+        self._suffix = suffix
+        self._rest: str | None = None
+        """The last token from its first suffix on."""
+
+    def token(self, token: str) -> Iterator[Part]:
+        yield from self._passed(" ")
+        start = token.find(self._suffix)
+        start = len(token) if start < 0 else start
+        self._rest = token[start:]
+        yield token[:start], False
+
+    def _passed(self, replacement: str) -> Iterator[Part]:
+        if self._rest is not None:
+            yield self._rest.replace(self._suffix, replacement), True
+
+    def end(self) -> Iterator[Part]:
+        return self._passed("")
+
+    @property
+    def waits(self) -> bool:
+        return super().waits or bool((self._rest or "").replace(self._suffix, ""))
+
+
+class _Bytes(_Tokens):
+    """ByteLevel: each character of a token stands for a byte, and all bytes together are one text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def token(self, token: str) -> Iterator[Part]:
+        known = [_BYTES.get(character) for character in token]
+        data = token.encode() if None in known else bytes(byte for byte in known if byte is not None)
+        yield self._decoder.decode(data), False
+
+    def end(self) -> Iterator[Part]:
+        yield self._decoder.decode(b"", True), True
+
+    @property
+    def waits(self) -> bool:
+        return super().waits or bool(self._decoder.getstate()[0])
+
+
+class _ByteTokens(_Tokens):
+    """ByteFallback: tokens such as <0xC3> in a row are the bytes of a text; if one is wrong, each of them is U+FFFD."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._checker = getincrementaldecoder("utf-8")("strict")
+        self._run, self._wrong = bytearray(), False
+        """The bytes that wait, and whether a byte of the row was wrong, so that none waits."""
+
+    def token(self, token: str) -> Iterator[Part]:
+        if (found := _BYTE.fullmatch(token)) is None:
+            yield from self.end()
+            yield token, True
+            return
+        self._run.append(int(found[1], 16))
+        try:
+            if not self._wrong:
+                self._checker.decode(self._run[-1:])
+        except UnicodeDecodeError:
+            self._wrong = True
+        if self._wrong:
+            yield from self._passed()
+
+    def _passed(self) -> Iterator[Part]:
+        run = bytes(self._run)
+        self._run.clear()
+        yield from [(REPLACEMENT, True)] * len(run) if self._wrong else [(run.decode(), True)]
+
+    def end(self) -> Iterator[Part]:
+        self._wrong = self._wrong or bool(self._checker.getstate()[0])
+        if self._run:
+            yield from self._passed()
+        self._checker.reset()
+        self._wrong = False
+
+    @property
+    def waits(self) -> bool:
+        return super().waits or bool(self._run)
+
+
+class _Fuse(_Step):
+    """Fuse: all tokens are joined to one."""
+
+    def add(self, text: str, whole: bool) -> Iterator[Part]:
+        yield text, False
+
+    def end(self) -> Iterator[Part]:
+        yield "", True
+
+
+class _Strip(_Step):
+    """Strip: some characters at the start and at the end of each token are removed, where they are the given one."""
+
+    def __init__(self, content: str, start: int, stop: int):
+        self._content, self._start, self._stop = content, start, stop
+        self._left, self._held = self._start, 0
+        """How many characters may be removed still at the start, and how many of the end may have to be removed."""
+
+    def add(self, text: str, whole: bool) -> Iterator[Part]:
+        removed = min(self._left, len(text) - len(text.lstrip(self._content)))
+        text, self._left = text[removed:], self._left - removed
+        if text:
+            self._left = 0
+        text = self._content * self._held + text
+        self._held = min(self._stop, len(text) - len(text.rstrip(self._content)))
+        yield text[: len(text) - self._held], whole
+        if whole:
+            self._left, self._held = self._start, 0
+
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
+_OWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+"""The bytes that ByteLevel writes as the characters of the same numbers; the others get the numbers from 256 on."""
+_OTHERS = [byte for byte in range(256) if byte not in _OWN]
+_BYTES = {chr(byte): byte for byte in _OWN} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+
+
+def _step(step: dict[str, Any], component: Callable[[Any], DecodeTokens]) -> _Step:
+    """Return one decoder of those that `growth.py` admits; the arguments are as in `IncrementalText`."""
+    match step["type"]:
+        case "BPEDecoder":
+            return _Suffix(step["suffix"])
+        case "ByteFallback":
+            return _ByteTokens()
+        case "ByteLevel":
+            return _Bytes()
+        case "CTC":
+            return _Ctc(component(step))
+        case "Fuse":
+            return _Fuse()
+        case "Replace":
+            return _Each(component(step), [])
+        case "Strip":
+            return _Strip(step["content"], step["start"], step["stop"])
+    return _Each(component(step), [""])     # WordPiece or Metaspace, which change the first token in another way
