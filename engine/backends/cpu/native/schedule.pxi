@@ -58,11 +58,13 @@ cdef void run_segment(Job* job, const Group* g, Private* own, const Team* team, 
     for turn in range(team.size):
         rank = (team.rank + turn) % team.size
         while block_of(g, team, job.machine.product.block, rank, take_next(&privates[rank].begun), &first, &last):
-            if stopped(job, own):
-                continue
             at.origin = first
             for i in range(begin, end):
+                if stopped(job, own):
+                    break
                 run(job, &job.machine.code[i], &at, own, first, last, 0, 1)
+            if is_set(&job.stop):
+                continue
             if end < job.machine.count and job.machine.code[end].source == FROM_CACHE:
                 keep_rows(job, &job.machine.code[end], g, first, last, 0, job.machine.code[end].key_heads)
 
