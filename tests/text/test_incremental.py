@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -56,7 +57,7 @@ MADE: dict[str, tuple[list[str], Any]] = {
 """Tokens and the decoder of tokenizers that no golden vocabulary has."""
 FOLDERS = {name: TOKENIZERS / name for name in ("bert_uncased", "gpt2", "llama", "t5", "xlm_roberta")}
 FOLDERS |= {name: LANGUAGE_TOKENIZERS / name for name in ("mbart", "nllb")}
-NAMES = sorted({*MADE, *FOLDERS, "marian source", "marian target", "MiniLM", "SmolLM2"})
+NAMES = sorted({*MADE, *FOLDERS, "marian source", "marian target", "MiniLM", "SmolLM2", "llama of a GGUF"})
 
 
 @cache
@@ -73,6 +74,10 @@ def tokenizer_of(name: str) -> Tokenizer:
         if not SMOLLM2.exists():
             pytest.skip("no SmolLM2")
         text = TextConfig(read_gguf_tokenizer(GgufFile(SMOLLM2, "map").settings))
+    elif name == "llama of a GGUF":
+        [text, _] = read_tokenizers(ModelFolder(TOKENIZERS / "llama"), translates=False)
+        assert text is not None
+        text = replace(text, keeps_space=True)
     else:
         folder = FOLDERS.get(name, MINILM if name == "MiniLM" else MARIAN_TOKENIZER)
         if not folder.exists():
@@ -137,10 +142,10 @@ def test_the_texts_together_are_the_text_of_all_ids(name: str, data: st.DataObje
         text += found.add(number)
         token = tokenizer._token_with_text(number)
         last = last if token is None else token
-        whole = tokenizer.decode(ids[: i + 1])
+        whole = tokenizer.continuation(ids[: i + 1])
         assert whole.startswith(text)
         assert whole == text or (found.waits and may_wait(name, whole[len(text) :], last))
-    assert text + found.end() == tokenizer.decode(ids)
+    assert text + found.end() == tokenizer.continuation(ids)
 
 
 def test_a_wrong_byte_is_known_at_once() -> None:
