@@ -1,4 +1,4 @@
-"""Implement the `engine` command: one function for each subcommand, and its options in `_parser`."""
+"""Implement the `engine` command: one function for each subcommand, and its options in `parsers`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .heads import COMMANDS as HEAD_COMMANDS
 from .heads import add_options as add_head_options
 from .heads import run as run_head
 from .info import info
-from .other_options import refuse_unknown
+from .parsing import CommandParser, parse
 from .transcribe import add_options as add_transcription
 from .transcribe import run as transcribe
 
@@ -42,9 +42,7 @@ INTERRUPTED = 128 + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
     write_utf8()
-    parser, commands = _parser()
-    args, unknown = parser.parse_known_args(arguments)
-    refuse_unknown(commands[args.command], args.command, unknown)
+    args = parse(*parsers(), sys.argv[1:] if arguments is None else arguments)
     try:
         with warnings_in_a_line(f"engine {args.command}"):
             args.run(args)
@@ -65,11 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     """Return the parser of the command line, and those of its commands."""
     parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND",
+                                      parser_class=CommandParser)
 
     command = commands.add_parser("convert", help="turn a model folder into one .npz file")
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")

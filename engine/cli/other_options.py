@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.errors import listed, nearest
 from ..base.other_names import CALLS, OtherName
@@ -28,29 +28,63 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
                   **{name: _option("--target-language") for name in ("--tgt-lang", "--target-lang", "--to")}},
     "transcribe": {"-f": "the recordings follow the model, without an option", "-l": _option("--language"),
                    "--word-timestamps": _option("--words"), "--output-dir": "--output takes the path of a file",
-                   "--output-format": "--json, --srt and --vtt are the formats"},
+                   "--output-format": "--json, --srt and --vtt are the formats",
+                   "-osrt": _option("--srt"), "-ovtt": _option("--vtt"), "-oj": _option("--json"),
+                   "-otxt": "the text goes to standard output; -o FILE writes a file"},
 }
 """What to type in place of an option of another command line, by our command; "" is for all. These options are no
 arguments of `CALLS`, or are other options than arguments."""
 
 
-def refuse_unknown(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> None:
-    """End the program with a message if there are arguments that a command does not know. name: that of the command.
+COMMANDS: Mapping[str, str] = {name: ours for ours, names in {
+    "engine generate MODEL --prompt TEXT does it": ("run", "chat", "complete", "completion", "cli", "text-generation"),
+    "engine fetch NAME does it": ("download", "pull", "get"),
+    "engine doctor does it": ("env", "environment"),
+    "engine convert MODEL out.npz does it": ("quantize", "export", "save"),
+    "engine encode MODEL FILE -o vectors.npy does it": (
+        "embeddings", "embedding", "vectorize", "sentence-similarity", "feature-extraction"),
+    "engine rank MODEL FILE --query TEXT does it": ("rerank", "reranking"),
+    "engine tag MODEL FILE does it": ("ner", "token-classification"),
+    "engine classify MODEL FILE does it": ("predict", "text-classification", "sentiment-analysis"),
+    "engine answer MODEL FILE does it": ("qa", "question-answering"),
+    "engine translate MODEL FILE does it": ("summarize", "summarization", "translation", "text2text-generation"),
+    "engine transcribe MODEL RECORDING does it": ("asr", "speech", "whisper", "automatic-speech-recognition"),
+    "engine bench MODEL does it": ("benchmark", "speed"),
+    "engine --version does it": ("version",),
+    "there is no server; docs/guide.md says how a server uses the engine": ("serve", "server"),
+}.items() for name in names}
+"""What to type in place of a command of another command line."""
 
-    For an option of another library the message says which of ours does the same, or what there is in Python.
+
+def advice_on_command(typed: str, commands: Iterable[str]) -> str:
+    """Return the end of the message about a command that there is not."""
+    if typed in COMMANDS:
+        return f"; {COMMANDS[typed]}"
+    return nearest(typed, commands)
+
+
+def unknown_options(command: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -> list[str]:
+    """Return the typed options that a command lacks. name: that of the command.
+
+    An option of another library may look like one of ours with its value behind it: -osrt of whisper.cpp is not -o srt.
     """
-    typed = [argument.partition("=")[0] for argument in unknown if re.match("--?[A-Za-z]", argument)]
-    if typed:
-        command.error("\n  ".join(f"{name} has no option {option}{_advice(command, name, option)}"
-                                  for option in dict.fromkeys(typed)))
-    if unknown:
-        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    known = {option for action in command._actions for option in action.option_strings}
+    of_others = {*OPTIONS[""], *OPTIONS.get(name, {})} - known
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    typed = [argument.partition("=")[0] for argument in before if re.match("--?[A-Za-z][^ ]*$", argument)]
+    return [option for option in dict.fromkeys(typed) if option in of_others or not (
+        any(ours.startswith(option) for ours in known) if option.startswith("--") else option[:2] in known)]
+
+
+def advice_on_options(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> str:
+    """Return a message about options that a command lacks: which of ours does the same, or what there is in Python."""
+    return "\n  ".join(f"{name} has no option {option}{_advice(command, name, option)}" for option in unknown)
 
 
 def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     """Return the end of the message about an option."""
     argument = typed.lstrip("-").replace("-", "_")
-    spelled = typed if len(argument) == 1 else f"--{argument.replace('_', '-')}"
+    spelled = f"--{argument.replace('_', '-')}" if typed.startswith("--") else typed
     if advice := OPTIONS.get(name, {}).get(spelled) or OPTIONS[""].get(spelled):
         return f"; {advice}"
     options = {action.dest: action.option_strings[-1] for action in command._actions if action.option_strings}

@@ -174,7 +174,7 @@ def test_convert_and_info(translator, tmp_path, capsys):
     (["transcribe", "M", "a.wav", "--output_format", "srt"], "--output_format; --json, --srt and --vtt are the"),
     (["transcribe", "M", "a.wav", "--vad-filter"], "no option --vad-filter. In Python: there is nothing like it; cut"),
     (["encode", "M", "x", "-o", "-", "--device", "cpu"], "no option --device. In Python: the engine runs on CPUs"),
-    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra\n"),
+    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra; engine encode reads one file"),
 ])
 def test_an_option_of_another_command_line_names_ours(arguments, advice, capsys):
     with pytest.raises(SystemExit) as ended:
