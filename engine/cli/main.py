@@ -18,7 +18,7 @@ from .bench import bench
 from .calibrate import add_options as add_calibrate
 from .calibrate import run as calibrate
 from .compare import add_calibration, compare
-from .console import MODEL_OR_GGUF, add_model, add_revision, precision_among, warnings_in_a_line, write_utf8
+from .console import MODEL_OR_GGUF, add_model, add_revision, add_texts, precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
 from .doctor import add_options as add_doctor
 from .doctor import doctor
@@ -72,7 +72,8 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
 
     command = commands.add_parser("convert", help="turn a model folder into one .npz file")
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")
-    command.add_argument("out", help="file to write, ending in .npz")
+    command.add_argument("out", nargs="?", help="file to write, ending in .npz")
+    command.add_argument("-o", "--output", metavar="OUT", help="the same")
     command.add_argument(
         "--precision",
         type=precision_among(STORABLE),
@@ -151,7 +152,8 @@ def _add_encoding(commands: Any) -> None:
                                   description="Compute the vectors of the sentences of one file that fits in memory. "
                                   "engine embed serves many or large files, and goes on after a stop.")
     add_model(command)
-    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
+    command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the default")
+    add_texts(command, "--text", "a sentence")
     command.add_argument(
         "-o",
         "--output",

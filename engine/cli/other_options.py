@@ -19,8 +19,8 @@ def _option(name: str) -> str:
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "": {"-m": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"),
-         "-o": "the results go to standard output; write > FILE at the end"},
+    "": {"-m": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"), "-i": _FILE, "--input": _FILE,
+         "-o": "the report goes to standard output; write > FILE at the end"},
     "generate": {"-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
                  "--file": _FILE},
     "translate": {"-n": _option("--max-new-tokens"), "-f": _FILE, "--file": _FILE,
