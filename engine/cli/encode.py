@@ -35,6 +35,7 @@ def encode(args: argparse.Namespace) -> None:
     vectors = engine.encode(
         sentences,
         prompt_name=args.prompt_name,
+        prompt=args.prompt,
         normalize_embeddings=args.normalize,
         show_progress_bar=sys.stderr.isatty(),
         task=args.route,

@@ -162,6 +162,7 @@ def _add_encoding(commands: Any) -> None:
         "line; - for JSON lines on standard output",
     )
     command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
+    command.add_argument("--prompt", metavar="TEXT", help="text to put in front of each sentence")
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
     command.add_argument(
         "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"

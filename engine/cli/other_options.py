@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from inspect import signature
+from typing import Any
 
 from ..base.errors import listed, nearest
-from ..base.other_names import CALLS, OtherName
+from ..base.other_names import CALLS, CHAT, OtherName
+from ..interface.engine import Engine
+from ..interface.generator import Generator
 from ..interface.other_names import LOAD
+from ..interface.reranker import Reranker
+from ..interface.transcriber import Transcriber
+from ..model.generation_config import GenerationConfig
 
 MODEL_FIRST = "the model is the first argument, without an option"
 _FILE = "the file is the second argument, without an option"
@@ -19,9 +27,18 @@ def _option(name: str) -> str:
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "": {"-m": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"), "-i": _FILE, "--input": _FILE,
+    "": {"-m": MODEL_FIRST, "-hf": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"), "-i": _FILE,
+         "--input": _FILE,
          "-o": "the report goes to standard output; write > FILE at the end"},
-    "generate": {"-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
+    "convert": dict.fromkeys(("--outtype", "--quantization", "--quantize", "-q"), _option("--precision")),
+    "encode": {"--normalize-embeddings": _option("--normalize")},
+    "classify": {"-k": _option("--top-k")},
+    "answer": {"-q": _option("--question"), "-c": _option("--context"), "-k": _option("--top-k")},
+    "rank": {"-q": _option("--query"), "-d": _option("--document"), "--documents": _option("--document"),
+             "-k": _option("--top-k")},
+    "generate": {**dict.fromkeys(("-cnv", "--conversation", "-sys", "--system-prompt", "--chat-template"), CHAT),
+                 **dict.fromkeys(("-c", "--ctx-size"), LOAD["n_ctx"].advice), "-ngl": LOAD["n_gpu_layers"].advice,
+                 "-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
                  "--file": _FILE},
     "translate": {"-n": _option("--max-new-tokens"), "-f": _FILE, "--file": _FILE,
                   **{name: _option("--source-language") for name in ("--src-lang", "--source-lang", "--from")},
@@ -35,6 +52,13 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 """What to type in place of an option of another command line, by our command; "" is for all. These options are no
 arguments of `CALLS`, or are other options than arguments."""
 
+
+PYTHON: Mapping[str, Callable[..., Any]] = {
+    "encode": Engine.encode, "classify": Engine.classify, "tag": Engine.tag, "answer": Engine.answer,
+    "rank": Reranker.rank, "generate": Generator.generate, "translate": Generator.translate,
+    "transcribe": Transcriber.transcribe}
+"""The method that a command calls, which has arguments that the command lacks."""
+_AT_CALL = LOAD["batch_size"].advice
 
 COMMANDS: Mapping[str, str] = {name: ours for ours, names in {
     "engine generate MODEL --prompt TEXT does it": ("run", "chat", "complete", "completion", "cli", "text-generation"),
@@ -88,9 +112,13 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     if advice := OPTIONS.get(name, {}).get(spelled) or OPTIONS[""].get(spelled):
         return f"; {advice}"
     options = {action.dest: action.option_strings[-1] for action in command._actions if action.option_strings}
+    if argument in options:
+        return f"; {options[argument]} is the same"
     row, function = _row(name, argument)
+    if (row is None or row.advice == _AT_CALL) and argument in _in_python(name):
+        return f". In Python, {PYTHON[name].__name__} has {argument} for it"
     if row is None:
-        return nearest(typed, options.values())
+        return nearest(typed, options.values()) or f"; engine {name} --help lists the options"
     if row.ours is None:
         return f". In Python: {row.advice}"
     if row.ours == "path":
@@ -98,6 +126,14 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     if row.ours in options:
         return f"; {options[row.ours]} is the same"
     return f". In Python, {function} has {listed([row.ours])} for it"
+
+
+def _in_python(name: str) -> Collection[str]:
+    """Return the arguments of the method that a command calls, with the settings of a generation."""
+    if name not in PYTHON:
+        return ()
+    parameters = [each.name for each in signature(PYTHON[name]).parameters.values() if each.kind.name == "KEYWORD_ONLY"]
+    return [*parameters, *(each.name for each in fields(GenerationConfig) if name in ("generate", "translate"))]
 
 
 def _row(name: str, argument: str) -> tuple[OtherName | None, str]:
