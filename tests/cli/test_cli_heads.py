@@ -37,7 +37,9 @@ def test_classify(tmp_path, capsys):
 
 def test_info_lists_the_heads(capsys):
     assert main(["info", str(folder_of("bert_tag"))]) == 0
-    assert "  heads              tag (6 labels)\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "  heads              tag (6 labels)\n" in told
+    assert f"  labels (tag)       {', '.join(load('bert_tag').heads['tag'].labels)}\n" in told
 
 
 def test_tag(tmp_path, capsys):
