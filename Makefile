@@ -24,9 +24,10 @@ INSTALLED := .venv/installed
 SPEECH_INSTALLED := .venv/speech-installed
 KERNELS := engine/backends/cython_cpu
 NATIVE := engine/backends/cpu/native
-GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx $(NATIVE)/*.pyx))
-BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(foreach folder,$(KERNELS) $(KERNELS)/* $(NATIVE),\
-	$(addprefix $(folder)/*.,pyx pxd pxi h c))))
+SEARCH := engine/weights/native
+GENERATED := $(patsubst %.pyx,%.c,$(wildcard $(KERNELS)/*.pyx $(NATIVE)/*.pyx $(SEARCH)/*.pyx))
+BUILT_FROM := pyproject.toml setup.py $(filter-out $(GENERATED),$(wildcard $(foreach folder,$(KERNELS) $(KERNELS)/* \
+	$(NATIVE) $(SEARCH),$(addprefix $(folder)/*.,pyx pxd pxi h c))))
 
 # Compile into the source tree. setup.py says what ENGINE_BUILD_ISA may be. build/ alone would be shared with
 # `pip install .`, which would then put the kernels for tests into a wheel.
@@ -51,12 +52,12 @@ CONVERTER := $(wildcard $(addsuffix /*.py,$(addprefix engine/,model weights file
 help:  ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
 
-test: $(INSTALLED)  ## Set everything up, then run the tests
+test: $(INSTALLED)  ## Compile all kernels that this CPU runs (at first, minutes), then run the tests
 	@$(MAKE) --no-print-directory $(FOLDER) || echo "no model: its tests will be skipped"
 	@echo "Running the tests."
 	$(PYTEST)
 
-test-quick: $(INSTALLED)  ## Run one backend and one model a family, without slow tests, in 90 s
+test-quick: $(INSTALLED)  ## Compile as test does, then run one backend and one model a family, in 90 s
 	$(PYTEST) --quick
 
 # In an environment of its own: numba-cuda takes the place of a part of numba, and its wheels are 700 MB. Nothing is
@@ -78,7 +79,7 @@ adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters beside their fr
 	HF_HUB_OFFLINE=1 build/adapters/bin/python -m pytest -rs -o asyncio_mode=auto \
 		-o asyncio_default_fixture_loop_scope=function tests/adapters
 
-demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
+demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Compile the fastest kernels, and embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
 	@$(BIN)/python examples/demo.py $(or $(MODEL),$(NPZ))
 
@@ -273,7 +274,7 @@ $(WHEEL_TOOLS)/installed: tools/wheels/requirements.txt
 clean:  ## Remove what was built; downloaded models stay
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .ruff_cache .mypy_cache asv_bench/.asv
 	rm -rf $(LINT_WORKFLOWS)/node_modules
-	rm -f $(GENERATED) $(KERNELS)/*.so $(NATIVE)/*.so
+	rm -f $(GENERATED) $(KERNELS)/*.so $(NATIVE)/*.so $(SEARCH)/*.so
 	find engine tests examples asv_bench -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/pip:

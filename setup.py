@@ -23,6 +23,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from contextlib import contextmanager
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -176,6 +177,28 @@ def extension(folder, name, flags, extra_sources=(), **options):
     )
 
 
+@contextmanager
+def keeping_what_is_equal(files):
+    """Give files of C back their time and contents where the block writes the same code: nothing compiles them again.
+
+    Each `pip install .` unpacks a Cython of its own. The files of that one are newer than ours, so it translates all
+    modules again, and `make` would then compile what has not changed, and the next `pip install .` too. The comment
+    with Cython's metadata names the compiler's flags, which are not code.
+    """
+    old = {file: (file.read_bytes(), file.stat()) for file in files if file.exists()}
+    yield
+    for file, (contents, status) in old.items():
+        if without_metadata(file.read_bytes()) == without_metadata(contents):
+            file.write_bytes(contents)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def without_metadata(code):
+    """Return the C code of Cython without the comment that describes the build."""
+    before, begin, rest = code.partition(b"/* BEGIN: Cython Metadata")
+    return before + rest.partition(b"END: Cython Metadata */")[2] if begin else code
+
+
 def extensions(isas):
     """Return the extension modules with the kernels of these instruction sets, translated to C where needed."""
     from Cython.Build import cythonize
@@ -185,7 +208,8 @@ def extensions(isas):
                for isa in isas]
     modules.append(extension(NATIVE, "native", ["-O2", "-pthread"], ["pool.c"], extra_link_args=["-pthread"]))
     modules.append(extension(WEIGHTS, "int4_search", KERNEL_FLAGS))
-    return cythonize(modules, language_level=3, quiet=True)
+    with keeping_what_is_equal([Path(module.sources[0]).with_suffix(".c") for module in modules]):
+        return cythonize(modules, language_level=3, quiet=True)
 
 
 def main():

@@ -16,9 +16,11 @@ PACKAGE = Path(__file__).parents[1]
 
 def install_command(extra: str = "") -> str:
     """Return advice to install the package, or one of its extras, with the command in full."""
-    # There is no package on an index, so that the command works only in a clone. The quotes are for zsh.
-    target = f"'.[{extra}]'" if extra else "."
-    return f"run pip install {target} in a clone of encoder-engine"
+    # There is no package on an index: pip finds this name only where the engine is installed. The quotes are for zsh.
+    if not extra:
+        return "run pip install . in a clone of encoder-engine"
+    return (f"run pip install '.[{extra}]' in a clone of encoder-engine, or pip install 'encoder-engine[{extra}]' where "
+            "it is installed")
 
 
 def explain_missing_kernels(error: ImportError) -> str:
@@ -38,7 +40,7 @@ def require(module: str) -> ModuleType:
 
 def require_speech(module: str, what: str) -> ModuleType:
     """Import a module of the [speech] extra as `require` does; what: what needs it, as the message says."""
-    return _imported(module, what, "run pip install 'encoder-engine[speech]', which adds it to the installed engine")
+    return _imported(module, what, install_command("speech"))
 
 
 @contextmanager
@@ -55,8 +57,7 @@ def needs_package(name: str, what: str) -> Iterator[None]:
 
 def require_files(module: str) -> ModuleType:
     """Import a module of the [files] extra as `require` does."""
-    return _imported(module, "Parquet, and places such as s3://bucket,", "run pip install 'encoder-engine[files]', "
-                     "which adds it to the installed engine", "need")
+    return _imported(module, "Parquet, and places such as s3://bucket,", install_command("files"), "need")
 
 
 def _imported(module: str, what: str, advice: str, needs: str = "needs") -> ModuleType:

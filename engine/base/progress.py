@@ -13,6 +13,11 @@ from .install import require
 LOG = logging.getLogger("engine")
 
 
+NO_ETA = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
+"""What a bar over texts shows. The longest ones are computed first, so that their rate would promise far too long a
+time for the rest."""
+
+
 @contextmanager
 def progress(total: int, show: bool | None, name: str = "Sentences",
              unit: str = " sentences") -> Iterator[Callable[[int], object]]:
@@ -37,7 +42,8 @@ def growing_progress(show: bool | None, name: str,
         asked = LOG.getEffectiveLevel() in (logging.INFO, logging.DEBUG)
         show = asked and sys.stderr.isatty() and find_spec("tqdm") is not None
     if show:
-        with require("tqdm").tqdm(total=0, desc=name, unit=unit) as bar:
+        form = NO_ETA if unit == " sentences" else None
+        with require("tqdm").tqdm(total=0, desc=name, unit=unit, bar_format=form) as bar:
 
             def expect(number: int) -> None:
                 bar.total += number

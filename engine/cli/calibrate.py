@@ -20,7 +20,7 @@ from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..studies.calibrate import CalibrationReport, calibrate, task_of
 from ..weights.calibration import TASKS
 from ..weights.model import Model
-from .console import MODEL_OR_GGUF, add_model, print_row, read_lines
+from .console import MODEL_OR_GGUF, TABS, TABS_ADVICE, add_model, print_row, read_lines
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
             if not path.endswith(suffix):
                 raise InputError(f"expected the name of a file that ends in {suffix}, not {path!r}")
             check_folder(Path(path))
-    lines = read_lines(args.data)
+    lines = read_lines(args.data, own=TABS, other=TABS_ADVICE)
     source = open_source(args.model, revision=args.revision)
     kind = choose_kind(source, args.kind)
     if kind == "transcribe":

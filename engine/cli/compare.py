@@ -8,7 +8,7 @@ import sys
 from ..base.errors import InputError
 from ..heads.coverage import FALSE_ALARM_RATE
 from ..studies import COVERAGE, compare_calibration, compare_precision, parse_data, parse_labelled
-from .console import print_row, read_lines
+from .console import TABS, TABS_ADVICE, print_row, read_lines
 
 
 def add_calibration(command: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def compare(args: argparse.Namespace) -> None:
         raise InputError("--other and --coverage are for --calibration")
     if args.precision is None:
         raise InputError("give the precision to compare with float32 with --precision")
-    data = parse_data(read_lines(args.data), args.data)
+    data = parse_data(read_lines(args.data, own=TABS, other=TABS_ADVICE), args.data)
     result = compare_precision(
         args.model,
         args.precision,
@@ -51,7 +51,7 @@ def _compare_calibration(args: argparse.Namespace) -> None:
     """Print how the calibration of a model holds in each precision, for each file."""
     data = {}
     for name in [args.data] + [args.other] * (args.other is not None):
-        texts, labels = parse_labelled("classify", read_lines(name), name)
+        texts, labels = parse_labelled("classify", read_lines(name, own=TABS, other=TABS_ADVICE), name)
         assert labels is not None
         data[name] = texts, labels
     precisions = ["float32", *(("bfloat16", "int8") if args.precision is None else {args.precision} - {"float32"})]

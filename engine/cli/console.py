@@ -8,10 +8,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import InputError, shown
+from ..base.errors import InputError, listed, shown
+from ..files.writing import check_folder, replacing
 from ..model.precision import FORMATS, WAYS, canonical_name
 
 MODEL_OR_GGUF = "model folder, .npz or .gguf file"
@@ -36,13 +38,64 @@ def warn_generates(args: argparse.Namespace) -> None:
               "leave it out", file=sys.stderr)  # fmt: skip
 
 
-def read_lines(name: str, advice: str = "") -> list[str]:
+STDIO = "-"
+"""The name of standard input among files to read, and of standard output among files to write."""
+NOT_LINES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".xlsx")
+"""Ends of the names of files whose lines are no texts, as commas, quotes and braces would be read as words."""
+TABS = (".tsv",)
+TABS_ADVICE = "write a tab between the columns, into a .tsv file"
+"""What commands say of files whose columns a tab separates, which they read."""
+NOT_WRITTEN = (".csv", ".tsv", ".npy", ".npz", ".parquet", ".xlsx")
+"""Ends of the names of files that do not hold lines of text or JSON."""
+
+
+def add_texts(command: argparse.ArgumentParser, option: str, kind: str) -> None:
+    """Add an option that gives an input itself. kind: what it is, with its article."""
+    command.add_argument(option, dest="texts", action="append", metavar="TEXT", help=f"{kind} itself, in place of a "
+                         "file; the option may come several times")
+
+
+def add_output(command: argparse.ArgumentParser) -> None:
+    """Add the file for the results, of a command that writes lines."""
+    command.add_argument("-o", "--output", default=STDIO, metavar="FILE", help="file to write, which appears when it "
+                         "is complete; by default standard output")
+
+
+def read_inputs(args: argparse.Namespace, option: str, *, own: Sequence[str] = (),
+                other: str = "") -> tuple[list[str], list[str]]:
+    """Return the inputs of a command, and what messages call each: the texts of `option`, or the lines of a file.
+
+    own, other: see `read_lines`. Raises `InputError`.
+    """
+    if args.texts is None:
+        name = args.file or STDIO
+        lines = read_lines(name, f"; {option} TEXT gives the text itself", own=own, other=other)
+        return lines, [f"{spoken(name)}, line {i}" for i in range(1, len(lines) + 1)]
+    if args.file is not None:
+        raise InputError(f"{option} comes in place of a file; leave out {shown(args.file)}")
+    return args.texts, [f"{option} {shown(text)}" for text in args.texts]
+
+
+def spoken(name: str) -> str:
+    """Return what messages call a file to read."""
+    return "standard input" if name == STDIO else name
+
+
+def read_lines(name: str, advice: str = "", *, own: Sequence[str] = (), other: str = "") -> list[str]:
     """Read the lines of a file, or of standard input for "-", without their line ends; only a line feed ends a line.
 
-    advice: what else to do if there is no such file, for the end of the message. Raises `InputError`.
+    advice: what else to do if there is no such file, for the end of the message. own: those of `NOT_LINES` that the
+    command reads. other: what to do with a file whose name ends like one of the others. Raises `InputError`.
     """
+    suffix = Path(name).suffix.lower()
+    if suffix in NOT_LINES and suffix not in own:
+        other = other or "write one text a line into a .txt file"
+        raise InputError(f"{shown(name)}: each line would be read as a text, and the lines of a {suffix} file are no "
+                         f"texts; {other}. Standard input (-) is read as it is")
+    if name == STDIO and sys.stdin.isatty():
+        print("reading lines from the terminal; Ctrl-D ends them", file=sys.stderr)
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        data = sys.stdin.buffer.read() if name == STDIO else Path(name).read_bytes()
     except FileNotFoundError:
         raise InputError(f"{shown(name)}: no such file; expected a file of UTF-8 text, one text per line, or - for "
                          f"standard input{advice}") from None
@@ -54,6 +107,29 @@ def read_lines(name: str, advice: str = "") -> list[str]:
     if lines[-1] == "":
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
+
+
+def check_output(name: str, written: str) -> None:
+    """Raise an error, before anything is computed, for a file that cannot be written. written: what the lines are."""
+    if name == STDIO:
+        return
+    if Path(name).suffix.lower() in NOT_WRITTEN:
+        raise InputError(f"{shown(name)}: the command writes {written}; choose a name that does not end in "
+                         f"{listed(NOT_WRITTEN)}")
+    check_folder(Path(name))
+
+
+@contextmanager
+def writing_lines(name: str) -> Iterator[Callable[[str], None]]:
+    """Give a function that writes a line: at once to standard output, or to a file that appears when the block ends."""
+    if name == STDIO:
+        yield partial(print, flush=True)
+        return
+    with replacing(Path(name)) as file:
+        def write(line: str) -> None:
+            file.write(f"{line}\n".encode())
+
+        yield write
 
 
 def print_row(label: str, value: str) -> None:

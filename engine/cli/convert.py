@@ -25,8 +25,11 @@ from .info import print_model
 
 def convert(args: argparse.Namespace) -> None:
     """Convert a model folder to one .npz file, and describe it."""
-    if not args.out.endswith(".npz"):
-        raise InputError(f"the output must be named *.npz, not {args.out!r}")
+    if (args.out is None) == (args.output is None):
+        raise InputError(f"give one file to write: engine convert {args.folder} out.npz")
+    out = args.out or args.output
+    if not out.endswith(".npz"):
+        raise InputError(f"the output must be named *.npz, not {out!r}")
     if args.bounded and args.precision != "int8":
         raise InputError("--bounded is about int8 weights; add --precision int8")
     if args.calibration is not None and args.precision != "int4":
@@ -34,12 +37,12 @@ def convert(args: argparse.Namespace) -> None:
     if args.packed and args.precision not in (None, *ROUNDED):
         raise InputError(f"--packed needs a precision that kernels compute in, {', '.join(ROUNDED)}, not "
                          f"{args.precision}")
-    check_folder(Path(args.out))
+    check_folder(Path(out))
     warn_generates(args)
     calibration = None if args.calibration is None else read_lines(args.calibration)
-    model = write(open_source(args.folder, revision=args.revision), args.out, kind=args.kind, task=args.task,
+    model = write(open_source(args.folder, revision=args.revision), out, kind=args.kind, task=args.task,
                   precision=args.precision, bounded=args.bounded, calibration=calibration, packed=args.packed)
-    print(f"{args.out}: {os.path.getsize(args.out) / 1e6:.1f} MB")
+    print(f"{out}: {os.path.getsize(out) / 1e6:.1f} MB")
     print_model(model, model.kind)
 
 

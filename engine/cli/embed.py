@@ -61,10 +61,11 @@ RESULT_COLUMNS = {"vector", "vectors", "indices", "values", "label", "score"}
 def add_options(command: argparse.ArgumentParser) -> None:
     """Add the options of `engine embed`, except those of the backend and the precision."""
     add_model(command, nargs="?")
-    command.add_argument("--input", action="append", metavar="PATTERN", help="files of rows: a pattern in quotes, such "
-                         "as 'in/*.parquet' or 's3://bucket/in/*.jsonl'; may be given again")
-    command.add_argument("--output", required=True, metavar="FOLDER", help="folder of the parts, also of an object "
-                         "store, such as s3://bucket/out; a job that was stopped goes on there")
+    command.add_argument("files", nargs="*", metavar="FILE", help="files of rows: paths, or patterns in quotes, such "
+                         "as 'in/*.parquet' or 's3://bucket/in/*.jsonl'")
+    command.add_argument("--input", action="append", metavar="PATTERN", help="the same; may be given again")
+    command.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder of the parts, also of an "
+                         "object store, such as s3://bucket/out; a job that was stopped goes on there")
     command.add_argument("--format", choices=FORMATS, help="format of the files; by default the one of their "
                          "names, such as .jsonl. "
                          "openai is the file of a batch of requests to /v1/embeddings, which is answered in its own "
@@ -88,8 +89,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "of the most rows of one of another format; by default 16384, or 1024 for tokens")
     command.add_argument("--unit-bytes", type=int, default=2**20, metavar="N", help="bytes of a file whose lines make "
                          "one part, for the other formats; by default 1048576")
-    command.add_argument("--verify", nargs="?", type=int, const=0, metavar="ROWS", help="compute the parts again, or "
-                         "this many rows of each, and compare them to the bit")
+    command.add_argument("--verify", nargs="?", type=_rows_to_verify, const=0, metavar="ROWS",
+                         help="compute the parts again, or this many rows of each, and compare them to the bit")
     command.add_argument("--diff", metavar="FOLDER", help="compare this folder with the output folder, and name the "
                          "rows that differ; it needs no model")
     command.add_argument("--prune", action="store_true", help="delete the parts of inputs that have changed "
@@ -99,16 +100,23 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="write progress as lines of JSON to standard output")
 
 
+def _rows_to_verify(typed: str) -> int:
+    """Read the number behind --verify, for argparse."""
+    if not typed.isdecimal():
+        raise argparse.ArgumentTypeError(f"{shown(typed)} is no number of rows; write --verify=ROWS, or --verify at "
+                                         "the end to compare whole parts")
+    return int(typed)
+
+
 def embed(args: argparse.Namespace) -> None:
     """Embed the rows of files into the parts of a folder, verify such parts, or compare two folders."""
     if args.diff is not None:
         _diff(args)
         return
-    if args.model is None or not args.input:
-        raise InputError("give a model and --input, such as: engine embed MODEL --input 'in/*.parquet' --output out")
+    inputs = [*args.files, *(args.input or [])]
+    if args.model is None or not inputs:
+        raise InputError("give a model and files of rows, such as: engine embed MODEL 'in/*.parquet' --output out")
     number, shards = _shard(args.shard)
-    if args.verify is not None and args.verify < 0:
-        raise InputError(f"--verify takes a number of rows of at least 1, not {args.verify}")
     path, _ = find_model(args.model, args.revision)
     engine = Engine.load(path, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task)
     settings = _settings(args, engine, checksum(path))
@@ -116,8 +124,8 @@ def embed(args: argparse.Namespace) -> None:
     settings.recipe.check(engine)
     _check_dimensions(args, engine)
     isa = _instruction_set(engine)
-    refuse_own_patterns(args.input, args.output, own_names(args.format))
-    files = find_inputs(args.input)
+    refuse_own_patterns(inputs, args.output, own_names(args.format))
+    files = find_inputs(inputs)
     refuse_own_files(files, args.output, is_own_name)
     units = find_units(files, settings)
     folder = open_folder(args.output, make=args.verify is None)

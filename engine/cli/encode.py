@@ -14,29 +14,33 @@ import numpy as np
 from ..base.errors import InputError
 from ..files.writing import check_folder, replacing
 from ..interface.engine import Engine
-from .console import read_lines
+from .console import STDIO, read_inputs
+
+READS_COLUMNS = "engine embed MODEL FILES -o FOLDER reads the texts of .jsonl, .csv and .parquet files"
+"""What to do with a file of another format than lines."""
 
 
 def encode(args: argparse.Namespace) -> None:
     """Write the vectors of a file's lines to a file, in the format of its suffix, or to standard output."""
-    suffix = ".jsonl" if args.output == "-" else Path(args.output).suffix
+    suffix = ".jsonl" if args.output == STDIO else Path(args.output).suffix
     if suffix not in WRITERS:
         raise InputError(f"the output must be - or be named *{', *'.join(WRITERS)}, not {args.output!r}")
-    if args.output != "-":
+    if args.output != STDIO:
         check_folder(Path(args.output))
+    sentences, _ = read_inputs(args, "--text", other=READS_COLUMNS)
     engine = Engine.load(
         args.model, backend=args.backend, threads=args.threads, precision=args.precision, task=args.task,
         revision=args.revision,
     )
-    sentences = read_lines(args.file)
     vectors = engine.encode(
         sentences,
         prompt_name=args.prompt_name,
+        prompt=args.prompt,
         normalize_embeddings=args.normalize,
         show_progress_bar=sys.stderr.isatty(),
         task=args.route,
     )
-    if args.output == "-":
+    if args.output == STDIO:
         WRITERS[suffix](sys.stdout.buffer, vectors)
         sys.stdout.buffer.flush()
         return

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..base.errors import InputError, located, shown
+from ..base.errors import InputError, located
 from ..base.progress import progress
 from ..interface.generator import Generator
-from .console import MODEL_OR_GGUF, add_model, read_lines
+from .console import MODEL_OR_GGUF, STDIO, add_model, add_output, add_texts, check_output, read_inputs, writing_lines
 
 SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_new_tokens": (int, "most new tokens of a result; by default the model's own limit, else 256"),
@@ -26,14 +27,19 @@ SETTINGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "seed": (int, "seed of sampling"),
 }
 """The settings of a generation that the command line takes, with the type and the help of each."""
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+ESCAPED = re.compile(r"\\([nrt\\])")
+"""What --escape reads: a backslash and one of these characters. A backslash before any other one stays as it is."""
 
 
 def add_settings(command: argparse.ArgumentParser, text: str) -> None:
     """Add the options of both commands, except those of the backend. text: the option that gives a text itself."""
     add_model(command, MODEL_OR_GGUF)
     command.add_argument("file", nargs="?", help="UTF-8 text, one input per line; - for standard input, the default")
-    command.add_argument(f"--{text}", dest="texts", action="append", metavar="TEXT", help="an input itself, in place "
-                         "of a file; the option may come several times")  # fmt: skip
+    add_texts(command, f"--{text}", "an input")
+    add_output(command)
+    command.add_argument("-e", "--escape", action="store_true", help=r"read \n, \r, \t and \\ in inputs as a "
+                         "line feed, a carriage return, a tab and a backslash; without it they are plain characters")
     for name, (kind, meaning) in SETTINGS.items():
         command.add_argument(f"--{name.replace('_', '-')}", type=kind, help=meaning)
     command.add_argument("--do-sample", action="store_true", default=None, help="sample instead of greedy search")
@@ -42,9 +48,14 @@ def add_settings(command: argparse.ArgumentParser, text: str) -> None:
 
 
 def generate(args: argparse.Namespace) -> None:
-    """Write the result of each input to standard output, in order, as soon as it is there."""
-    if args.command == "generate" and args.stream and args.json:
+    """Write the result of each input to standard output or to a file, in order."""
+    streams = args.command == "generate" and args.stream
+    if streams and args.json:
         raise InputError("--stream writes text; leave out --json")
+    if streams and args.output != STDIO:
+        raise InputError("--stream writes each token at once, and a file appears when it is complete; leave out "
+                         "--output")
+    check_output(args.output, "lines of text or JSON")
     lines, places = _inputs(args)
     generator = Generator.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
                                cache=args.cache, revision=args.revision)
@@ -52,30 +63,31 @@ def generate(args: argparse.Namespace) -> None:
     inputs: list[Any] = lines
     if args.command == "translate":
         inputs, settings = generator.translation(lines, args.source_language, args.target_language, places, **settings)
-    elif args.stream:
+    elif streams:
         _stream(generator, lines, places, settings)
         return
-    done, bar = 0, sys.stderr.isatty() and not sys.stdout.isatty()
+    done, bar = 0, sys.stderr.isatty() and not (args.output == STDIO and sys.stdout.isatty())
     try:
-        with progress(len(inputs), bar or False, "Inputs", " inputs") as advance:
+        with writing_lines(args.output) as write, progress(len(inputs), bar or False, "Inputs", " inputs") as advance:
             for result in generator.results(inputs, places=places, **settings):
-                print(_written(result, args.json), flush=True)
+                write(_written(result, args.json))
                 done += 1
                 advance(1)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{done} of {len(inputs)} results are written") from None
+        written = done if args.output == STDIO else 0
+        raise KeyboardInterrupt(f"{written} of {len(inputs)} results are written") from None
 
 
 def _inputs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the inputs of a command, and what messages call each of them."""
     option = "--prompt" if args.command == "generate" else "--text"
-    if args.texts is None:
-        name = args.file or "-"
-        lines = read_lines(name, f"; {option} TEXT gives the text itself")
-        return lines, [f"{'standard input' if name == '-' else name}, line {i}" for i in range(1, len(lines) + 1)]
-    if args.file is not None:
-        raise InputError(f"{option} comes in place of a file; leave out {shown(args.file)}")
-    return args.texts, [f"{option} {shown(text)}" for text in args.texts]
+    lines, places = read_inputs(args, option)
+    if args.escape:
+        return [ESCAPED.sub(lambda found: ESCAPES[found[1]], line) for line in lines], places
+    if args.texts is not None and any("\\n" in text for text in args.texts):
+        print(rf"engine {args.command}: {option} has \n as two characters, a backslash and an n; --escape reads it as "
+              "a line feed", file=sys.stderr)
+    return lines, places
 
 
 def _stream(generator: Generator, lines: list[str], places: list[str], settings: dict[str, Any]) -> None:

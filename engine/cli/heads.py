@@ -13,7 +13,18 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..text.sentences import check_sentences
 from ..uncertainty import SCORES
-from .console import add_model, read_lines
+from .console import (
+    NOT_LINES,
+    STDIO,
+    add_model,
+    add_output,
+    add_texts,
+    check_output,
+    read_inputs,
+    read_lines,
+    spoken,
+    writing_lines,
+)
 
 TOGETHER = 1024
 """How many inputs are computed at a time, and written before the next ones are read."""
@@ -34,7 +45,12 @@ FIELDS: dict[str, tuple[dict[str, type], str]] = {
 }
 """The fields of the JSON objects that each command reads, and what a line of text is."""
 
-
+TEXTS = {"classify": "--text", "tag": "--text", "answer": "--context", "rank": "--document"}
+"""The option that gives an input itself, by the command."""
+ABOUT = {"answer": "question", "rank": "query"}
+"""The option that all inputs of a command share."""
+_ABOUT_HELP = {"answer": "the question; each line is then a text to read, and gets its own answer",
+               "rank": "the query; lines are then documents, all ranked together"}
 _COVERAGE = {
     "classify": "write the set of labels that holds the right one so often, such as 0.9; for a calibrated model",
     "answer": "abstain where the answers that may be right, so often, are not one; for a calibrated model",
@@ -46,9 +62,13 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
     fields, line = FIELDS[name]
     add_model(command)
     command.add_argument(
-        "file", nargs="?", default="-",
+        "file", nargs="?",
         help="UTF-8 text" + (f": a line is {line}" if line else "") + f"; with --jsonl, or if the name ends in .jsonl, "
         f"a line is a JSON object with {' and '.join(fields)}; - for standard input, the default")
+    if name in ABOUT:
+        command.add_argument(f"--{ABOUT[name]}", metavar="TEXT", help=_ABOUT_HELP[name])
+    add_texts(command, TEXTS[name], f"a {TEXTS[name][2:]}")
+    add_output(command)
     command.add_argument("--jsonl", action="store_true", help="lines are JSON objects")
     if name == "classify":
         command.add_argument("--top-k", type=int, metavar="K", help="labels of a text; by default the best one, and 0 "
@@ -62,7 +82,6 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--top-k", type=int, default=1, metavar="K", help="answers to a question; by default 1")
         command.add_argument("--handle-impossible-answer", action="store_true", help="let no answer be one of them")
     else:
-        command.add_argument("--query", help="the query; lines are then documents, all ranked together")
         command.add_argument("--top-k", type=int, metavar="K", help="documents of a query; by default all")
         command.add_argument("--return-documents", action="store_true", help="write the documents, too")
     if name != "tag":
@@ -74,14 +93,20 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write one JSON value for each input to standard output, in order."""
+    """Write one JSON value for each input to standard output or to a file, in order."""
+    check_output(args.output, "lines of JSON")
+    rows = _rows(args)
     options = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
                "revision": args.revision}
     loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
-    rows = _rows(args)
-    for first in range(0, len(rows), TOGETHER):
-        for result in _results(args, loaded, rows[first : first + TOGETHER]):
-            print(json.dumps(result, ensure_ascii=False), flush=True)
+    with writing_lines(args.output) as write:
+        for first in range(0, len(rows), TOGETHER):
+            for result in _results(args, loaded, rows[first : first + TOGETHER]):
+                write(json.dumps(result, ensure_ascii=False))
+
+
+JSON_LINES = (".jsonl", ".ndjson")
+"""Ends of the names of files whose lines are JSON objects."""
 
 
 def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) -> Iterator[Any]:
@@ -105,18 +130,28 @@ def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) 
 def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the inputs of a command, each with the fields of `FIELDS`; raises `InputError`."""
     fields = FIELDS[args.command][0]
-    lines = read_lines(args.file)
-    name = "standard input" if args.file == "-" else args.file
-    if args.jsonl or args.file.endswith(".jsonl"):
-        if args.command == "rank" and args.query is not None:
-            raise InputError("--query is for lines of text; JSON objects have their own query")
-        return [_object(line, fields, f"{name}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    about = ABOUT.get(args.command)
+    shared = getattr(args, about) if about else None
+    by_suffix = args.file is not None and args.file.lower().endswith(JSON_LINES)
+    if by_suffix or args.jsonl:
+        if shared is not None:
+            raise InputError(f"--{about} is for lines of text; JSON objects have their own {about}")
+        if args.texts is not None:
+            raise InputError(f"{TEXTS[args.command]} gives a text itself; leave out --jsonl and the file")
+        name = args.file or STDIO
+        lines = read_lines(name, own=JSON_LINES if by_suffix else NOT_LINES)
+        return [_object(line, fields, f"{spoken(name)}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    if args.command == "rank" and shared is None:
+        raise InputError("give the query of the documents with --query, or JSON objects with --jsonl")
+    if args.command == "answer" and shared is None and args.texts is not None:
+        raise InputError("give the question to the text with --question")
+    lines, places = read_inputs(args, TEXTS[args.command], own=(".tsv",) if args.command == "answer" else (), other=(
+        f"write JSON objects with {' and '.join(fields)}, one a line, into a .jsonl file"))
     if args.command == "rank":
-        if args.query is None:
-            raise InputError("give the query of the documents with --query, or JSON objects with --jsonl")
-        return [{"query": args.query, "documents": lines}]
+        return [{"query": shared, "documents": lines}]
     if args.command == "answer":
-        return [_split(line, f"{name}, line {i}") for i, line in enumerate(lines, 1)]
+        return [_split(*row) if shared is None else {"question": shared, "context": row[0]}
+                for row in zip(lines, places, strict=True)]
     return [{"text": line} for line in lines]
 
 

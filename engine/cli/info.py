@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
+from ..base.errors import listed
 from ..base.version import __version__
 from ..loading.load import choose_kind, load_model, open_source
 from ..loading.model_files import checksum
@@ -68,6 +69,9 @@ def _print_part(model: Transformer) -> None:
         print_row("packed", str(model.layout))
     if model.heads:
         print_row("heads", ", ".join(head.config.describe() for head in model.heads))
+        for head in model.heads:
+            if head.config.labels:
+                print_row(f"labels ({head.config.task})", listed(head.config.labels))
     if model.calibrations:
         print_row("calibrated for", ", ".join(one.task for one in model.calibrations))
     if model.stem is not None:

@@ -1,4 +1,4 @@
-"""Implement the `engine` command: one function for each subcommand, and its options in `_parser`."""
+"""Implement the `engine` command: one function for each subcommand, and its options in `parsers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .bench import bench
 from .calibrate import add_options as add_calibrate
 from .calibrate import run as calibrate
 from .compare import add_calibration, compare
-from .console import MODEL_OR_GGUF, add_model, add_revision, precision_among, warnings_in_a_line, write_utf8
+from .console import MODEL_OR_GGUF, add_model, add_revision, add_texts, precision_among, warnings_in_a_line, write_utf8
 from .convert import convert
 from .doctor import add_options as add_doctor
 from .doctor import doctor
@@ -31,7 +31,7 @@ from .heads import COMMANDS as HEAD_COMMANDS
 from .heads import add_options as add_head_options
 from .heads import run as run_head
 from .info import info
-from .other_options import refuse_unknown
+from .parsing import CommandParser, parse
 from .transcribe import add_options as add_transcription
 from .transcribe import run as transcribe
 
@@ -42,9 +42,7 @@ INTERRUPTED = 128 + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, 1 after an error, or `INTERRUPTED`; stderr says why."""
     write_utf8()
-    parser, commands = _parser()
-    args, unknown = parser.parse_known_args(arguments)
-    refuse_unknown(commands[args.command], args.command, unknown)
+    args = parse(*parsers(), sys.argv[1:] if arguments is None else arguments)
     try:
         with warnings_in_a_line(f"engine {args.command}"):
             args.run(args)
@@ -65,15 +63,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     """Return the parser of the command line, and those of its commands."""
     parser = argparse.ArgumentParser(prog="engine", description="Transformers on CPUs, from exported weights.")
     parser.add_argument("--version", action="version", version=f"encoder-engine {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND",
+                                      parser_class=CommandParser)
 
     command = commands.add_parser("convert", help="turn a model folder into one .npz file")
     add_model(command, "Hugging Face or sentence-transformers folder", "folder")
-    command.add_argument("out", help="file to write, ending in .npz")
+    command.add_argument("out", nargs="?", help="file to write, ending in .npz")
+    command.add_argument("-o", "--output", metavar="OUT", help="the same")
     command.add_argument(
         "--precision",
         type=precision_among(STORABLE),
@@ -152,7 +152,8 @@ def _add_encoding(commands: Any) -> None:
                                   description="Compute the vectors of the sentences of one file that fits in memory. "
                                   "engine embed serves many or large files, and goes on after a stop.")
     add_model(command)
-    command.add_argument("file", nargs="?", default="-", help="UTF-8 text, one sentence per line; - for standard input")
+    command.add_argument("file", nargs="?", help="UTF-8 text, one sentence per line; - for standard input, the default")
+    add_texts(command, "--text", "a sentence")
     command.add_argument(
         "-o",
         "--output",
@@ -161,6 +162,7 @@ def _add_encoding(commands: Any) -> None:
         "line; - for JSON lines on standard output",
     )
     command.add_argument("--prompt-name", help="name of the model's prompt to put in front of each sentence")
+    command.add_argument("--prompt", metavar="TEXT", help="text to put in front of each sentence")
     command.add_argument("--route", help="the encoder to run, such as query or document, of a model that has several")
     command.add_argument(
         "--normalize", action="store_true", help="scale the vectors to length 1, even when the model does not"

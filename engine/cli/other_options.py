@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from inspect import signature
+from typing import Any
 
 from ..base.errors import listed, nearest
-from ..base.other_names import CALLS, OtherName
+from ..base.other_names import CALLS, CHAT, OtherName
+from ..interface.engine import Engine
+from ..interface.generator import Generator
 from ..interface.other_names import LOAD
+from ..interface.reranker import Reranker
+from ..interface.transcriber import Transcriber
+from ..model.generation_config import GenerationConfig
 
 MODEL_FIRST = "the model is the first argument, without an option"
 _FILE = "the file is the second argument, without an option"
@@ -19,44 +27,98 @@ def _option(name: str) -> str:
 
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "": {"-m": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"),
-         "-o": "the results go to standard output; write > FILE at the end"},
-    "generate": {"-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
+    "": {"-m": MODEL_FIRST, "-hf": MODEL_FIRST, "--model": MODEL_FIRST, "-t": _option("--threads"), "-i": _FILE,
+         "--input": _FILE,
+         "-o": "the report goes to standard output; write > FILE at the end"},
+    "convert": dict.fromkeys(("--outtype", "--quantization", "--quantize", "-q"), _option("--precision")),
+    "encode": {"--normalize-embeddings": _option("--normalize")},
+    "classify": {"-k": _option("--top-k")},
+    "answer": {"-q": _option("--question"), "-c": _option("--context"), "-k": _option("--top-k")},
+    "rank": {"-q": _option("--query"), "-d": _option("--document"), "--documents": _option("--document"),
+             "-k": _option("--top-k")},
+    "generate": {**dict.fromkeys(("-cnv", "--conversation", "-sys", "--system-prompt", "--chat-template"), CHAT),
+                 **dict.fromkeys(("-c", "--ctx-size"), LOAD["n_ctx"].advice), "-ngl": LOAD["n_gpu_layers"].advice,
+                 "-p": _option("--prompt"), "-n": _option("--max-new-tokens"), "-s": _option("--seed"), "-f": _FILE,
                  "--file": _FILE},
     "translate": {"-n": _option("--max-new-tokens"), "-f": _FILE, "--file": _FILE,
                   **{name: _option("--source-language") for name in ("--src-lang", "--source-lang", "--from")},
                   **{name: _option("--target-language") for name in ("--tgt-lang", "--target-lang", "--to")}},
     "transcribe": {"-f": "the recordings follow the model, without an option", "-l": _option("--language"),
                    "--word-timestamps": _option("--words"), "--output-dir": "--output takes the path of a file",
-                   "--output-format": "--json, --srt and --vtt are the formats"},
+                   "--output-format": "--json, --srt and --vtt are the formats",
+                   "-osrt": _option("--srt"), "-ovtt": _option("--vtt"), "-oj": _option("--json"),
+                   "-otxt": "the text goes to standard output; -o FILE writes a file"},
 }
 """What to type in place of an option of another command line, by our command; "" is for all. These options are no
 arguments of `CALLS`, or are other options than arguments."""
 
 
-def refuse_unknown(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> None:
-    """End the program with a message if there are arguments that a command does not know. name: that of the command.
+PYTHON: Mapping[str, Callable[..., Any]] = {
+    "encode": Engine.encode, "classify": Engine.classify, "tag": Engine.tag, "answer": Engine.answer,
+    "rank": Reranker.rank, "generate": Generator.generate, "translate": Generator.translate,
+    "transcribe": Transcriber.transcribe}
+"""The method that a command calls, which has arguments that the command lacks."""
+_AT_CALL = LOAD["batch_size"].advice
 
-    For an option of another library the message says which of ours does the same, or what there is in Python.
+COMMANDS: Mapping[str, str] = {name: ours for ours, names in {
+    "engine generate MODEL --prompt TEXT does it": ("run", "chat", "complete", "completion", "cli", "text-generation"),
+    "engine fetch NAME does it": ("download", "pull", "get"),
+    "engine doctor does it": ("env", "environment"),
+    "engine convert MODEL out.npz does it": ("quantize", "export", "save"),
+    "engine encode MODEL FILE -o vectors.npy does it": (
+        "embeddings", "embedding", "vectorize", "sentence-similarity", "feature-extraction"),
+    "engine rank MODEL FILE --query TEXT does it": ("rerank", "reranking"),
+    "engine tag MODEL FILE does it": ("ner", "token-classification"),
+    "engine classify MODEL FILE does it": ("predict", "text-classification", "sentiment-analysis"),
+    "engine answer MODEL FILE does it": ("qa", "question-answering"),
+    "engine translate MODEL FILE does it": ("summarize", "summarization", "translation", "text2text-generation"),
+    "engine transcribe MODEL RECORDING does it": ("asr", "speech", "whisper", "automatic-speech-recognition"),
+    "engine bench MODEL does it": ("benchmark", "speed"),
+    "engine --version does it": ("version",),
+    "there is no server; docs/guide.md says how a server uses the engine": ("serve", "server"),
+}.items() for name in names}
+"""What to type in place of a command of another command line."""
+
+
+def advice_on_command(typed: str, commands: Iterable[str]) -> str:
+    """Return the end of the message about a command that there is not."""
+    if typed in COMMANDS:
+        return f"; {COMMANDS[typed]}"
+    return nearest(typed, commands)
+
+
+def unknown_options(command: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -> list[str]:
+    """Return the typed options that a command lacks. name: that of the command.
+
+    An option of another library may look like one of ours with its value behind it: -osrt of whisper.cpp is not -o srt.
     """
-    typed = [argument.partition("=")[0] for argument in unknown if re.match("--?[A-Za-z]", argument)]
-    if typed:
-        command.error("\n  ".join(f"{name} has no option {option}{_advice(command, name, option)}"
-                                  for option in dict.fromkeys(typed)))
-    if unknown:
-        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    known = {option for action in command._actions for option in action.option_strings}
+    of_others = {*OPTIONS[""], *OPTIONS.get(name, {})} - known
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    typed = [argument.partition("=")[0] for argument in before if re.match("--?[A-Za-z][^ ]*$", argument)]
+    return [option for option in dict.fromkeys(typed) if option in of_others or not (
+        any(ours.startswith(option) for ours in known) if option.startswith("--") else option[:2] in known)]
+
+
+def advice_on_options(command: argparse.ArgumentParser, name: str, unknown: Sequence[str]) -> str:
+    """Return a message about options that a command lacks: which of ours does the same, or what there is in Python."""
+    return "\n  ".join(f"{name} has no option {option}{_advice(command, name, option)}" for option in unknown)
 
 
 def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     """Return the end of the message about an option."""
     argument = typed.lstrip("-").replace("-", "_")
-    spelled = typed if len(argument) == 1 else f"--{argument.replace('_', '-')}"
+    spelled = f"--{argument.replace('_', '-')}" if typed.startswith("--") else typed
     if advice := OPTIONS.get(name, {}).get(spelled) or OPTIONS[""].get(spelled):
         return f"; {advice}"
     options = {action.dest: action.option_strings[-1] for action in command._actions if action.option_strings}
+    if argument in options:
+        return f"; {options[argument]} is the same"
     row, function = _row(name, argument)
+    if (row is None or row.advice == _AT_CALL) and argument in _in_python(name):
+        return f". In Python, {PYTHON[name].__name__} has {argument} for it"
     if row is None:
-        return nearest(typed, options.values())
+        return nearest(typed, options.values()) or f"; engine {name} --help lists the options"
     if row.ours is None:
         return f". In Python: {row.advice}"
     if row.ours == "path":
@@ -64,6 +126,14 @@ def _advice(command: argparse.ArgumentParser, name: str, typed: str) -> str:
     if row.ours in options:
         return f"; {options[row.ours]} is the same"
     return f". In Python, {function} has {listed([row.ours])} for it"
+
+
+def _in_python(name: str) -> Collection[str]:
+    """Return the arguments of the method that a command calls, with the settings of a generation."""
+    if name not in PYTHON:
+        return ()
+    parameters = [each.name for each in signature(PYTHON[name]).parameters.values() if each.kind.name == "KEYWORD_ONLY"]
+    return [*parameters, *(each.name for each in fields(GenerationConfig) if name in ("generate", "translate"))]
 
 
 def _row(name: str, argument: str) -> tuple[OtherName | None, str]:

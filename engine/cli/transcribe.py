@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import InputError
-from ..files.writing import replacing
 from ..interface.transcriber import Transcriber
 from ..speech.tokens import TASKS
-from .console import add_model
+from .console import STDIO, add_model, add_output, check_output, writing_lines
 from .subtitles import json_line, srt_lines, text_lines, vtt_lines
 
-STDIN = "-"
+BY_SUFFIX = {".json": "json", ".jsonl": "json", ".srt": "srt", ".vtt": "vtt"}
+"""The format of an output file whose name ends so."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -23,14 +23,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_model(command, "Whisper's folder or .npz")
     command.add_argument("audio", nargs="+", help="audio file of any length: WAV, FLAC, OGG or MP3, and what ffmpeg "
                          "reads where it is installed; - for standard input")  # fmt: skip
-    command.add_argument("-o", "--output", default="-", help="file to write; by default standard output")
+    add_output(command)
     command.add_argument("--language", help="language that is spoken, such as de or German; by default a model of "
                          "several languages finds it")  # fmt: skip
     command.add_argument("--task", default=TASKS[0], choices=TASKS, help="translate writes English")
     times = command.add_mutually_exclusive_group()
     times.add_argument("--timestamps", action="store_true", help="write a line with its times for each segment")
     times.add_argument("--words", action="store_true", help="write a line with its times for each word")
-    formats = command.add_mutually_exclusive_group()
+    formats = command.add_mutually_exclusive_group()     # by default what the name of the output file ends in
     formats.add_argument("--json", dest="form", action="store_const", const="json",
                          help="write a line of JSON for each recording, with its segments; with --words, their words")
     for form, name in (("srt", "SubRip"), ("vtt", "WebVTT")):
@@ -41,25 +41,22 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write what the recordings say to standard output or to a file."""
+    args.form = args.form or BY_SUFFIX.get(Path(args.output).suffix.lower())
     if args.form in ("srt", "vtt") and len(args.audio) > 1:
-        raise InputError(f"--{args.form} writes the subtitles of one recording; call the command once for each")
-    if args.audio.count(STDIN) > 1:
+        raise InputError(f"{args.form} holds the subtitles of one recording; call the command once for each")
+    if args.audio.count(STDIO) > 1:
         raise InputError("standard input holds one recording; give - once")
+    check_output(args.output, "lines of text, JSON or subtitles")
     transcriber = Transcriber.load(args.model, backend=args.backend, threads=args.threads, precision=args.precision,
                                    cache=args.cache, revision=args.revision)
     settings = {} if args.num_beams is None else {"num_beams": args.num_beams}
     timestamps = "word" if args.words else args.timestamps or args.form is not None
-    audio = [sys.stdin.buffer if name == STDIN else name for name in args.audio]
+    audio = [sys.stdin.buffer if name == STDIO else name for name in args.audio]
     found = transcriber.transcriptions(audio, language=args.language, task=args.task, timestamps=timestamps,
                                        show_progress_bar=sys.stderr.isatty(), **settings)
-    lines = _lines(args, bool(timestamps), found)
-    if args.output == "-":
-        for line in lines:
-            print(line, flush=True)
-        return
-    with replacing(Path(args.output)) as file:
-        for line in lines:
-            file.write(f"{line}\n".encode())
+    with writing_lines(args.output) as write:
+        for line in _lines(args, bool(timestamps), found):
+            write(line)
 
 
 def _lines(args: argparse.Namespace, timed: bool, found: Iterable[Any]) -> Iterator[str]:

@@ -406,7 +406,8 @@ class HeadMethods:
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
-            raise UnsupportedError(f"this model has no head to {use or task.replace('_', ' ')}; it "
+            purpose = {"fill_mask": "fill masks"}.get(task, task.replace("_", " "))
+            raise UnsupportedError(f"this model has no head to {use or purpose}; it "
                                    f"{has_heads(self.heads.values())}")
         return self._runners_of_heads[task]
 

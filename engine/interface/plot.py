@@ -16,6 +16,8 @@ import numpy as np
 from ..base.errors import InputError, UnsupportedError, shown
 from ..uncertainty import Bin, Measures
 
+__all__ = ["attention", "heads", "reliability"]
+
 LONGEST = 18
 """Characters of a token that a label shows."""
 MOST = 512
@@ -33,6 +35,20 @@ _STYLE = """
 .attention .cell { fill: #58a6ff }
 .attention .strong { fill: #0d1117 }
 }"""
+
+
+class Picture(str):
+    """A picture in SVG: its text, which a notebook shows as the picture."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def __dir__() -> list[str]:
+    """Return the functions, for completion: the names that this module imports are no part of it."""
+    return __all__
 
 
 def attention(
@@ -53,8 +69,8 @@ def attention(
     maximum    the weight that has the full colour; None for the largest. A smaller one makes small weights visible
     as_figure  return a matplotlib figure, which needs matplotlib
 
-    Returns an SVG picture as a string. Its background is transparent, and its colours follow the light or dark theme of
-    the reader. A cell shows its weight where the mouse rests on it, and always if there are at most 12 columns.
+    Returns an SVG picture as a string, which a notebook shows. Its background is transparent, and its colours follow the
+    light or dark theme of the reader. A cell shows its weight where the mouse rests on it, and always if there are at most 12 columns.
     Raises `InputError` if the arguments do not fit, and `UnsupportedError` for a figure without matplotlib.
     """
     rows, columns = _labels("tokens", tokens), _labels("keys", tokens if keys is None else keys)
@@ -111,7 +127,7 @@ def _bins(name: str, value: Any) -> list[Bin]:
     return list(bins)
 
 
-def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> str:
+def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> Picture:
     left, top, side = 52, 14 + 22 * bool(title), 260
     width, height = left + side + 130, top + side + 46
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" class="attention" width="{width}" height="{height}" '
@@ -133,10 +149,18 @@ def _reliability_svg(lines: dict[str, list[Bin]], title: str) -> str:
             parts.append(f'<g><title>{name}, {one.count} texts: confidence {one.confidence:.3f}, accuracy '
                          f'{one.accuracy:.3f}</title><circle class="cell" cx="{left + one.confidence * side:.1f}" '
                          f'cy="{top + (1 - one.accuracy) * side:.1f}" r="4.5" fill-opacity="{opacity}"/></g>')
-        y = top + 12 + 20 * n
+        y = top + 12 + 46 * n
         parts.append(f'<circle class="cell" cx="{left + side + 18}" cy="{y}" r="4.5" fill-opacity="{opacity}"/>')
-        parts.append(_text(name, left + side + 28, y + 4, 11, ""))
-    return "\n".join(parts) + "\n</svg>\n"
+        parts += [_text(text, left + side + 28, y + 4 + 13 * line, 11 - bool(line), "soft" * bool(line))
+                  for line, text in enumerate((name, *_counts(bins)))]
+    return Picture("\n".join(parts) + "\n</svg>\n")
+
+
+def _counts(bins: list[Bin]) -> tuple[str, str]:
+    """Say how many texts a picture of reliability shows, and how many each of its points."""
+    counts = [one.count for one in bins]
+    least, most = min(counts), max(counts)
+    return f"{sum(counts):,} texts,", f"{least:,}{f' to {most:,}' * (most > least)} a point"
 
 
 def _reliability_figure(lines: dict[str, list[Bin]], title: str) -> Any:
@@ -144,7 +168,8 @@ def _reliability_figure(lines: dict[str, list[Bin]], title: str) -> Any:
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
     for name, bins in lines.items():
-        axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o-", label=name)
+        axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o-",
+                  label=" ".join((name + ":", *_counts(bins))))
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_xlabel("confidence")
@@ -203,7 +228,7 @@ def _width(text: str, size: float) -> float:
 
 
 def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top: float,
-         captions: tuple[str, str, str]) -> str:
+         captions: tuple[str, str, str]) -> Picture:
     T, S = table.shape
     cell = min(34, max(14, 760 // max(T, S)))
     size = min(12, cell - 3)
@@ -233,7 +258,7 @@ def _svg(table: np.ndarray, rows: list[str], columns: list[str], title: str, top
               for t in range(T) for s in range(S)]
     parts.append(f'<rect class="frame" x="{side:.1f}" y="{above:.1f}" width="{S * cell}" height="{T * cell}"/>')
     parts += _legend(top, side, above + T * cell + 16, captions[2])
-    return "\n".join(part for part in parts if part) + "\n</svg>\n"
+    return Picture("\n".join(part for part in parts if part) + "\n</svg>\n")
 
 
 def _cell(weight: float, top: float, name: str, x: float, y: float, side: int, numbered: bool) -> str:

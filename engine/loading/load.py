@@ -87,6 +87,9 @@ def model_path(path: str | os.PathLike[str]) -> Path:
     """Return a caller's path with `~` replaced by the home folder; raises `InputError` if it is not a path."""
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"the path of a model must be a str or a Path, not {shown(path)}")
+    if not os.fspath(path):
+        raise InputError("the path of a model is an empty string; expected an .npz, a .gguf, the folder of a model, or "
+                         "its name on the Hugging Face hub")
     return Path(os.path.expanduser(os.fsdecode(path)))
 
 

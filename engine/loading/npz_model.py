@@ -181,6 +181,11 @@ def _equal(a: np.ndarray | None, b: np.ndarray) -> bool:
     return a is not None and a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)
 
 
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
 class NpzSource(Source):
     """An `.npz` of any version, whose arrays are mapped."""
 
@@ -193,6 +198,9 @@ class NpzSource(Source):
             raise WeightsError(f"{path}: the engine reads no ONNX; load the folder of the model that it was made from")
         if path.suffix == ".json":
             raise WeightsError(f"{path}: a .json file does not hold a model; load the folder that holds it")
+        if path.suffix != ".npz" and not _is_zip(path):
+            raise WeightsError(f"{path} is no model: expected an .npz or a .gguf file, or the folder that holds "
+                               "config.json and the weights")
         self._arrays = read_npz(path, keep_float16=True, memory=memory, unread=PREFIX)
         with naming(path, ADVICE), within(path):
             if "config" not in self._arrays:

@@ -11,6 +11,7 @@ float32 where a CPU has tiles (`kernels/parts.pxi`). No weight is stored in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,3 +150,9 @@ def stored_format(precision: str) -> str:
 def canonical_name(name: str) -> str:
     """Return the table's name of a precision, given in upper or lower case or by an alias; any other name unchanged."""
     return _NAMES.get(name.lower(), name)
+
+
+def not_there(backend: str, names: Iterable[str], precision: str) -> str:
+    """Return the message of a backend that lacks a precision. names: those in which it computes."""
+    why = "; auto compares the vectors of an encoder of text, so leave it out here" if precision == "auto" else ""
+    return f"the {backend} backend computes in {', '.join(names)} here; precision {precision!r} is not there{why}"

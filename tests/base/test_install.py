@@ -15,7 +15,9 @@ from ..tools.paths import ROOT
 
 def test_the_command_works_in_a_clone():
     assert install_command().startswith("run pip install . in a clone")
-    assert shlex.split(install_command("numba"))[:4] == ["run", "pip", "install", ".[numba]"]
+    words = shlex.split(install_command("numba"))
+    assert words[:4] == ["run", "pip", "install", ".[numba]"]
+    assert words[words.index("or") + 1 :][:3] == ["pip", "install", "encoder-engine[numba]"]
 
 
 def test_no_message_gives_other_advice():
@@ -28,7 +30,7 @@ def test_every_extra_in_a_message_is_there():
              for extra in re.findall(r"install_command\(['\"](\w+)", path.read_text(encoding="utf-8"))}
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    assert named == {"text", "numba", "cuda"}
+    assert named == {"text", "speech", "files", "numba", "cuda"}
     assert named <= set(re.findall(r"^(\w+) = ", extras, re.MULTILINE))
 
 

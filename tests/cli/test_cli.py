@@ -35,6 +35,14 @@ def test_convert(tmp_path, capsys):
     assert all(np.array_equal(converted.weights[name], array) for name, array in original.weights.items())
 
 
+def test_convert_writes_the_file_of_either_form(model, tmp_path, capsys):
+    assert main(["convert", model, "-o", str(tmp_path / "out.npz")]) == 0
+    assert load_encoder(tmp_path / "out.npz").config == load_encoder(model).config
+    for arguments in ([], [str(tmp_path / "a.npz"), "-o", str(tmp_path / "b.npz")]):
+        assert main(["convert", model, *arguments]) == 1
+        assert f"give one file to write: engine convert {model} out.npz" in capsys.readouterr().err
+
+
 def test_convert_wants_an_npz(tmp_path, capsys):
     assert main(["convert", str(hf_folder(tmp_path / "folder")), str(tmp_path / "out.zip")]) == 1
     assert "*.npz" in capsys.readouterr().err
@@ -206,6 +214,35 @@ def test_encode_to_text(model, tmp_path, capsysbinary):
     assert main([*start, "-"]) == 0
     assert capsysbinary.readouterr().out == lines
     assert not (tmp_path / "-").exists()
+
+
+def test_encode_texts_themselves(model, capsys):
+    assert main(["encode", "--text", "the cat", "-o", "-", model, "--text", "dog", "--backend", "reference"]) == 0
+    found = np.array([json.loads(line) for line in capsys.readouterr().out.splitlines()], np.float32)
+    np.testing.assert_array_equal(found, Engine.load(model, backend="reference").encode(["the cat", "dog"]))
+
+
+@pytest.mark.parametrize(("arguments", "remedy"), [
+    (["encode", "M", "a.csv", "-o", "-"], "'a.csv': each line would be read as a text, and the lines of a .csv file "
+     "are no texts; engine embed MODEL FILES -o FOLDER reads"),
+    (["encode", "M", "a.Parquet", "-o", "-"], "a .parquet file are no texts; engine embed MODEL"),
+    (["classify", "M", "a.csv"], "write JSON objects with text, one a line, into a .jsonl file"),
+    (["tag", "M", "a.json"], "write JSON objects with text, one a line, into a .jsonl file"),
+    (["answer", "M", "a.parquet"], "write JSON objects with question and context, one a line, into a .jsonl file"),
+    (["rank", "M", "a.tsv", "--query", "q"], "write JSON objects with query and documents, one a line, into a .jsonl"),
+    (["generate", "M", "a.jsonl"], "write one text a line into a .txt file. Standard input (-) is read as it is"),
+    (["translate", "M", "a.csv"], "write one text a line into a .txt file"),
+    (["calibrate", "M", "--data", "a.csv"], "write a tab between the columns, into a .tsv file"),
+    (["compare", "M", "--data", "a.jsonl", "--precision", "int8"], "write a tab between the columns, into a .tsv file"),
+    (["convert", "M", "o.npz", "--precision", "int4", "--calibration", "a.csv"], "write one text a line into a .txt"),
+    (["classify", "M", "a.txt", "-o", "a.csv"], "'a.csv': the command writes lines of JSON; choose a name that"),
+    (["generate", "M", "a.txt", "-o", "a.parquet"], "'a.parquet': the command writes lines of text or JSON; choose"),
+    (["transcribe", "M", "a.wav", "-o", "a.csv"], "'a.csv': the command writes lines of text, JSON or subtitles"),
+])
+def test_a_file_of_another_format_is_refused_with_what_to_do(tmp_path, monkeypatch, capsys, arguments, remedy):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    assert remedy in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["out", "out.txt", "out.npz"])

@@ -119,7 +119,7 @@ def test_bad_options(data, tmp_path, capsys):
         assert run("calibrate", folder, "--data", data, *options) == 1
         assert message in capsys.readouterr().err
     for coverage in ("0", "1"):
-        assert run("classify", folder, data, "--coverage", coverage) == 1
+        assert run("classify", folder, "--text", "a cat", "--coverage", coverage) == 1
         assert "coverage must be a number between 0 and 1" in capsys.readouterr().err
     assert run("compare", folder, "--calibration", "--data", data) == 1
     assert "needs a calibrated model" in capsys.readouterr().err

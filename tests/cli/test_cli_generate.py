@@ -79,6 +79,28 @@ def test_texts_themselves(translator, language_model, file, monkeypatch, capsys)
         assert capsys.readouterr().out.splitlines() == expected
 
 
+def test_results_in_a_file(language_model, file, tmp_path, capsys):
+    out = tmp_path / "out.txt"
+    assert main(["generate", language_model, "-o", str(out), file]) == 0
+    assert capsys.readouterr().out == ""
+    assert out.read_text(encoding="utf-8").splitlines() == [
+        one.text for one in Generator.load(language_model).generate(LINES)]
+
+
+def test_escapes_are_read_when_asked_for(language_model, tmp_path, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(Generator, "results", lambda self, inputs, **options: asked.append(inputs) or iter([]))
+    typed = r"a\nb\t\\n \d"
+    assert main(["generate", language_model, "--prompt", typed, "-e"]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / "in.txt").write_text(typed, encoding="utf-8")
+    assert main(["generate", language_model, "--escape", str(tmp_path / "in.txt")]) == 0
+    assert asked == [["a\nb\t\\n \\d"]] * 2
+    assert main(["generate", language_model, "--prompt", typed]) == 0
+    assert asked[-1] == [typed]
+    assert r"--prompt has \n as two characters, a backslash and an n; --escape reads it" in capsys.readouterr().err
+
+
 def test_results_are_written_as_they_finish_and_kept_after_an_interrupt(language_model, file, monkeypatch, capsys):
     results = Generator.results
 
@@ -119,6 +141,7 @@ def test_output_is_utf_8_whatever_the_environment_says(language_model):
 @pytest.mark.parametrize(("arguments", "problem"), [
     (["generate", "--prompt", "the cat"], "--prompt comes in place of a file; leave out"),
     (["generate", "--stream", "--json"], "leave out --json"),
+    (["generate", "--stream", "-o", "x.txt"], "leave out --output"),
     (["translate"], "no encoder"),
     (["generate", "--num-beams", "0"], "num_beams must be"),
 ])
@@ -175,7 +198,7 @@ def test_convert_and_info(translator, tmp_path, capsys):
     (["transcribe", "M", "a.wav", "--output_format", "srt"], "--output_format; --json, --srt and --vtt are the"),
     (["transcribe", "M", "a.wav", "--vad-filter"], "no option --vad-filter. In Python: there is nothing like it; cut"),
     (["encode", "M", "x", "-o", "-", "--device", "cpu"], "no option --device. In Python: the engine runs on CPUs"),
-    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra\n"),
+    (["encode", "M", "x", "-o", "-", "extra"], "unrecognized arguments: extra; engine encode reads one file"),
 ])
 def test_an_option_of_another_command_line_names_ours(arguments, advice, capsys):
     with pytest.raises(SystemExit) as ended:

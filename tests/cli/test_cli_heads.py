@@ -37,7 +37,9 @@ def test_classify(tmp_path, capsys):
 
 def test_info_lists_the_heads(capsys):
     assert main(["info", str(folder_of("bert_tag"))]) == 0
-    assert "  heads              tag (6 labels)\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "  heads              tag (6 labels)\n" in told
+    assert f"  labels (tag)       {', '.join(load('bert_tag').heads['tag'].labels)}\n" in told
 
 
 def test_tag(tmp_path, capsys):
@@ -68,8 +70,34 @@ def test_rank(tmp_path, capsys):
         load("bert_pairs").rank("Who?", documents, top_k=1)]
 
 
+def test_inputs_themselves(capsys):
+    question, context = "Who lives in Berlin?", "Anna lives in Berlin."
+    assert run(capsys, "classify", "--text", "a cat", folder_of("bert_classify")) == (
+        load("bert_classify").classify(["a cat"]))
+    assert run(capsys, "answer", folder_of("bert_answer"), "--question", question, "--context", context) == (
+        load("bert_answer").answer([question], [context]))
+    assert run(capsys, "rank", "--query", "Who?", folder_of("bert_pairs"), "--document", "b", "--document", "a") == [
+        load("bert_pairs").rank("Who?", ["b", "a"])]
+
+
+def test_one_question_to_each_line(tmp_path, capsys):
+    contexts = ["Anna lives in Berlin.", "Bilal lives in Rome.\tNot in Berlin."]
+    lines = write(tmp_path / "contexts.txt", *contexts)
+    assert run(capsys, "answer", folder_of("bert_answer"), "--question", "Who?", lines) == (
+        load("bert_answer").answer(["Who?"] * 2, contexts))
+
+
+def test_results_in_a_file(tmp_path, capsys):
+    lines, out = write(tmp_path / "texts.txt", "a lovely cat"), tmp_path / "out.jsonl"
+    assert run(capsys, "classify", folder_of("bert_classify"), "-o", out, lines) == []
+    assert json.loads(out.read_text(encoding="utf-8")) == load("bert_classify").classify("a lovely cat")
+
+
 @pytest.mark.parametrize(("command", "model", "lines", "options", "message"), [
     ("answer", "bert_answer", ["no tab"], [], "line 1: expected a question, a tab and the text to read"),
+    ("answer", "bert_answer", ["{}"], ["--jsonl", "--question", "a"], "--question is for lines of text"),
+    ("classify", "bert_classify", ["a"], ["--text", "a"], "--text comes in place of a file; leave out"),
+    ("classify", "bert_classify", ["{}"], ["--text", "a", "--jsonl"], "leave out --jsonl and the file"),
     ("rank", "bert_pairs", ["a"], [], "give the query of the documents with --query"),
     ("rank", "bert_pairs", ["{}"], ["--jsonl", "--query", "a"], "--query is for lines of text"),
     ("rank", "bert_pairs", ["{}"], ["--jsonl"], "line 1: expected an object with query and documents; query is None"),

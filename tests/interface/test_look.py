@@ -74,6 +74,8 @@ def test_pictures():
 def test_reliability():
     bins = [Bin(0.4, 0.3, 20), Bin(0.9, 0.95, 20)]
     picture = plot.reliability(bins, [Bin(0.35, 0.3, 40)], title="t")
+    assert ">40 texts,<" in picture
+    assert ">40 a point<" in picture
     ElementTree.fromstring(picture)
     assert "before, 20 texts: confidence 0.900, accuracy 0.950" in picture
     assert "after, 40 texts" in picture

@@ -37,6 +37,13 @@ def test_a_cell_for_each_pair():
     assert max(opacity for _, opacity in found) == 1
 
 
+def test_a_notebook_shows_a_picture_and_completes_the_functions_alone():
+    picture = engine.plot.heads(softmaxes(2, 3))
+    assert picture._repr_svg_() == picture
+    assert type(picture._repr_svg_()) is str
+    assert dir(engine.plot) == ["attention", "heads", "reliability"]
+
+
 def test_tokens_are_escaped():
     tokens = ["<b>", "&amp;", '"', "]]>", "\x00\x1b", "\ud800", "日本語", "e" * 100]
     picture = engine.plot.attention(softmaxes(8, 8), tokens, title="a < b & \x01")

@@ -107,8 +107,9 @@ def test_the_formats_of_the_command_line(tmp_path, capsys, monkeypatch):
     assert srt[1::4] == [line.replace(".", ",") for line in vtt[2::3]][: len(srt[1::4])]
     assert srt[2::4] == vtt[3::3] == [segment.text.strip() for segment in expected.segments]
     assert srt[1].startswith("00:00:0")
-    assert run(path, "--srt", "-o", str(tmp_path / "a.srt")) == ""
-    assert (tmp_path / "a.srt").read_text() == "\n".join(srt)
+    for options in (["--srt", "-o", str(tmp_path / "a.txt")], ["-o", str(tmp_path / "a.srt")]):
+        assert run(path, *options) == ""
+        assert Path(options[-1]).read_text() == "\n".join(srt)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "a.flac").read_bytes())))
     assert run("-") == f"{expected.text.strip()}\n"
     for arguments, words in (([path, path, "--srt"], "one recording"), (["-", "-"], "give - once")):

@@ -64,6 +64,16 @@ def test_the_bits_of_encode_and_resume(run, model, tmp_path, capsys):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_files_without_an_option(run, model, tmp_path):
+    write_rows(tmp_path / "other.parquet", 3)
+    assert run("--unit-rows", "16") == 0
+    files = [str(tmp_path / name) for name in ("rows.parquet", "other.parquet")]
+    assert main(["embed", "-o", str(tmp_path / "both"), model, files[0], "--unit-rows", "16", files[1]]) == 0
+    assert main(["embed", "-o", str(tmp_path / "same"), model, files[0], "--unit-rows", "16", "--input", files[1]]) == 0
+    same_parts(tmp_path / "both", tmp_path / "same")
+    assert len(parts(tmp_path / "both")) > len(parts(tmp_path / "out"))
+
+
 def test_a_finished_job_on_a_disk_that_cannot_be_written(run, tmp_path, capsys, monkeypatch):
     assert run("--id", "id") == 0
 

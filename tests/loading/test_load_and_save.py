@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import load_model
-from engine.base.errors import UnsupportedError, WeightsError
+from engine.base.errors import InputError, UnsupportedError, WeightsError
 from engine.files.npz import write_npz
 from engine.loading.npz_model import FORMAT
 from engine.model.text_config import TextConfig
@@ -310,10 +310,15 @@ def test_a_wrong_config_json_is_refused(tmp_path, content, error, words):
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(WeightsError, match="no such file or folder"):
         load_encoder(tmp_path / "missing")
-    with pytest.raises(WeightsError, match=r"no config\.json; expected an \.npz, a \.gguf or the folder"):
+    with pytest.raises(WeightsError, match=r"no config\.json; expected an \.npz, a \.gguf or the"):
         load_encoder(tmp_path)
     with pytest.raises(WeightsError, match="load the folder"):
         load_encoder(hf_folder(tmp_path) / "model.safetensors")
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    with pytest.raises(WeightsError, match=r"texts\.txt is no model: expected an \.npz or a \.gguf file, or the"):
+        load_encoder(tmp_path / "texts.txt")
+    with pytest.raises(InputError, match="the path of a model is an empty string; expected"):
+        load_encoder("")
 
 
 LORA = {"peft_type": "LORA", "r": 16, "lora_alpha": 32, "base_model_name_or_path": "BAAI/bge-base-en-v1.5",

@@ -2,11 +2,13 @@
 
 import pytest
 
+from engine import Generator
 from engine.base.errors import InputError, UnsupportedError
 from engine.cli.main import main
 from engine.model.precision import FORMATS, canonical_name
 
 from ..tools.encoders import convert_encoder, engine_of, load_encoder, save_encoder
+from ..tools.generators import language_model
 from ..tools.tiny_models import random_model
 
 
@@ -40,6 +42,8 @@ def test_names_that_are_refused():
         convert_encoder(random_model(), "bf16x3")
     with pytest.raises(UnsupportedError, match="precision 'float16' is not there"):
         engine_of(random_model(), backend="reference", precision="fp16")
+    with pytest.raises(UnsupportedError, match="'auto' is not there; auto compares the vectors of an encoder of text"):
+        Generator(language_model(), backend="reference", precision="auto")
     computed = "float32, bfloat16, int8, q8_0, int4, bfloat16x3"
     with pytest.raises(InputError, match=f"precision must be None or one of {computed}, not 8"):
         engine_of(random_model(), backend="reference", precision=8)

@@ -1,5 +1,6 @@
 """setup.py and the Makefile: which kernels each kind of build compiles."""
 
+import os
 import re
 import runpy
 
@@ -34,6 +35,37 @@ def build_for_arm(request):
         else:
             patch.setattr("platform.machine", lambda: "aarch64")
         return runpy.run_path(str(REPOSITORY / "setup.py"))
+
+
+def test_a_module_that_is_translated_to_the_same_code_keeps_its_time(build, tmp_path):
+    """`pip install .` brings a newer Cython each time, and `make` compiles what is newer than its library."""
+    head = b"/* BEGIN: Cython Metadata\n%s\nEND: Cython Metadata */\n%s"
+    written = {"same": (b"-w", b"a", b"-O1", b"a"), "changed": (b"-w", b"a", b"-w", b"b"),
+               "plain": (b"", b"a", b"", b"a")}
+    files = [tmp_path / f"{name}.c" for name in (*written, "new")]
+    for file, (flags, code, *_) in zip(files, written.values(), strict=False):
+        file.write_bytes(head % (flags, code))
+        os.utime(file, (5, 5))
+    with build["keeping_what_is_equal"](files):
+        for file, (*_, flags, code) in zip(files, written.values(), strict=False):
+            file.write_bytes(head % (flags, code))
+        files[-1].write_bytes(b"new")
+    assert [file.stat().st_mtime == 5 for file in files] == [True, False, True, False]
+    assert files[1].read_bytes().endswith(b"b")
+
+
+def test_the_makefile_knows_every_compiled_folder():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for folder in {file.parent.relative_to(ROOT).as_posix() for file in (ROOT / "engine").rglob("*.pyx")}:
+        name = re.search(rf"^(\w+) := {folder}$", makefile, re.MULTILINE)[1]
+        for use in (f"$({name})/*.pyx", f"$({name})/*.so"):
+            assert use in makefile
+
+
+def test_the_readme_says_how_to_compile_for_one_cpu(build):
+    """`best` is one set of kernels; `native` are all that the CPU can run."""
+    assert "ENGINE_BUILD_ISA=best pip install ." in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(build["instruction_sets"]("best", TILES | {"avx_vnni"})) == 1
 
 
 @pytest.mark.parametrize(("features", "names"), [

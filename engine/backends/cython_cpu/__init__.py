@@ -14,7 +14,7 @@ import numpy as np
 from ...base.errors import BackendUnavailable, UnsupportedError
 from ...base.install import explain_missing_kernels
 from ...model.config import ModelConfig
-from ...model.precision import COMPUTED, WAYS
+from ...model.precision import COMPUTED, WAYS, not_there
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
 from ..interfaces import Decoder, Plan
@@ -90,8 +90,7 @@ def _check_precision(run: RunConfig) -> None:
         from . import isa
 
         names = [*COMPUTED, *(name for name in WAYS if isa.chosen().product(name).exists)]
-        raise UnsupportedError(f"the cython backend computes in {', '.join(names)} here; "
-                               f"precision {run.precision!r} is not there")
+        raise UnsupportedError(not_there("cython", names, run.precision))
 
 
 BACKEND = CythonBackend()

@@ -18,7 +18,7 @@ import numpy as np
 from ...base.errors import UnsupportedError
 from ...base.install import explain_missing_kernels, install_command
 from ...model.config import ModelConfig
-from ...model.precision import COMPUTED, WAYS
+from ...model.precision import COMPUTED, WAYS, not_there
 from ...model.run_config import RunConfig
 from ...weights.packed import PackedFormat
 from ..interfaces import Decoder, Plan
@@ -94,8 +94,7 @@ def _check_precision(run: RunConfig) -> None:
         from .rows import ROWS
 
         names = [*COMPUTED, *(name for name in WAYS if ROWS[name]["instruction"])]
-        raise UnsupportedError(f"the numba backend computes in {', '.join(names)} here; precision "
-                               f"{run.precision!r} is not there")
+        raise UnsupportedError(not_there("numba", names, run.precision))
 
 
 BACKEND = NumbaBackend()

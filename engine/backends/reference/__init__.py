@@ -13,6 +13,7 @@ import numpy as np
 
 from ...base.errors import UnsupportedError
 from ...model.config import ModelConfig
+from ...model.precision import not_there
 from ...model.run_config import RunConfig
 from ..interfaces import refuse_decoder
 from .decoder import ReferenceDecoder
@@ -66,7 +67,7 @@ class ReferenceBackend:
 
 def _check_precision(run: RunConfig) -> None:
     if run.precision != "float32":
-        raise UnsupportedError(f"the reference backend computes in float32; precision {run.precision!r} is not there")
+        raise UnsupportedError(not_there("reference", ["float32"], run.precision))
 
 
 BACKEND = ReferenceBackend()

@@ -1,0 +1,198 @@
+"""Test command lines as people type them, and as other libraries do: each runs, or names the right form."""
+
+import shlex
+
+import pytest
+
+from engine import save
+from engine.cli.main import main
+
+from ..tools.encoders import save_encoder
+from ..tools.generators import language_model, translator
+from ..tools.head_models import folder_of
+from ..tools.sound_files import wav
+from ..tools.speech import recording, timed
+from ..tools.tiny_models import random_model
+from ..tools.tiny_text import tiny_text
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("pyarrow")
+
+RUN = [
+    # encode
+    "encode E f.txt -o v.npy", "encode E -o v.npy f.txt", "encode -o v.npy E f.txt", "encode --output v.npy E f.txt",
+    "encode --output=v.npy E f.txt", "encode -ov.npy E f.txt", "encode E f.txt -o v.csv --normalize",
+    "encode --normalize --threads 1 E -o v.jsonl f.txt", "encode E f.txt -o -", "encode E -o - --text 'the cat'",
+    "encode E --text cat --text dog -o v.npy", "encode E f.txt --prompt-name q -o v.npy",
+    "encode E f.txt --prec int8 -o -", "encode E -o v.npy -- f.txt", "encode E f.txt -o v.npy --prompt 'query: '",
+    # embed
+    "embed E rows.txt -o out1", "embed -o out2 E rows.txt f.txt", "embed E --input rows.txt --output out3",
+    "embed E rows.txt -o out4 --normalize --json",
+    # heads
+    "classify C f.txt", "classify C --top-k 2 f.txt", "classify --top-k 0 C f.txt", "classify C f.txt -o c.jsonl",
+    "classify C --text 'I love it'", "classify -o c.jsonl --jsonl C texts.jsonl", "classify C texts.jsonl",
+    "tag T f.txt", "tag T --aggregation-strategy none f.txt", "tag --text 'Anna lives in Berlin.' T",
+    "tag T f.txt --stride 4 -o t.jsonl", "answer A --question 'Who?' f.txt",
+    "answer --question Who? --context 'Anna.' A", "answer A asked.tsv", "answer A --top-k 2 asked.tsv -o b.jsonl",
+    "rank R --query cats f.txt", "rank --query cats R f.txt --top-k 1",
+    "rank R f.txt --query cats --return-documents -o r.jsonl", "rank R --query cats --document purr --document roar",
+    # generate and translate
+    "generate G f.txt", "generate G --max-new-tokens 2 f.txt", "generate --max-new-tokens=2 G f.txt",
+    "generate G --prompt 'the cat'", "generate --prompt 'the cat' G --max-new-tokens 2 --stream",
+    "generate G f.txt -o g.txt --num-beams 2", "generate G -e --prompt 'the cat\\n'",
+    "generate --do-sample --temperature 0.7 --top-k 3 --seed 1 G f.txt --max-new 2",
+    "generate G --json f.txt --cache int8 --max-new-tokens 2", "translate S f.txt", "translate S --num-beams 2 f.txt",
+    "translate --text 'the cat' S -o t.txt",
+    # transcribe
+    "transcribe W a.wav", "transcribe W --language en a.wav", "transcribe --timestamps W a.wav a.wav",
+    "transcribe W a.wav -o a.srt", "transcribe W -o a.json a.wav --timestamps",
+    "transcribe W a.wav --json --task transcribe",
+    # models and measurements
+    "convert E new.npz", "convert E -o new.npz", "convert --precision int8 E new.npz",
+    "convert -o new.npz --precision bf16 E",
+    "compare E --data f.txt --precision int8", "compare --precision int8 E --data f.txt --threads 1",
+]  # fmt: skip
+
+ANSWERED = {
+    # transformers
+    "env": "engine doctor does it",
+    "download org/name": "engine fetch NAME does it",
+    "chat G": "engine generate MODEL --prompt TEXT does it",
+    "serve G": "there is no server; docs/guide.md says how",
+    "run --task ner --model T": "engine generate MODEL --prompt TEXT does it",
+    "ner T f.txt": "engine tag MODEL FILE does",
+    "text-classification C f.txt": "engine classify MODEL FILE does",
+    "summarization S f.txt": "engine translate MODEL",
+    "generate --model G --prompt cat": "the model is the first argument, without an option",
+    "generate G --prompt cat --max_new_tokens 3": "--max-new-tokens is the same",
+    "generate G --prompt cat --max-length 3": "has no option --max-length",
+    "generate G --prompt cat --min-new-tokens 3": "In Python, generate has min_new_tokens for it",
+    "generate G --prompt cat --do_sample": "--do-sample is the same",
+    "classify C f.txt --device cpu": "the engine runs on CPUs; leave it out",
+    "classify C f.txt --batch-size 8": "has no option --batch-size",
+    "classify C a.csv": "into a .jsonl file",
+    "classify C --text-column text a.jsonl": "has no option --text-column",
+    "classify C f.txt --return-all-scores": "--top-k is the same",
+    "tag T f.txt --grouped-entities": "--aggregation-strategy",
+    "answer A --question Who?  --context Anna --topk 2": "--top-k is the same",
+    "answer A f.txt": "a question, a tab and the",
+    "translate S f.txt --src_lang en --tgt_lang de": "--source-language is the same",
+    # sentence-transformers
+    "encode --model_name_or_path E f.txt -o v.npy": "the model is the first argument, without an option",
+    "encode E f.txt": "the form is: engine encode MODEL [FILE] -o OUTPUT",
+    "encode E f.txt v.npy": "-o/--output",
+    "encode E a.csv -o v.npy": "engine embed MODEL FILES -o FOLDER reads",
+    "encode E f.txt -o v.pt": "must be - or be named",
+    "encode E f.txt a.txt -o v.npy": "engine encode reads one file; engine embed MODEL FILES -o FOLDER reads many",
+    "encode E f.txt -o v.npy --normalize-embeddings": "--normalize is the same",
+    "encode E f.txt -o v.npy --batch-size 4": "In Python, encode has batch_size for it",
+    "encode E f.txt -o v.npy --truncate-dim 4": "In Python, encode has truncate_dim",
+    "encode E 'A sentence.' -o -": "--text TEXT gives the text itself",
+    "embed E f.txt": "-o/--output",
+    "embed E -o out": "give a model and files of rows",
+    "rerank R f.txt": "engine rank MODEL FILE --query TEXT does it",
+    "rank R f.txt": "give the query of the documents with --query",
+    "rank R cats f.txt": "unrecognized arguments: f.txt",
+    "rank R -q cats f.txt": "--query is the same",
+    "rank R --query cats --documents a b": "--document is the same",
+    # llama.cpp
+    "-m G -p cat": "the command comes first",
+    "generate -m G -p cat -n 3": "--max-new-tokens is the same",
+    "generate G -p cat": "--prompt is the same",
+    "generate G -f f.txt": "the file is the second argument",
+    "generate G --prompt cat --temp 0": "",
+    "generate G --prompt cat --n-predict 3": "--max-new-tokens is the same",
+    "generate G --prompt cat -ngl 99": "the engine runs on CPUs",
+    "generate G --prompt cat -c 2048": "the limit is that of",
+    "generate G --prompt cat -t 2": "--threads is the same",
+    "generate G --prompt cat --repeat-penalty 1.1": "--repetition-pen",
+    "generate G --prompt cat --n-gpu-layers 9": "the engine runs on CPUs",
+    "generate G -hf org/name": "the model is the first",
+    "generate G --prompt cat -cnv": "the engine reads no chat templates",
+    "generate G --prompt cat --color": "--help lists",
+    "generate G --prompt cat -s 1": "--seed is the same",
+    "generate G --prompt cat --ctx-size 512": "the limit is that of",
+    "generate G 'Once upon a time'": "--prompt TEXT gives the text itself",
+    "quantize G": "engine convert MODEL out.npz does",
+    "convert G new.npz --outtype q8_0": "--precision is the same",
+    "convert G new.gguf": "must be named *.npz",
+    # whisper
+    "transcribe W a.wav --model tiny": "the model is the first argument",
+    "transcribe W a.wav --output_format srt": "--srt",
+    "transcribe W a.wav --output_dir .": "--output takes the path",
+    "transcribe W a.wav --fp16 False": "has no option --fp16",
+    "transcribe W a.wav --word_timestamps True": "--words is the same",
+    "transcribe W a.wav --beam_size 5": "--num-beams is",
+    "transcribe W a.wav -osrt": "--srt is the same",
+    "transcribe -m W -f a.wav -l en": "--language is the same",
+    "transcribe W a.wav --vad_filter True": "cut silence off before",
+    "transcribe W a.wav --initial_prompt x": "no text before",
+    "transcribe W a.wav --compute_type int8": "--precision is the same",
+    "transcribe W": "engine transcribe MODEL AUDIO",
+    "whisper W a.wav": "engine transcribe MODEL RECORDING does it",
+    "transcribe a.wav W": "a.wav is no model",
+    # CTranslate2, and slips
+    "convert --model E --output_dir out": "the model is the first argument",
+    "convert E": "engine convert E out.npz",
+    "convert E new.npz --quantization int8": "--precision is the same",
+    "convert E new.npz --force": "has no option --force",
+    "translate S f.txt --beam_size 2": "--num-beams is the same",
+    "translate S --src f.txt": "has no option --src",
+    "encod E f.txt": "did you mean encode?",
+    "": "required: COMMAND",
+    "embed E a.jsonl -o out9 --colum text": "",
+    "info nowhere": "nowhere",
+    "generate G --max-new-tokens x --prompt cat": "invalid int value: 'x'",
+    "encode E none.txt -o v.npy": "'none.txt': no such file; expected a file of UTF-8 text",
+    "bench": "engine bench MODEL",
+    "compare E --precision int8": "the form is: engine compare MODEL --data DATA",
+    "calibrate C": "--data FILE",
+    "encode E f.txt -o v.npy --precision int3": "'int3' is no precision here; choose float32",
+}  # fmt: skip
+"""What standard error says of each of these lines; "" for a line that runs."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("typed")
+    save_encoder(random_model(tiny_text(prompts={"q": "query: "})), folder / "E.npz")
+    save(language_model(tiny_text()), folder / "G.npz")
+    save(translator(tiny_text()), folder / "S.npz")
+    save(timed(), folder / "W.npz")
+    for name in "EGSW":
+        (folder / f"{name}.npz").rename(folder / name)
+    for name, task in (("C", "classify"), ("T", "tag"), ("A", "answer"), ("R", "pairs")):
+        (folder / name).symlink_to(folder_of(f"bert_{task}"))
+    for name, text in {"f.txt": "the cat\na dog\n", "rows.txt": "the cat sat\n", "texts.jsonl": '{"text": "a cat"}\n',
+                       "asked.tsv": "Who?\tAnna lives in Berlin.\n", "a.csv": "text\na cat\n",
+                       "a.jsonl": '{"text": "a cat"}\n'}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "a.wav").write_bytes(wav((recording(1) * 20000).astype("<i2").tobytes()))
+    return folder
+
+
+def typed(line, capsys):
+    """Run a line; return its exit status and what standard error says."""
+    try:
+        status = main(shlex.split(line))
+    except SystemExit as ended:
+        status = ended.code
+    return status, capsys.readouterr().err
+
+
+def test_there_are_a_hundred():
+    assert len({*RUN, *ANSWERED}) == len(RUN) + len(ANSWERED) >= 100
+
+
+@pytest.mark.parametrize("line", RUN)
+def test_it_runs(folder, monkeypatch, capsys, line):
+    monkeypatch.chdir(folder)
+    assert typed(line, capsys) == (0, "")
+
+
+@pytest.mark.parametrize("line", ANSWERED)
+def test_it_is_answered_with_the_right_form(folder, monkeypatch, capsys, line):
+    monkeypatch.chdir(folder)
+    status, error = typed(line, capsys)
+    assert ANSWERED[line] in error
+    assert (status == 0) == (ANSWERED[line] == "")
