@@ -22,7 +22,7 @@ from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
-from ..text.sentences import check_sentences
+from ..text.sentences import check_order, check_sentences, check_texts
 from .loaded import Loaded
 from .stream import Stream
 from .translation import choose_languages, language_ids
@@ -206,7 +206,7 @@ class Generator(Loaded):
         self.check_translates()
         if isinstance(texts, str):
             raise InputError(f"the texts must be a list, not {shown(texts)}")
-        sources = [self._ids(self.source_text, text, "a text") for text in check_sentences(texts)]
+        sources = [self._ids(self.source_text, text, "a text") for text in check_texts(texts)]
         family, languages = self.config.family, self._languages
         inputs, own = choose_languages(family, languages, sources, source_language, target_language)
         config = self.generation.changed(**own | settings)
@@ -308,6 +308,7 @@ class Generator(Loaded):
         if single or not isinstance(inputs, Iterable):
             advice = "; put it in a list" if isinstance(inputs, str) else ""
             raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}{advice}")
+        check_order(inputs, "the inputs must be a list of texts or of token ids")
         items = list(inputs)
         if self.encoder_config is None and prompts is not None:
             raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")

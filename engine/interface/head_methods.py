@@ -26,6 +26,7 @@ from ..heads import (
     answer_or_abstain,
     check_choice,
     check_pairs,
+    check_query,
     check_ranks,
     classify,
     encode_sparse,
@@ -46,7 +47,7 @@ from ..model.config import ModelConfig
 from ..model.head import has_heads
 from ..model.late_config import LateConfig
 from ..model.text_config import TextConfig
-from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
+from ..text.sentences import add_prompt, check_order, check_sentences, check_texts, choose_prompt
 from ..uncertainty import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
 
@@ -114,7 +115,7 @@ class HeadMethods:
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
         runner, single = self.runner_of("classify"), isinstance(texts, str)
-        own = check_sentences([texts] if single else texts)
+        own = check_sentences([texts] if single else texts, "texts")
         if coverage is not None:
             if top_k != 1 or function_to_apply is not None:
                 raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
@@ -184,7 +185,7 @@ class HeadMethods:
         """
         runner = self.runner_of("classify")
         check_ranks(runner)
-        top_k, texts = positive_int_or_none("top_k", top_k), self._documents(query, documents)
+        (query, texts), top_k = check_query(query, documents), positive_int_or_none("top_k", top_k)
         limit = limit_of_rank(self._calibrations, coverage, top_k)
         return_documents = flag("return_documents", return_documents)
         found = self._pair_logits([(query, text) for text in texts], choose_prompt(self._text, prompt, prompt_name),
@@ -382,14 +383,6 @@ class HeadMethods:
                                stop=Stop.after(timeout), advance=advance)
 
     @staticmethod
-    def _documents(query: Any, documents: Any) -> list[Sentence]:
-        if not isinstance(query, str):
-            raise InputError(f"query must be a text, not {shown(query)}")
-        if isinstance(documents, str):
-            raise InputError(f"documents must be a list of texts, not {shown(documents)}")
-        return check_sentences(documents)
-
-    @staticmethod
     def _advancing(texts: Sequence[Any], show_progress_bar: Any) -> AbstractContextManager[Any]:
         """Return a progress bar over texts."""
         return progress(len(texts), None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar))
@@ -459,21 +452,17 @@ def _count(name: str, value: Any) -> int:
     return 0 if type(value) is int and value == 0 else positive_int(name, value, "None or an int of at least 0")
 
 
-def _texts(texts: Any) -> tuple[list[str], bool]:
+def _texts(texts: Any, name: str = "texts") -> tuple[list[str], bool]:
     """Return texts as a list, and whether the caller gave one alone; raises `InputError`, also for pairs."""
     single = isinstance(texts, str)
-    found: list[str] = []
-    for i, text in enumerate(check_sentences([texts] if single else texts)):
-        if not isinstance(text, str):
-            raise InputError(f"text {i} must be a string, not a pair, {shown(text)}")
-        found.append(text)
-    return found, single
+    return check_texts([texts] if single else texts, name), single
 
 
 def _lists_of_words(texts: Any) -> tuple[list[list[str]], bool]:
     """Return lists of words, and whether the caller gave one alone; raises `InputError`."""
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise InputError(f"with is_split_into_words, texts must be lists of words, not {shown(texts)}")
+    check_order(texts, "with is_split_into_words, texts must be lists of words")
     rows = list(texts)
     single = bool(rows) and all(isinstance(word, str) for word in rows)
     for row in rows if not single else ():
@@ -494,8 +483,8 @@ def _labels(name: str, value: Any) -> tuple[str, ...]:
 
 def _questions(question: Any, context: Any) -> list[tuple[str, str]]:
     """Return pairs of a question and its text; raises `InputError`."""
-    questions, one_question = _texts(question)
-    contexts, one_context = _texts(context)
+    questions, one_question = _texts(question, "question")
+    contexts, one_context = _texts(context, "context")
     if one_question:
         questions *= len(contexts)
     elif one_context:

@@ -21,10 +21,10 @@ from ..base.progress import progress
 from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
 from ..generation.scoring import last_logits
-from ..heads import check_pairs, is_pair, pair_scores
+from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
 from ..model.head import has_heads
-from ..text.sentences import check_sentences
+from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty import probabilities
 from ..weights.head import tasks_of
@@ -84,7 +84,7 @@ class Reranker(Loaded):
         if self._model.encoder_config is not None or self.text is None:
             found = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
             raise UnsupportedError(f"a reranker is a language model with a tokenizer, and this model {found}")
-        self.template, self.instruction = _check_template(template), _check_text("instruction", instruction)
+        self.template, self.instruction = _check_template(template), check_text("instruction", instruction)
         longest = self._decoder.longest or self.max_batch_tokens
         self.max_length = min(positive_int("max_length", max_length), self.max_batch_tokens, longest)
         self.answers = self._answer_ids(answers)
@@ -193,9 +193,8 @@ class Reranker(Loaded):
         relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
         "entropy" of the probabilities that a document is relevant, and that it is not.
         """
-        if isinstance(documents, str):
-            raise InputError(f"documents must be a list of texts, not {shown(documents)}")
-        top_k, texts = positive_int_or_none("top_k", top_k), check_sentences(documents)
+        query, texts = check_query(query, documents)
+        top_k = positive_int_or_none("top_k", top_k)
         if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "timeout"}:
             use_our_names("predict", options, ())
             raise TypeError(f"rank() got an unexpected keyword argument {min(unknown)!r}")
@@ -216,7 +215,7 @@ class Reranker(Loaded):
                                                                timeout=timeout)
             return scores
         stop = Stop.after(timeout)
-        instruction = self.instruction if instruction is None else _check_text("instruction", instruction)
+        instruction = self.instruction if instruction is None else check_text("instruction", instruction)
         places: dict[str, list[int]] = {}
         for i, (query, _) in enumerate(pairs):
             places.setdefault(query, []).append(i)
@@ -278,7 +277,8 @@ class Reranker(Loaded):
                                    "needs one that adds none, as Qwen3's")
         ids: list[int] = []
         for answer in answers:
-            found = tokenizer(check_sentences([answer])).input_ids[0].tolist() if isinstance(answer, str) else [answer]
+            text = check_text("an answer", answer) if isinstance(answer, str) else None
+            found = [answer] if text is None else tokenizer([text]).input_ids[0].tolist()
             if len(found) != 1 or type(found[0]) is not int or not 0 <= found[0] < self.config.vocab_size:
                 raise InputError(f"the answer {shown(answer)} must be one token of the model; it gives {shown(found)}")
             ids += found
@@ -294,13 +294,6 @@ def _check_template(template: Any) -> tuple[str, str]:
                          f"and {{document}} after the others, not {shown(template)}")
     start, _, end = template.partition(_PLACES[-1])
     return start, end
-
-
-def _check_text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{name} must be a text, not {shown(value)}")
-    check_sentences([value])
-    return value
 
 
 def _is_encoder(source: Source) -> bool:

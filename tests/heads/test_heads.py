@@ -14,6 +14,7 @@ import engine
 from engine import Engine, InputError, Model, Reranker, TimedOut, UnsupportedError, WeightsError, load_model, save
 from engine.backends import get_backend
 from engine.backends.numba_cuda import CudaBackend
+from engine.base.stop import Stop
 from engine.files.safetensors import read_safetensors
 from engine.heads.answers import Answering, _best
 from engine.heads.runner import gather, mean, sigmoid
@@ -264,7 +265,7 @@ def test_heads_of_a_model_in_memory_are_checked():
 
 
 @pytest.mark.parametrize(("name", "call", "message"), [
-    ("bert_classify", lambda m: m.classify(7), "sentences must be a string"),
+    ("bert_classify", lambda m: m.classify(7), "texts must be a string .* not int 7"),
     ("bert_classify", lambda m: m.classify("a", top_k=0), "top_k must be"),
     ("bert_classify", lambda m: m.classify("a", function_to_apply="exp"), "function_to_apply must be one of 'softmax'"),
     ("bert_classify", lambda m: m.classify("\ud800"), "not valid Unicode"),
@@ -274,7 +275,11 @@ def test_heads_of_a_model_in_memory_are_checked():
     ("bert_classify", lambda m: m.predict([("a", "b")], activation_fn=abs), "activation_fn must be one of 'identity'"),
     ("bert_pairs", lambda m: m.rank("a", "b"), "documents must be a list"),
     ("bert_pairs", lambda m: m.rank(1, ["b"]), "query must be a text"),
-    ("bert_tag", lambda m: m.tag([("a", "b")]), "text 0 must be a string, not a pair"),
+    ("bert_pairs", lambda m: m.rank("a", [None]), "document 0 must be a string, not NoneType"),
+    ("bert_tag", lambda m: m.tag({"a", "b"}, is_split_into_words=True), "not set, whose order"),
+    ("bert_answer", lambda m: m.answer(["a"], [None]), "context 0 must be a string"),
+    ("bert_answer", lambda m: m.answer(None, "b"), "question must be a string or a list"),
+    ("bert_tag", lambda m: m.tag([("a", "b")]), "text 0 must be a string, not tuple"),
     ("bert_tag", lambda m: m.tag("a", aggregation_strategy="last"), "aggregation_strategy must be one of"),
     ("bert_tag", lambda m: m.tag("a", stride=4), 'aggregation_strategy="simple"'),
     ("bert_tag", lambda m: m.tag("a", words="letters"), "words must be one of"),
@@ -342,7 +347,7 @@ def test_a_call_with_many_results_stops_in_time(name, call, monkeypatch):
 def test_ranking_answers_stops_in_time():
     places = Places(np.zeros(1, np.int32), np.zeros(1, np.int32), ["a"], [(0, 1)], [False], [0], [1])
     with pytest.raises(TimedOut):
-        _best(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), time.monotonic() - 1)
+        _best(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), Stop(time.monotonic() - 1))
 
 
 def test_a_text_without_a_mask_token_is_explained(tmp_path):
