@@ -39,10 +39,11 @@ class EngineEmbeddings(Embeddings):
         """Load a model.
 
         model: a path that `Engine.load` reads, which gets load_options such as threads and precision, or an engine.
-        encode_options: options of `Engine.encode` for queries and documents, such as normalize_embeddings=True.
+        encode_options: options of `Engine.encode` for queries and documents, such as normalize_embeddings=True. Texts
+            that are too long are cut without a word, as by other embeddings; truncation=False refuses them.
         """
         self.engine = _loaded(Engine, model, load_options)
-        self.encode_options = dict(encode_options or {})
+        self.encode_options = {"truncation": True, **(encode_options or {})}
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text as a list of floats."""
@@ -89,7 +90,8 @@ class EngineReranker(BaseDocumentCompressor):
         """
         if not documents:
             return []
-        ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n)
+        ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n,
+                                    truncation=True)
         return [_scored(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
 
 

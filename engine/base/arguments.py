@@ -54,7 +54,7 @@ def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn about a call of the engine, at the line that made the call."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (_PACKAGE, "contextlib"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -52,6 +52,9 @@ BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load b
 AS_ARGUMENTS = "give the settings as arguments of the call"
 PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
 FOLDER = "the settings are in the model's folder; change them there"
+LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
+         "an error that a text is too long")
+"""What to do in place of a limit on the tokens of a text in a call."""
 CPU = "the engine runs on CPUs; leave it out"
 
 CALLS: dict[str, Mapping[str, OtherName]] = {}

@@ -11,6 +11,7 @@ from ..base.errors import InputError, located, shown
 from ..files.reading import FormatError, parse_object
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
+from ..text.cuts import truncating
 from ..text.sentences import check_sentences
 from ..uncertainty import SCORES
 from .console import add_model, read_lines
@@ -79,9 +80,10 @@ def run(args: argparse.Namespace) -> None:
                "revision": args.revision}
     loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
     rows = _rows(args)
-    for first in range(0, len(rows), TOGETHER):
-        for result in _results(args, loaded, rows[first : first + TOGETHER]):
-            print(json.dumps(result, ensure_ascii=False), flush=True)
+    with truncating():
+        for first in range(0, len(rows), TOGETHER):
+            for result in _results(args, loaded, rows[first : first + TOGETHER]):
+                print(json.dumps(result, ensure_ascii=False), flush=True)
 
 
 def _results(args: argparse.Namespace, loaded: Any, rows: list[dict[str, Any]]) -> Iterator[Any]:

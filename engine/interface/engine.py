@@ -40,6 +40,7 @@ from ..heads import SparseVectors, check_sparse
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import LATE_SIMILARITIES, TextConfig
+from ..text.cuts import truncating
 from ..text.sentences import check_sentences, choose_prompt
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..weights.input_layers import embed
@@ -183,7 +184,8 @@ class Engine(HeadMethods, Loaded):
 
         changes: fields of `TextConfig`, such as max_seq_length, similarity or prompts. The routes get the same changes.
 
-        Raises `InputError` for a field that there is not or a value that is impossible, and `UnsupportedError` for a
+        Raises `InputError` for a field that there is not or a value that is impossible, such as a max_seq_length above
+        the positions of the model, and `UnsupportedError` for a
         model without a tokenizer.
         """
         known = [one.name for one in fields(TextConfig)]
@@ -206,6 +208,10 @@ class Engine(HeadMethods, Loaded):
             text = replace(self._text, **changes)
         except WeightsError as error:
             raise InputError(str(error)) from None
+        most, asked = self.config.longest_sequence, changes.get("max_seq_length")
+        if most is not None and asked is not None and asked > most:
+            raise InputError(f"max_seq_length={asked} is above the {most} positions of the model, which reads no more "
+                             f"tokens; give at most {most}")
         other = Engine.__new__(Engine)      # copy.copy would load the model again, as pickle does
         vars(other).update({name: value for name, value in vars(self).items()
                             if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
@@ -285,7 +291,8 @@ class Engine(HeadMethods, Loaded):
         Raises `InputError`, and `UnsupportedError` for a model without layers, or a backend that gives no weights.
         """
         stop = Stop.after(timeout)
-        tokens = self._encoder.tokenizer(check_sentences([text]), stop)
+        with truncating():
+            tokens = self._encoder.tokenizer(check_sentences([text]), stop)
         names = [self._encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
         if not names:
             raise InputError(f"the text {shown(text)} has no tokens to look at")
@@ -318,6 +325,7 @@ class Engine(HeadMethods, Loaded):
         chunk_size: None = None,
         ranges: Any = None,
         task: str | None = None,
+        truncation: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Return the vectors of sentences, as `SentenceTransformer.encode` does.
@@ -338,6 +346,8 @@ class Engine(HeadMethods, Loaded):
         ranges: for int8 and uint8 the smallest and the largest number of each dimension, [2, D']; None for those of the
             vectors of this call, with a warning, because a vector then depends on the others.
         task: one of `routes`, such as "query"; None for the model's default, if it has routes.
+        truncation: what becomes of a sentence with more than `max_seq_length` tokens: None cuts it, and the call warns
+            once with the number of such sentences; True cuts it without a word; False raises `InputError`.
         timeout: seconds after which the call stops with `TimedOut`; None for no limit.
         convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
             effect, as the defaults; every other value is an error.
@@ -354,7 +364,7 @@ class Engine(HeadMethods, Loaded):
                 show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
                 convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor, device=device,
                 normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim, pool=pool, chunk_size=chunk_size,
-                ranges=ranges, timeout=timeout)  # fmt: skip
+                ranges=ranges, truncation=truncation, timeout=timeout)  # fmt: skip
         if self._late is not None:
             raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
                                    "encode_document and encode_tokens return the vectors of tokens")
@@ -365,16 +375,17 @@ class Engine(HeadMethods, Loaded):
                       convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
         convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
         single = isinstance(sentences, str)
-        rows = self._encoder.encode(
-            check_sentences([sentences] if single else sentences),
-            choose_prompt(self._text, prompt, prompt_name),
-            batch_size=positive_int_or_none("batch_size", batch_size),
-            show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
-            output_value=output_value,
-            normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
-            truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
-            stop=Stop.after(timeout),
-        )
+        with truncating(truncation):
+            rows = self._encoder.encode(
+                check_sentences([sentences] if single else sentences),
+                choose_prompt(self._text, prompt, prompt_name),
+                batch_size=positive_int_or_none("batch_size", batch_size),
+                show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
+                output_value=output_value,
+                normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
+                truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
+                stop=Stop.after(timeout),
+            )
         precision = "float32" if precision is None else canonical_name(precision)
         if precision != "float32":
             rows = quantize_vectors(rows, precision, ranges)
@@ -392,7 +403,8 @@ class Engine(HeadMethods, Loaded):
         result: "vectors" of `encode`, "sparse" vectors of `encode_sparse`, "tokens" of `encode_tokens`, or "classes" of
             `classify`.
         options: those of that method, such as normalize_embeddings=True, checked at the call. A timeout is that of each
-            array. precision="int8" and "uint8" need ranges.
+            array. Only the first array with sentences that were cut gives a warning. precision="int8" and "uint8" need
+            ranges.
 
         Raises `InputError` and `UnsupportedError` as the method does; an error of the iterable passes through, after
         the arrays before it.
@@ -415,13 +427,17 @@ class Engine(HeadMethods, Loaded):
         """
         return self._encode_as("document", sentences, options)
 
-    def tokenize(self, sentences: Any) -> dict[str, np.ndarray]:
+    def tokenize(self, sentences: Any, *, truncation: bool | None = None) -> dict[str, np.ndarray]:
         """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
 
         Returns input_ids, attention_mask and, if the model has them, token_type_ids: int64 [n,T], padded on the right.
-        No prompt is added. Raises the errors of `encode`.
+        No prompt is added. truncation: None and True cut sentences as `encode` does, and False leaves them whole, so
+        that you can count their tokens. Raises the errors of `encode`.
         """
-        return self._encoder.tokenize(check_sentences([sentences] if isinstance(sentences, str) else sentences))
+        own = check_sentences([sentences] if isinstance(sentences, str) else sentences)
+        whole = truncation is not None and not flag("truncation", truncation)
+        with truncating(True if whole else truncation):
+            return self._encoder.tokenize(own, whole=whole)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -24,6 +24,7 @@ from ..generation.scoring import last_logits
 from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
 from ..model.head import has_heads
+from ..text.cuts import truncating
 from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty import probabilities
@@ -166,17 +167,20 @@ class Reranker(Loaded):
 
     @renamed_arguments
     def predict(self, pairs: Any, *, instruction: str | None = None, logits: bool = False,
-                show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
+                ) -> Any:
         """Return the score of each pair (query, document): float32 [n]; a float for a single pair.
 
         instruction: what counts as an answer, in place of the model's, for a language model. logits: return the logits
         instead, of which the scores are a function. show_progress_bar: None shows one when the logger "engine" is at
         level INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
+        truncation: what becomes of a pair with more than `max_length` tokens, as in `Engine.encode`.
         The scores of a calibrated model are the probabilities that documents are relevant.
         """
         single = is_pair(pairs)
         checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)
-        found = self._logits(checked, instruction, show_progress_bar, timeout)
+        with truncating(truncation):
+            found = self._logits(checked, instruction, show_progress_bar, timeout)
         scores = found if logits else self._scores(found)
         return float(scores[0]) if single else scores
 
@@ -195,7 +199,7 @@ class Reranker(Loaded):
         """
         query, texts = check_query(query, documents)
         top_k = positive_int_or_none("top_k", top_k)
-        if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "timeout"}:
+        if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "truncation", "timeout"}:
             use_our_names("predict", options, ())
             raise TypeError(f"rank() got an unexpected keyword argument {min(unknown)!r}")
         as_logits = flag("logits", options.pop("logits", False))

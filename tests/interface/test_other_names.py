@@ -144,7 +144,7 @@ def test_arguments_of_encode():
                   {"input": ["a cat"], "normalize_embeddings": True, "truncate_dim": 3, "truncation": True}):
         np.testing.assert_array_equal(encoder.encode(**given), expected)
     for name, words in (("task_type", "encode_query or enc"), ("processing_kwargs", "in the model's folder"),
-                        ("max_length", "nothing like it"), ("parallel", "threads= of load")):
+                        ("max_length", r"with_text\(max_seq_length="), ("parallel", "threads= of load")):
         with pytest.raises(InputError, match=f"encode has no argument {name}; .*{words}"):
             encoder.encode("a cat", **{name: 3})
     with pytest.raises(InputError, match=r"encode has no argument promt \(did you mean prompt\?\); it has sentences, "):

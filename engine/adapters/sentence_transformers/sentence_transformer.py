@@ -59,7 +59,7 @@ class SentenceTransformer(Encoder):
         rows = self.engine.encode(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
-            normalize_embeddings=normalize_embeddings, ranges=ranges,
+            normalize_embeddings=normalize_embeddings, ranges=ranges, truncation=True,
             truncate_dim=self.truncate_dim if truncate_dim is None else truncate_dim, **self._route(task))
         if torch is None:
             return rows
