@@ -93,7 +93,7 @@ METHODS: Mapping[str, str] = {
     "apply_chat_template": CHAT,
     "create_chat_completion": CHAT,
     "chat": CHAT,
-    "create_completion": "generate([prompt]) and stream(prompt) of a Generator do it",
+    "create_completion": "generate(prompt) and stream(prompt) of a Generator do it",
     "generate_batch": "generate(inputs) of a Generator does it",
     "generate_tokens": "stream(source) of a Generator does it",
     "generate_iterable": "results(inputs) of a Generator does it",
@@ -136,8 +136,8 @@ METHODS: Mapping[str, str] = {
 
 CALLED: Mapping[str, str] = {
     "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
-    "Generator": "generate([prompt]), stream(prompt) or translate([text])",
+    "Generator": "generate(prompt), stream(prompt) or translate(text)",
     "Reranker": "rank(query, documents) or predict(pairs)",
-    "Transcriber": "transcribe([recording])",
+    "Transcriber": "transcribe(recording)",
 }
 """What to call in place of an object of each class itself, as llama-cpp-python and transformers allow it."""

@@ -307,6 +307,17 @@ class Tokenizer:
         """The ids of the special and other added tokens by their texts, such as {"</s>": 2}."""
         return special_ids(self._text)
 
+    def repeated_start(self, text: str, ids: np.ndarray) -> str:
+        """Return the start token that the tokenizer adds to a text which begins with it already; "" for other texts.
+
+        ids: the tokens of the text, special tokens included.
+        """
+        if len(ids) < 2 or ids[0] != ids[1]:
+            return ""
+        start = self.token(int(ids[0]))
+        [added] = self([""]).input_ids
+        return start if start and text.lstrip().startswith(start) and added[:1] == ids[:1] else ""
+
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
         [encoding] = self._encode(self._kept([prompt]))

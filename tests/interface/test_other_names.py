@@ -196,7 +196,7 @@ def test_methods_of_other_libraries(generator):
             getattr(found, name)
     with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
         _ = encoder.other
-    for found, words in ((generator, r"call generate\(\[prompt\]\)"), (encoder, r"call encode\(sentences\)")):
+    for found, words in ((generator, r"call generate\(prompt\)"), (encoder, r"call encode\(sentences\)")):
         with pytest.raises(TypeError, match=f"object is not a function; {words}"):
             found("the cat")
     assert all(METHODS.values())
@@ -210,8 +210,10 @@ def test_a_misspelt_argument_is_guessed(generator):
 
 
 def test_one_text_in_place_of_a_list_and_a_list_in_place_of_one(generator):
-    for call, words in ((lambda: generator.generate("the cat"), "not 'the cat'; put it in a list"),
-                        (lambda: list(generator.stream(["the cat"])), "one text or a flat sequence of token ids, not"),
+    for call, words in ((lambda: generator.generate(5), "must be a text, or a list of texts or of token ids, not 5"),
+                        (lambda: generator.generate({"the cat"}), "not set, whose order is by chance"),
+                        (lambda: generator.generate([5, 6]), "a flat sequence of token ids|must be token ids"),
+                        (lambda: generator.stream(["the cat"]), r"one text, not 1 in a list; call stream\(text\) for"),
                         (lambda: generator.tokenizer("the cat"), r"a list of texts; encode\(text\) takes one text")):
         with pytest.raises(InputError, match=words):
             call()
