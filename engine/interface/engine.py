@@ -66,8 +66,8 @@ class Engine(HeadMethods, Loaded):
     `routes`; `encode_query` and `encode_document` choose one, and so does `encode(..., task=...)`.
 
     The result of a sequence is the same, to the last bit, in every batch (except with `backend="reference"`). Any
-    number of Python threads may call one engine. An engine survives a fork and need not be closed. A pickled engine
-    loads its model from the same path again.
+    number of Python threads may call one engine. An engine survives a fork and need not be closed; `close` and a `with`
+    block free its weights. A pickled engine loads its model from the same path again.
     """
 
     @renamed_arguments
@@ -177,7 +177,21 @@ class Engine(HeadMethods, Loaded):
         address, commit = source.address
         engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
                                  revision=commit)
+        engine._read_model = partial(load_model, address, kind="encode", memory=memory, task=task, revision=commit)
         return engine
+
+    def close(self) -> None:
+        """Free the weights and the plans, also those of all `routes`: see `Loaded.close`."""
+        routes = [] if self._closed else list(self._routes.values())
+        super().close()
+        for engine in routes:
+            engine.close()
+
+    def to_model(self) -> Model:
+        """Return the `Model` of this engine, read from its files again, with its calibrations and text settings."""
+        model = super().to_model()
+        texts = {id(part): self._routes.get(name, self).text for name, part in model.parts.items()}
+        return model.map(lambda part: part if part.text == texts[id(part)] else replace(part, text=texts[id(part)]))
 
     def with_text(self, **changes: Any) -> Engine:
         """Return this engine with other text settings; both share the weights, and this one does not change.

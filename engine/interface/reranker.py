@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_arguments, use_our_names
+from ..base.arguments import (
+    flag,
+    positive_int,
+    positive_int_or_none,
+    renamed_arguments,
+    use_our_names,
+    warn_caller,
+)
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
@@ -134,7 +141,22 @@ class Reranker(Loaded):
         reranker = cls(model, **options)
         address, commit = source.address
         reranker._reload = partial(cls.load, address, **options, memory=memory, revision=commit)
+        reranker._read_model = partial(load_model, address, kind="encode", memory=memory, revision=commit)
         return reranker
+
+    def close(self) -> None:
+        """Free the weights and the plans: see `Loaded.close`."""
+        engine = self._engine
+        super().close()
+        if engine is not None:
+            engine.close()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as one `.npz`, as `Loaded.save` does; the file does not hold the template and the answers."""
+        if self._engine is None:
+            warn_caller("an .npz does not say that its model is a reranker; load it with Reranker.load(path, answers="
+                        f"{list(self.answers)}), and the template and the instruction that you use", UserWarning)
+        super().save(path)
 
     def _adopt_engine(self, model: Model, usual: dict[str, bool], max_length: int, **options: Any) -> None:
         """Hold a cross-encoder. usual: whether each option that only a language model has is its default."""
@@ -212,6 +234,8 @@ class Reranker(Loaded):
     def _logits(self, pairs: list[tuple[str, str]], instruction: Any, show_progress_bar: Any, timeout: Any
                 ) -> NDArray[np.float32]:
         """Return the logit of each pair: float32 [n]."""
+        if self._closed:
+            raise self._is_closed()
         if self._engine is not None:
             if instruction is not None:
                 raise InputError("a cross-encoder reads no instruction; leave it out")
