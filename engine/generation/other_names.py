@@ -12,6 +12,7 @@ from ..base.other_names import (
     CPU,
     LACKS,
     PADDING,
+    POSITIONAL,
     OtherName,
     instead,
     nothing,
@@ -140,6 +141,11 @@ SCORE: Mapping[str, OtherName] = {
     "return_log_probs": instead("score always gives the log probabilities", True),
     "max_batch_size": instead(BATCHES, 0),
     "max_input_length": instead("cut the inputs before the call", 0),
+}
+
+POSITIONAL |= {
+    "generate": "prompts go into one list, and settings have names, such as max_new_tokens=50",
+    "score": "score(inputs, targets)",
 }
 
 register({

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import BATCHES, CPU, LACKS, LIMIT, PADDING, OtherName, instead, register, same
+from ..base.other_names import BATCHES, CPU, LACKS, LIMIT, PADDING, POSITIONAL, OtherName, instead, register, same
 from ..encoding.other_names import ENCODE
 
 _ONE_SCORE = "a pair has one score here, and a softmax needs several"
@@ -31,6 +31,12 @@ PIPELINE: Mapping[str, OtherName] = {
     "return_tensors": instead("the results are dictionaries", False),
 }
 """What the pipelines of transformers have."""
+
+POSITIONAL |= {
+    "predict": 'a pair is one argument: predict(("a query", "a document")), or predict([pair, ...])',
+    "rank": 'rank("a query", ["a document", ...])',
+    "answer": 'answer("a question", "the text to read")',
+}
 
 register({
     "encode_sparse": {

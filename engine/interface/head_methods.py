@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.arguments import flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, listed, shown
+from ..base.errors import CallError, InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
+from ..base.other_names import POSITIONAL
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
@@ -159,7 +160,7 @@ class HeadMethods:
         Returns float32 [n], or [n, labels] of a model with several labels; without the first axis for a single pair.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier.
         """
-        runner, single = self.runner_of("classify"), is_pair(pairs)
+        runner, single = self.runner_of("classify", "score pairs"), is_pair(pairs)
         logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
         found = self._pair_logits([pairs] if single else pairs, choose_prompt(self._text, prompt, prompt_name),
                                   batch_size, show_progress_bar, truncation, timeout)
@@ -186,7 +187,7 @@ class HeadMethods:
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
         """
-        runner = self.runner_of("classify")
+        runner = self.runner_of("classify", "rank")
         check_ranks(runner)
         (query, texts), top_k = check_query(query, documents), positive_int_or_none("top_k", top_k)
         limit = limit_of_rank(self._calibrations, coverage, top_k)
@@ -233,14 +234,14 @@ class HeadMethods:
         return found[0] if single else found
 
     @renamed_arguments
-    def answer(self, question: Any, context: Any, *, top_k: int = 1, max_answer_len: int = 15,
+    def answer(self, question: Any, context: Any = None, *, top_k: int = 1, max_answer_len: int = 15,
                handle_impossible_answer: bool = False, align_to_words: bool = True, max_seq_len: int = 384,
                doc_stride: int | None = None, coverage: float | None = None, batch_size: int | None = None,
                show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return the parts of texts that answer questions, as the pipeline of transformers 4 did.
 
         question, context: a question and the text to read, or lists of both; a single one of either stands beside each
-            of the other's list.
+            of the other's list. Or one dictionary with "question" and "context", or a list of them, without a context.
         top_k: how many answers to return for each text.
         max_answer_len: the most tokens of an answer.
         handle_impossible_answer: whether "", no answer, is among the answers.
@@ -265,6 +266,8 @@ class HeadMethods:
                               positive_int("max_answer_len", max_answer_len),
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
+        if context is None:
+            question, context = _asked(question)
         pairs, single = _questions(question, context), isinstance(question, str) and isinstance(context, str)
         limit = None
         if coverage is not None:
@@ -409,8 +412,9 @@ class HeadMethods:
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
-            raise UnsupportedError(f"this model has no head to {use or task.replace('_', ' ')}; it "
-                                   f"{has_heads(self.heads.values())}")
+            raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "
+                                   f"{has_heads(self.heads.values())}"
+                                   f"{_INSTEAD if use == 'rank' and not self.heads else ''}")
         return self._runners_of_heads[task]
 
     @property
@@ -444,6 +448,12 @@ class HeadMethods:
 
         name = "embeddings.word"
         return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
+
+
+_DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
+"""What the heads of some tasks do, for messages."""
+_INSTEAD = ("; similarity(encode_query(query), encode_document(documents)) compares a query with documents, and "
+            "np.argsort sorts them")
 
 
 def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:
@@ -489,6 +499,17 @@ def _labels(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(label, str) for label in labels):
         raise InputError(f"{name} must be a list of labels, not {listed(map(str, labels))}")
     return labels
+
+
+def _asked(given: Any) -> tuple[Any, Any]:
+    """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
+    rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
+    if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
+        raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
+                        f"{shown(given)} alone")
+    if rows[0] is given:
+        return given["question"], given["context"]
+    return [row["question"] for row in rows], [row["context"] for row in rows]
 
 
 def _questions(question: Any, context: Any) -> list[tuple[str, str]]:

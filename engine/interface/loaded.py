@@ -14,7 +14,7 @@ from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
-from .other_names import CALLED, METHODS
+from .other_names import CALLED, METHODS, SET
 
 if TYPE_CHECKING:
     from ..generation.prepared import PreparedModel
@@ -29,7 +29,17 @@ _OF_CLOSED = ("_closed", "_configs", "_calibrations")
 """The private attributes that a closed object keeps."""
 
 
-class Loaded:
+class _Named(type):
+    """A class that says what to do in place of a method that the classes of other libraries have."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            advice = f"; {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"{cls.__name__!r} has no attribute {name!r}{advice}")
+
+
+class Loaded(metaclass=_Named):
     """A model on a backend, with its configuration and options; a pickle of it loads the model from the same path."""
 
     config: ModelConfig
@@ -51,6 +61,8 @@ class Loaded:
     _calibrations: Mapping[str, Calibration] = {}
     _read_model: partial[Model] | None = None
     """Reads the model from its files again; None for a model in memory."""
+    _own: tuple[str, ...] = ("text", "generation")
+    """The names of `SET` that an object of this class has itself."""
     _closed = False
     """Whether `close` was called."""
 
@@ -183,6 +195,13 @@ class Loaded:
                 raise self._is_closed()
             advice = f"; {METHODS[name]}" if name in METHODS else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute once; raise `InputError` for a second time, as a change would have no effect."""
+        if not name.startswith("_") and (name in vars(self) or (name in SET and name not in self._own)):
+            advice = SET.get(name, f"load the model again, with {name}=... if load has it")
+            raise InputError(f"{name} of a loaded {type(self).__name__} does not change; {advice}")
+        object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         if self._closed:

@@ -69,6 +69,7 @@ class Reranker(Loaded):
     of a query's prompts is computed once.
     """
 
+    _own = (*Loaded._own, "max_length")
     _engine: Engine | None = None
     """The encoder of a cross-encoder; None for a language model."""
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..base.stop import NEVER, Stop
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
 from .cuts import reported
+from .other_names import METHODS
 from .sentences import Sentence, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
@@ -317,6 +318,13 @@ class Tokenizer:
         start = self.token(int(ids[0]))
         [added] = self([""]).input_ids
         return start if start and text.lstrip().startswith(start) and added[:1] == ids[:1] else ""
+
+    if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to do in place of a method that the tokenizers of other libraries have."""
+            advice = f"; {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""

@@ -62,8 +62,8 @@ def test_heads_are_listed():
 @pytest.mark.parametrize(("name", "call", "message"), [
     ("bert_classify", lambda model: model.tag("a"), r"no head to tag; it has heads: classify \(3 labels\)$"),
     ("bert_tag", lambda model: model.classify("a"), r"no head to classify; it has heads: tag \(6 labels\)$"),
-    ("bert_fill_mask", lambda model: model.predict(("a", "b")), "no head to classify; it has heads: fill_mask$"),
-    ("bert_classify", lambda model: model.fill_mask("a"), r"no head to fill mask; it has heads: classify \(3 labels\)"),
+    ("bert_fill_mask", lambda model: model.predict(("a", "b")), "no head to score pairs; it has heads: fill_mask$"),
+    ("bert_classify", lambda model: model.fill_mask("a"), r"no head to fill masks; it has heads: classify"),
     ("bert_tag", lambda model: model.answer("a", "b"), "no head to answer"),
     ("bert_classify", lambda model: model.rank("a", ["b"]), "rank needs a model with one label, and this one has 3"),
 ])
@@ -197,7 +197,7 @@ def test_the_head_is_known_by_architectures_or_its_tensors(tmp_path, name, state
 def test_words_that_are_not_tied_need_their_tensor(tmp_path):
     folder = changed(tmp_path / "folder", "bert_untied", without=("cls.predictions.decoder.weight",))
     assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is False
-    with pytest.raises(UnsupportedError, match="no head to fill mask; it has no heads, and encode gives its vectors"):
+    with pytest.raises(UnsupportedError, match="no head to fill masks; it has no heads, and encode gives its vectors"):
         Engine.load(folder).fill_mask("[MASK]")
 
 
