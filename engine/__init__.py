@@ -132,4 +132,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f".{_LAZY[name]}", __name__), name)
     if name in _MODULES:
         return import_module(_MODULES[name], __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .interface.other_names import MODULE
+
+    advice = f"; {MODULE[name]}" if name in MODULE else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")

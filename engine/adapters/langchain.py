@@ -34,15 +34,24 @@ class EngineEmbeddings(Embeddings):
     The asynchronous methods run the others in a thread, and any number of them may run at once.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | Engine, *, encode_options: dict[str, Any] | None = None,
-                 **load_options: Any):
+    def __init__(self, model: str | os.PathLike[str] | Engine | None = None, *,
+                 encode_options: dict[str, Any] | None = None, **load_options: Any):
         """Load a model.
 
         model: a path that `Engine.load` reads, which gets load_options such as threads and precision, or an engine.
-        encode_options: options of `Engine.encode` for queries and documents, such as normalize_embeddings=True.
+        encode_options: options of `Engine.encode` for queries and documents, such as normalize_embeddings=True. Texts
+            that are too long are cut without a word, as by other embeddings; truncation=False refuses them.
+        model_name, model_kwargs, encode_kwargs: the names that `HuggingFaceEmbeddings` has for model, load_options and
+            encode_options, which are accepted, too.
         """
+        if model is None:
+            model = load_options.pop("model_name", None)
+        if model is None:
+            raise InputError('EngineEmbeddings needs a model: EngineEmbeddings("path"), or model_name="path"')
+        encode_options = {**(encode_options or {}), **(load_options.pop("encode_kwargs", None) or {})}
+        load_options |= load_options.pop("model_kwargs", None) or {}
         self.engine = _loaded(Engine, model, load_options)
-        self.encode_options = dict(encode_options or {})
+        self.encode_options = {"truncation": True, **(encode_options or {})}
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text as a list of floats."""
@@ -72,6 +81,16 @@ class EngineReranker(BaseDocumentCompressor):
     load_options: dict[str, Any] | None = None
     """Options of `Reranker.load`, such as threads or max_length."""
 
+    def __init__(self, model: Any = None, **options: Any):
+        """Take the model as the first argument, too, or by the name model_name."""
+        if model is None:
+            model = options.pop("model_name", None)
+        if "model_kwargs" in options:
+            options["load_options"] = {**(options.get("load_options") or {}), **(options.pop("model_kwargs") or {})}
+        if model is None:
+            raise InputError('EngineReranker needs a model: EngineReranker("path"), or model="path"')
+        super().__init__(model=model, **options)
+
     def model_post_init(self, context: Any) -> None:
         """Check the options, and load the model."""
         positive_int_or_none("top_n", self.top_n)
@@ -89,7 +108,8 @@ class EngineReranker(BaseDocumentCompressor):
         """
         if not documents:
             return []
-        ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n)
+        ranked = self.reranker.rank(query, [document.page_content for document in documents], top_k=self.top_n,
+                                    truncation=True)
         return [_scored(documents[one["corpus_id"]], float(one["score"])) for one in ranked]
 
 

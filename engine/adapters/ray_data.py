@@ -53,7 +53,7 @@ class Embed:
         check_encode(method, options)
         assigned = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         self._engine = Engine.load(model, **{"threads": max(1, int(assigned)), **(load or {})})
-        self._encode = partial(getattr(self._engine, method), **options)
+        self._encode = partial(getattr(self._engine, method), **{"truncation": True} | options)
         self._column, self._output = column, output
 
     def __call__(self, batch: pa.Table) -> pa.Table:

@@ -62,7 +62,8 @@ class EngineEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Return the vectors of texts: float32 [n, D]. X: a list, an array or a column of strings."""
         encode = getattr(self._engine(), _METHODS[self.task])
         found: np.ndarray = encode(_check_texts(X), prompt_name=self.prompt_name, prompt=self.prompt,
-                                   normalize_embeddings=self.normalize_embeddings, truncate_dim=self.truncate_dim)
+                                   normalize_embeddings=self.normalize_embeddings, truncate_dim=self.truncate_dim,
+                                   truncation=True)
         return found
 
     def __sklearn_tags__(self) -> Any:

@@ -64,7 +64,7 @@ def embedder(
     def embed(columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
         context = TaskContext.get()
         engine = loaded(path, context.cpus() if context else None, settings)
-        encode, rows = partial(getattr(engine, method), **options), THREAD_ROWS * engine.threads
+        encode, rows = partial(getattr(engine, method), **{"truncation": True} | options), THREAD_ROWS * engine.threads
         for column in columns:
             for start in range(0, len(column), rows):
                 yield encode_lists(column.slice(start, rows), encode, in_arrow)

@@ -11,6 +11,10 @@ import numpy as np
 UNBOUNDED = 2**40
 """Stands for a side of `AttentionCall`'s band that hides no key."""
 
+A_SCORE = ("a score function returns the new score, not whether the key is seen; hide a key by the score -inf, as "
+           "in `s if i >= j else -math.inf`")
+"""What to do about a score function that returns a bool, which as a number would be the score 1 or 0."""
+
 
 @dataclass(frozen=True)
 class AttentionCall:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .errors import InputError, listed, nearest, shown
-from .other_names import CALLS, CHAT
+from .errors import CallError, InputError, listed, nearest, shown
+from .other_names import CALLS, CHAT, POSITIONAL
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +54,7 @@ def is_one_of(value: Any, names: Iterable[str | None]) -> bool:
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn about a call of the engine, at the line that made the call."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (_PACKAGE, "contextlib"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
@@ -87,10 +87,14 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
     parameters = signature(function).parameters.values()
     own = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
     takes_all = len(own) < len(parameters)
+    positional = [parameter.name for parameter in parameters if parameter.kind.name == "POSITIONAL_OR_KEYWORD"]
+    needed, most = [name for name in positional if _has_no_default(function, name)], len(positional)
 
     @wraps(function)
     def renaming(*args: P.args, **kwargs: P.kwargs) -> R:
         use_our_names(function.__name__, kwargs, own)
+        if len(args) > most or any(name not in kwargs for name in needed[len(args) :]):
+            raise _wrong_call(function.__name__, positional, needed, args, kwargs)
         if not takes_all and (unknown := [name for name in kwargs if name not in own]):
             known = [name for name in own if name not in ("self", "cls")]
             raise InputError(f"{_spoken(function.__name__)} has no argument {listed(unknown)}"
@@ -98,6 +102,24 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return renaming
+
+
+def _has_no_default(function: Callable[..., Any], name: str) -> bool:
+    return signature(function).parameters[name].default is Parameter.empty
+
+
+def _wrong_call(function: str, positional: Sequence[str], needed: Sequence[str], args: Sequence[Any],
+                given: Collection[str]) -> CallError:
+    """Return the error for a call with too few or too many arguments. args: with the object or class itself."""
+    own = [name for name in positional if name not in ("self", "cls")]
+    shift = len(positional) - len(own)
+    advice = f"; {POSITIONAL[function]}" if function in POSITIONAL else ""
+    if len(args) > len(positional):
+        taken = f"only {', '.join(own)}" if own else "nothing"
+        return CallError(f"{_spoken(function)} takes {taken} without a name, and {len(args) - shift} arguments came; "
+                         f"give the others by their names{advice}")
+    missing = [name for name in needed[len(args) :] if name not in given]
+    return CallError(f"{_spoken(function)} needs {' and '.join(missing)}{advice}")
 
 
 def refuse_chat(value: Any) -> None:

@@ -35,6 +35,10 @@ class InputError(EngineError, ValueError):
     """An argument of a call has the wrong type, shape or range."""
 
 
+class CallError(InputError, TypeError):
+    """A call has too few or too many arguments."""
+
+
 class UnsupportedError(EngineError, NotImplementedError):
     """A model or a request is well formed but needs a feature that the engine or the chosen backend lacks."""
 

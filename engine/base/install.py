@@ -19,8 +19,8 @@ def install_command(extra: str = "") -> str:
     # There is no package on an index: pip finds this name only where the engine is installed. The quotes are for zsh.
     if not extra:
         return "run pip install . in a clone of encoder-engine"
-    return (f"run pip install '.[{extra}]' in a clone of encoder-engine, or pip install 'encoder-engine[{extra}]' where "
-            "it is installed")
+    return (f"run pip install '.[{extra}]' in a clone of encoder-engine, or pip install 'encoder-engine[{extra}]' "
+            "where it is installed")
 
 
 def explain_missing_kernels(error: ImportError) -> str:

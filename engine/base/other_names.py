@@ -52,7 +52,13 @@ BATCHES = "the engine makes the batches; max_rows and max_batch_tokens of load b
 AS_ARGUMENTS = "give the settings as arguments of the call"
 PADDING = "nothing is padded, so pass the ids of each sequence alone, in a list"
 FOLDER = "the settings are in the model's folder; change them there"
-CPU = "the engine runs on CPUs; leave it out"
+LIMIT = ("with_text(max_seq_length=...) returns an engine with another limit on tokens, and truncation=False makes it "
+         "an error that a text is too long")
+"""What to do in place of a limit on the tokens of a text in a call."""
+CPU = "the engine runs on CPUs, but for the experimental backend=\"cuda\" of load; leave it out"
+
+POSITIONAL: dict[str, str] = {}
+"""What to do about too few or too many arguments of a function, by its name. The packages of the functions fill it."""
 
 CALLS: dict[str, Mapping[str, OtherName]] = {}
 """The rows of each function, by the name of the function. The packages of the functions register them."""

@@ -11,6 +11,7 @@ from ..base.errors import InputError, located, shown
 from ..files.reading import FormatError, parse_object
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
+from ..text.cuts import truncating
 from ..text.sentences import check_sentences
 from ..uncertainty import SCORES
 from .console import (
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
     options = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
                "revision": args.revision}
     loaded: Any = (Reranker if args.command == "rank" else Engine).load(args.model, **options)
-    with writing_lines(args.output) as write:
+    with truncating(), writing_lines(args.output) as write:
         for first in range(0, len(rows), TOGETHER):
             for result in _results(args, loaded, rows[first : first + TOGETHER]):
                 write(json.dumps(result, ensure_ascii=False))

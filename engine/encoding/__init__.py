@@ -4,6 +4,9 @@ from . import other_names as other_names
 from .maxsim import are_of_tokens as are_of_tokens
 from .maxsim import maxsim as maxsim
 from .maxsim import pairwise_maxsim as pairwise_maxsim
+from .similarity import packed_pairwise as packed_pairwise
+from .similarity import packed_precision as packed_precision
+from .similarity import packed_similarity as packed_similarity
 from .similarity import pairwise_similarity as pairwise_similarity
 from .similarity import similarity as similarity
 from .text_encoder import ROLE_PROMPTS as ROLE_PROMPTS

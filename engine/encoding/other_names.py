@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import FOLDER, PADDING, OtherName, instead, nothing, register, same
+from ..base.other_names import FOLDER, LIMIT, PADDING, OtherName, instead, register, same
 
 ENCODE: Mapping[str, OtherName] = {
     "inputs": same("sentences"),
@@ -20,9 +20,8 @@ ENCODE: Mapping[str, OtherName] = {
     "parallel": instead("threads= of load says how many CPUs work", 0),
     "num_workers": instead("threads= of load says how many CPUs work", 0),
     "encoding_format": instead("the vectors are a NumPy array", "float"),
-    "max_length": nothing("the model's folder says where texts are truncated"),
+    **{name: instead(LIMIT) for name in ("max_length", "max_seq_length")},
     "padding": instead(PADDING, True, False),
-    "truncation": nothing("texts are always truncated to max_seq_length", True),
     "return_tensors": instead("the results are NumPy arrays", "np"),
     "return_dense": instead("encode returns one vector for each text", True),
     "return_sparse": instead("encode_sparse(sentences) returns the sparse vectors", False),

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..backends.batch import Batch
-from ..base.errors import InputError
+from ..base.errors import InputError, shown
 from ..model.config import ModelConfig
 
 
@@ -239,8 +239,18 @@ def _array(name: str, value: Any, rank: int, width: int | None) -> np.ndarray:
     # NumPy reads an empty list as a float array. The dtype of an array without elements is not checked.
     if not fits or (array.size and array.dtype.kind not in ("iu" if width is None else "f")):
         hint = "or a list of sequences of any lengths" if rank == 2 else "as one of the sequences of a list"
-        raise InputError(f"{name} must be {expected}, {hint}, not {array.dtype} {list(array.shape)}")
+        raise InputError(f"{name} must be {expected}, {hint}, not {_found(name, value, array)}")
     return array
+
+
+def _found(name: str, value: Any, array: np.ndarray) -> str:
+    """Say what came in place of an array, and what to do."""
+    if array.dtype.kind in "US":
+        return f"{shown(value, 60)}; encode reads texts, and forward(**tokenize(texts)) their token ids"
+    if array.ndim == 0 and name.endswith("]"):
+        whole = name.partition("[")[0]
+        return f"the number {shown(value, 60)}; {whole} of one sequence goes into a list of its own: {whole}=[[...]]"
+    return f"{array.dtype} {list(array.shape)}"
 
 
 def _as_array(name: str, value: Any, expected: str) -> np.ndarray:

@@ -4,6 +4,10 @@
     dot         a b
     euclidean   -|a - b|
     manhattan   -sum |a_i - b_i|
+
+Vectors of one bit a dimension, of `encode(precision="binary")` and "ubinary", have one function for all models:
+
+    1 - 2 h / n     h of the n bits of a and b differ: the cosine of the vectors whose numbers are 1 and -1
 """
 
 from __future__ import annotations
@@ -14,8 +18,87 @@ from typing import Any
 import numpy as np
 
 from ..backends.ops_interface import Ops
-from ..base.errors import InputError
+from ..base.errors import InputError, shown
+from ..model.precision import canonical_name
 from ..weights.modules import normalize
+from .vector_precision import PRECISIONS
+
+PACKED = ("binary", "ubinary")
+"""The precisions of vectors that have eight dimensions in a byte."""
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+"""uint8 [256]: how many bits of each byte are 1."""
+
+
+def packed_precision(width: Callable[[], int], a: Any, b: Any, precision: Any = None) -> str | None:
+    """Return in which of `PACKED` two collections of vectors are, or None for vectors with a number a dimension.
+
+    width: returns the dimensions of the model's vectors. int8 and uint8 arrays of so many columns have numbers, and
+    arrays of an eighth of them have bits. precision: what the caller says that they are, one of `PRECISIONS`; None to
+    tell by the width. Raises `InputError` where neither tells, and where two kinds meet.
+    """
+    if precision is not None:
+        precision = canonical_name(precision) if isinstance(precision, str) else precision
+        if precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, not {shown(precision)}")
+        return precision if precision in PACKED else None
+    kinds = [_kind(vectors, width) for vectors in (a, b)]
+    if kinds[0] == kinds[1] or {*kinds} == {"float32", "int8"}:     # float32 queries rank documents in int8
+        return kinds[0] if kinds[0] in PACKED else None
+    raise InputError(f"vectors in {kinds[0]} and in {kinds[1]} cannot be compared; encode both with one precision")
+
+
+def _kind(vectors: Any, width_of: Callable[[], int]) -> str:
+    """Return in which of `PRECISIONS` vectors are; "float32" stands for every kind of numbers with another type."""
+    try:
+        array = np.asarray(vectors)
+    except (TypeError, ValueError, RuntimeError):
+        return "float32"        # `_rows` explains what is wrong
+    if array.dtype.kind not in "iu" or not array.size:
+        return "float32"
+    columns, width = array.shape[-1] if array.ndim else 1, width_of()
+    eighth = -(-width // 8)
+    if columns == width:
+        return array.dtype.name if array.dtype in (np.int8, np.uint8) else "float32"
+    if array.dtype in (np.int8, np.uint8) and columns == eighth:
+        return "binary" if array.dtype == np.int8 else "ubinary"
+    if array.dtype not in (np.int8, np.uint8) and columns != eighth:
+        return "float32"
+    raise InputError(f"vectors of {columns} {array.dtype.name} numbers may have a dimension or eight in each number, "
+                     f'and this model\'s have {width} dimensions; say what they are: precision="int8", "uint8", '
+                     '"binary" or "ubinary"')
+
+
+def packed_similarity(precision: str, a: Any, b: Any) -> np.ndarray:
+    """Return 1 - 2 h / n for each packed vector of a, [n,D/8] or [D/8], with each of b: float32 [n,m].
+
+    precision: one of `PACKED`. Raises `InputError` for vectors that cannot be compared.
+    """
+    a, b = _bytes(precision, a, b)
+    return np.array([_share(row[None], b) for row in a], np.float32).reshape(len(a), len(b))
+
+
+def packed_pairwise(precision: str, a: Any, b: Any) -> np.ndarray:
+    """Return 1 - 2 h / n for each packed vector of a and the vector of b in the same place: float32 [n]."""
+    a, b = _bytes(precision, a, b)
+    _check_lengths(a, b)
+    return _share(a, b)
+
+
+def _share(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return 1 - 2 h / n of bytes whose rows broadcast: float32 [m]."""
+    differing = _ONES[a ^ b].sum(axis=1, dtype=np.int64)
+    return (1 - 2 * differing / max(1, 8 * b.shape[1])).astype(np.float32)
+
+
+def _bytes(precision: str, a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return packed vectors as uint8 [n, D/8]; raises `InputError` for numbers that are no bytes of the precision."""
+    low, found = (-128 if precision == "binary" else 0), []
+    for array in _rows(a, b):
+        if not ((array == np.floor(array)) & (array >= low) & (array <= low + 255)).all():
+            raise InputError(f"vectors in {precision} are whole numbers from {low} to {low + 255}, and these are "
+                             f'not; encode(..., precision="{precision}") returns them')
+        found.append((array - low).astype(np.uint8))
+    return found[0], found[1]
 
 
 def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
@@ -35,8 +118,7 @@ def similarity(name: str, a: Any, b: Any, ops: Ops | None = None) -> np.ndarray:
 def pairwise_similarity(name: str, a: Any, b: Any) -> np.ndarray:
     """Return the similarity of each vector of a, [n,D] or [D], with the vector of b in the same place: float32 [n]."""
     a, b = _rows(a, b)
-    if len(a) != len(b):
-        raise InputError(f"the similarities of pairs need as many vectors on both sides, not {len(a)} and {len(b)}")
+    _check_lengths(a, b)
     if name == "cosine":
         a, b, name = normalize(a), normalize(b), "dot"
     return _PAIRWISE[name](a, b)
@@ -47,6 +129,11 @@ _PAIRWISE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "euclidean": lambda a, b: -np.sqrt(((a - b) ** 2).sum(axis=1)),
     "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
 }
+
+
+def _check_lengths(a: np.ndarray, b: np.ndarray) -> None:
+    if len(a) != len(b):
+        raise InputError(f"the similarities of pairs need as many vectors on both sides, not {len(a)} and {len(b)}")
 
 
 def _rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -102,9 +102,12 @@ class TextEncoder:
                 advance(len(members))
         return vectors if output_value == "sentence_embedding" else rows
 
-    def tokenize(self, texts: list[Sentence]) -> dict[str, np.ndarray]:
-        """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right."""
-        tokens = self.tokenizer(texts)
+    def tokenize(self, texts: list[Sentence], *, whole: bool = False) -> dict[str, np.ndarray]:
+        """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right.
+
+        whole: whether to leave texts whole that are longer than what the model reads.
+        """
+        tokens = (self._whole_tokenizer if whole else self.tokenizer)(texts)
         given = {"input_ids": (tokens.input_ids, self._config.pad_token_id),
                  "attention_mask": ([np.ones(len(ids)) for ids in tokens.input_ids], 0)}  # fmt: skip
         if self._uses_token_types:
@@ -169,6 +172,11 @@ class TextEncoder:
     def tokenizer(self) -> Tokenizer:
         # Made at the first use, so that token ids need nothing but NumPy.
         return Tokenizer(self._text, self._config.longest_sequence, self._threads)
+
+    @lazy
+    def _whole_tokenizer(self) -> Tokenizer:
+        """The tokenizer without a limit."""
+        return Tokenizer(replace(self._text, max_seq_length=None, max_characters=None), None, self._threads)
 
     @property
     def limit(self) -> int | None:

@@ -12,6 +12,7 @@ from ..base.other_names import (
     CPU,
     LACKS,
     PADDING,
+    POSITIONAL,
     OtherName,
     instead,
     nothing,
@@ -97,7 +98,7 @@ GENERATE: Mapping[str, OtherName] = {
     "attention_mask": instead(PADDING),
     "decoder_input_ids": instead("prompts=[...] takes the first tokens of each result"),
     "target_prefix": instead("prompts=[...] of generate takes the first tokens of each result"),
-    "prompt": instead("pass the prompts first, as a list of texts"),
+    "prompt": same("inputs"),
     "messages": nothing(CHAT),
     "src_lang": instead("call translate, which takes source_language"),
     "tgt_lang": instead("call translate, which takes target_language"),
@@ -142,12 +143,19 @@ SCORE: Mapping[str, OtherName] = {
     "max_input_length": instead("cut the inputs before the call", 0),
 }
 
+POSITIONAL |= {
+    "generate": "prompts go into one list, and settings have names, such as max_new_tokens=50",
+    "score": "score(inputs, targets)",
+}
+
 register({
     "generate": GENERATE,
-    "stream": {**GENERATE, "inputs": same("source"), "input_ids": same("source"), "stream": instead(_STREAM, True)},
+    "stream": {**{name: row for name, row in GENERATE.items() if name != "prompt"}, "inputs": same("source"),
+               "input_ids": same("source"), "stream": instead(_STREAM, True)},
     "results": GENERATE,
     "translate": {
         **GENERATE, "inputs": same("texts"), "source": same("texts"), "src_lang": same("source_language"),
+        "prompt": instead("pass the texts first"),
         "tgt_lang": same("target_language"), "input_ids": instead("call generate for token ids")},
     "score": SCORE,
 })

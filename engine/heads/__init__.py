@@ -14,6 +14,7 @@ from .classify import text_logits as text_logits
 from .late import encode_tokens as encode_tokens
 from .late import encode_tokens_by_head as encode_tokens_by_head
 from .pairs import check_pairs as check_pairs
+from .pairs import check_query as check_query
 from .pairs import check_ranks as check_ranks
 from .pairs import gaps_below as gaps_below
 from .pairs import is_pair as is_pair
@@ -24,6 +25,7 @@ from .pairs import shortest_head as shortest_head
 from .runner import HeadRunner as HeadRunner
 from .runner import check_choice as check_choice
 from .sparse import SparseVectors as SparseVectors
+from .sparse import check_sparse as check_sparse
 from .sparse import encode_sparse as encode_sparse
 from .sparse import encode_tokens_sparsely as encode_tokens_sparsely
 from .tokens import STRATEGIES as STRATEGIES

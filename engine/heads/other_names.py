@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import BATCHES, CPU, LACKS, PADDING, OtherName, instead, nothing, register, same
+from ..base.other_names import BATCHES, CPU, LACKS, LIMIT, PADDING, POSITIONAL, OtherName, instead, register, same
 from ..encoding.other_names import ENCODE
 
 _ONE_SCORE = "a pair has one score here, and a softmax needs several"
@@ -22,17 +22,21 @@ RANK: Mapping[str, OtherName] = {
     "convert_to_tensor": instead("predict gives a NumPy array, and rank a list", False),
 }
 
-_TRUNCATED = "texts are always truncated to max_seq_length"
 PIPELINE: Mapping[str, OtherName] = {
     **{name: same("texts") for name in ("inputs", "sentences", "text", "args")},
     "padding": instead(PADDING, True, False),
-    "truncation": nothing(_TRUNCATED, True, "longest_first"),
-    "max_length": nothing(_TRUNCATED),
-    "tokenizer_kwargs": nothing(_TRUNCATED, {}, {"truncation": True}),
+    **{name: instead(LIMIT) for name in ("max_length", "max_seq_length")},
+    "tokenizer_kwargs": instead(LIMIT, {}, {"truncation": True}),
     "num_workers": instead("threads= of load says how many CPUs work", 0),
     "return_tensors": instead("the results are dictionaries", False),
 }
 """What the pipelines of transformers have."""
+
+POSITIONAL |= {
+    "predict": 'a pair is one argument: predict(("a query", "a document")), or predict([pair, ...])',
+    "rank": 'rank("a query", ["a document", ...])',
+    "answer": 'answer("a question", "the text to read")',
+}
 
 register({
     "encode_sparse": {

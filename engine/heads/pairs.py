@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
 from ..model.head import PAIR_FUNCTIONS
-from ..text.sentences import check_sentences
+from ..text.sentences import check_sentences, check_text, check_texts
 from .classify import text_logits
 from .runner import FUNCTIONS, HeadRunner
 
@@ -20,11 +20,19 @@ from .runner import FUNCTIONS, HeadRunner
 def check_pairs(pairs: Any) -> list[tuple[str, str]]:
     """Return pairs of texts as a list of tuples; raises `InputError`."""
     found: list[tuple[str, str]] = []
-    for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs):
+    for pair in check_sentences([pairs] if isinstance(pairs, str) else pairs, "pairs"):
         if isinstance(pair, str):
             raise InputError(f"pairs must be pairs of a query and a document, not {shown(pair)}")
         found.append(pair)
     return found
+
+
+def check_query(query: Any, documents: Any) -> tuple[str, list[str]]:
+    """Return a query and the documents to rank for it; raises `InputError`."""
+    query = check_text("query", query)
+    if isinstance(documents, str):
+        raise InputError(f"documents must be a list of texts, not {shown(documents)}")
+    return query, check_texts(documents, "documents")
 
 
 def is_pair(value: Any) -> bool:

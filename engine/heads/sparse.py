@@ -22,6 +22,7 @@ import numpy as np
 
 from ..base.arguments import positive_int_or_none
 from ..base.errors import InputError, shown
+from ..base.install import needs_package
 from ..base.stop import NEVER, Stop
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
@@ -81,6 +82,18 @@ class SparseVectors:
         dense[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.indices] = self.values
         return dense
 
+    toarray = to_dense
+    """The name that scipy has for `to_dense`."""
+
+    def to_scipy(self) -> Any:
+        """Return the vectors as a `scipy.sparse.csr_array` of float32 [n, V], which shares the arrays of this object.
+
+        Raises `PackageMissing` where scipy is not installed.
+        """
+        with needs_package("scipy", "to_scipy"):
+            from scipy.sparse import csr_array
+        return csr_array((self.values, self.indices, self.indptr), shape=self.shape)
+
     def decode(self, top_k: int | None = None) -> list[list[tuple[str, float]]]:
         """Return the words of each row with their numbers, the largest first, and of equal ones the first id."""
         top_k = positive_int_or_none("top_k", top_k)
@@ -95,8 +108,7 @@ class SparseVectors:
 
         The products of a pair are added in the order of the words, so that a pair's number does not depend on others.
         """
-        if not isinstance(other, SparseVectors) or other.shape[1] != self.shape[1]:
-            raise InputError(f"sparse vectors over {self.shape[1]:,} words are compared with others over as many words")
+        check_sparse(self, other)
         found = np.zeros((len(self), len(other)), np.float32)
         dense = np.zeros(self.shape[1], np.float32)
         for i, row in enumerate(self):
@@ -108,6 +120,17 @@ class SparseVectors:
                 found[i, j] = own[own != 0].sum()       # without words of one row alone: the same sum from both sides
             dense[row.indices] = 0
         return found
+
+
+def check_sparse(a: Any, b: Any) -> None:
+    """Raise `InputError` unless a and b are sparse vectors over as many words."""
+    for one in (a, b):
+        if not isinstance(one, SparseVectors):
+            raise InputError("sparse vectors are compared with sparse vectors of encode_sparse, not with "
+                             f"{type(one).__name__} {shown(one, 60)}")
+    if a.shape[1] != b.shape[1]:
+        raise InputError(f"sparse vectors over {a.shape[1]:,} and over {b.shape[1]:,} words cannot be compared; "
+                         "compare vectors of one model")
 
 
 def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None,

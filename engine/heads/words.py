@@ -13,7 +13,7 @@ import numpy as np
 from ..base.arguments import warn_caller
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.stop import NEVER, Stop
-from ..text.sentences import check_sentences, slices
+from ..text.sentences import check_texts, slices
 from ..text.tokenizer import Tokens
 from .runner import HeadRunner
 
@@ -71,9 +71,7 @@ def target_ids(runner: HeadRunner, targets: Any) -> np.ndarray:
     """Return the ids of texts to choose from; the first token stands for a text that is no token, with a warning."""
     tokenizer = runner.encoder.tokenizer
     found = []
-    for text in check_sentences([targets] if isinstance(targets, str) else targets):
-        if not isinstance(text, str):
-            raise InputError(f"targets must be texts, not {shown(text)}")
+    for text in check_texts([targets] if isinstance(targets, str) else targets, "targets"):
         own = tokenizer.token_id(text)
         if own is None:
             ids = tokenizer.encode(text, add_special_tokens=False)

@@ -10,6 +10,7 @@ from ..base.arguments import is_one_of, positive_int
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.progress import growing_progress
 from ..model.precision import canonical_name
+from ..text.cuts import truncating
 from ..text.sentences import check_collection, check_sentence
 
 RESULTS = {"vectors": "encode", "sparse": "encode_sparse", "tokens": "encode_tokens", "classes": "classify"}
@@ -41,7 +42,10 @@ def _stream(encode: Callable[..., Any], sentences: Iterator[tuple[int, Any]], ro
     with growing_progress(show, "Sentences", " sentences") as (advance, expect):
         while part := [check_sentence(i, sentence) for i, sentence in islice(sentences, rows)]:
             expect(len(part))
-            found = encode(part, show_progress_bar=False, **options)
+            with truncating(options.get("truncation")) as cuts:
+                found = encode(part, show_progress_bar=False, **options | {"truncation": None})
+            if cuts.cut:
+                options = options | {"truncation": True}        # one warning is enough for all arrays
             advance(len(part))
             yield found
 

@@ -25,6 +25,9 @@ from ..encoding import (
     are_of_tokens,
     check_options,
     maxsim,
+    packed_pairwise,
+    packed_precision,
+    packed_similarity,
     pairwise_maxsim,
     pairwise_similarity,
     quantize_vectors,
@@ -33,9 +36,11 @@ from ..encoding import (
 )
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
+from ..heads import SparseVectors, check_sparse
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
 from ..model.text_config import LATE_SIMILARITIES, TextConfig
+from ..text.cuts import truncating
 from ..text.sentences import check_sentences, choose_prompt
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..weights.input_layers import embed
@@ -61,8 +66,8 @@ class Engine(HeadMethods, Loaded):
     `routes`; `encode_query` and `encode_document` choose one, and so does `encode(..., task=...)`.
 
     The result of a sequence is the same, to the last bit, in every batch (except with `backend="reference"`). Any
-    number of Python threads may call one engine. An engine survives a fork and need not be closed. A pickled engine
-    loads its model from the same path again.
+    number of Python threads may call one engine. An engine survives a fork and need not be closed; `close` and a `with`
+    block free its weights. A pickled engine loads its model from the same path again.
     """
 
     @renamed_arguments
@@ -172,14 +177,29 @@ class Engine(HeadMethods, Loaded):
         address, commit = source.address
         engine._reload = partial(cls.load, address, **options, precision=precision, memory=memory, task=task,
                                  revision=commit)
+        engine._read_model = partial(load_model, address, kind="encode", memory=memory, task=task, revision=commit)
         return engine
+
+    def close(self) -> None:
+        """Free the weights and the plans, also those of all `routes`: see `Loaded.close`."""
+        routes = [] if self._closed else list(self._routes.values())
+        super().close()
+        for engine in routes:
+            engine.close()
+
+    def to_model(self) -> Model:
+        """Return the `Model` of this engine, read from its files again, with its calibrations and text settings."""
+        model = super().to_model()
+        texts = {id(part): self._routes.get(name, self).text for name, part in model.parts.items()}
+        return model.map(lambda part: part if part.text == texts[id(part)] else replace(part, text=texts[id(part)]))
 
     def with_text(self, **changes: Any) -> Engine:
         """Return this engine with other text settings; both share the weights, and this one does not change.
 
         changes: fields of `TextConfig`, such as max_seq_length, similarity or prompts. The routes get the same changes.
 
-        Raises `InputError` for a field that there is not or a value that is impossible, and `UnsupportedError` for a
+        Raises `InputError` for a field that there is not or a value that is impossible, such as a max_seq_length above
+        the positions of the model, and `UnsupportedError` for a
         model without a tokenizer.
         """
         known = [one.name for one in fields(TextConfig)]
@@ -205,6 +225,10 @@ class Engine(HeadMethods, Loaded):
             text = replace(self._text, **changes)
         except WeightsError as error:
             raise InputError(str(error)) from None
+        most, asked = self.config.longest_sequence, changes.get("max_seq_length")
+        if most is not None and asked is not None and asked > most:
+            raise InputError(f"max_seq_length={asked} is above the {most} positions of the model, which reads no more "
+                             f"tokens; give at most {most}")
         other = Engine.__new__(Engine)      # copy.copy would load the model again, as pickle does
         vars(other).update({name: value for name, value in vars(self).items()
                             if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
@@ -284,7 +308,8 @@ class Engine(HeadMethods, Loaded):
         Raises `InputError`, and `UnsupportedError` for a model without layers, or a backend that gives no weights.
         """
         stop = Stop.after(timeout)
-        tokens = self._encoder.tokenizer(check_sentences([text]), stop)
+        with truncating():
+            tokens = self._encoder.tokenizer(check_sentences([text]), stop)
         names = [self._encoder.tokenizer.decode([int(i)], skip_special_tokens=False) for i in tokens.input_ids[0]]
         if not names:
             raise InputError(f"the text {shown(text)} has no tokens to look at")
@@ -317,6 +342,7 @@ class Engine(HeadMethods, Loaded):
         chunk_size: None = None,
         ranges: Any = None,
         task: str | None = None,
+        truncation: bool | None = None,
         timeout: float | None = None,
     ) -> Any:
         """Return the vectors of sentences, as `SentenceTransformer.encode` does.
@@ -337,6 +363,8 @@ class Engine(HeadMethods, Loaded):
         ranges: for int8 and uint8 the smallest and the largest number of each dimension, [2, D']; None for those of the
             vectors of this call, with a warning, because a vector then depends on the others.
         task: one of `routes`, such as "query"; None for the model's default, if it has routes.
+        truncation: what becomes of a sentence with more than `max_seq_length` tokens: None cuts it, and the call warns
+            once with the number of such sentences; True cuts it without a word; False raises `InputError`.
         timeout: seconds after which the call stops with `TimedOut`; None for no limit.
         convert_to_tensor, device, pool, chunk_size: accepted for compatibility, with values that have no
             effect, as the defaults; every other value is an error.
@@ -353,7 +381,7 @@ class Engine(HeadMethods, Loaded):
                 show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
                 convert_to_numpy=convert_to_numpy, convert_to_tensor=convert_to_tensor, device=device,
                 normalize_embeddings=normalize_embeddings, truncate_dim=truncate_dim, pool=pool, chunk_size=chunk_size,
-                ranges=ranges, timeout=timeout)  # fmt: skip
+                ranges=ranges, truncation=truncation, timeout=timeout)  # fmt: skip
         if self._late is not None:
             raise UnsupportedError("this model has a vector for each token, and none for a whole text; encode_query, "
                                    "encode_document and encode_tokens return the vectors of tokens")
@@ -364,16 +392,17 @@ class Engine(HeadMethods, Loaded):
                       convert_to_tensor=convert_to_tensor, chunk_size=chunk_size)  # fmt: skip
         convert_to_numpy = flag("convert_to_numpy", convert_to_numpy)
         single = isinstance(sentences, str)
-        rows = self._encoder.encode(
-            check_sentences([sentences] if single else sentences),
-            choose_prompt(self._text, prompt, prompt_name),
-            batch_size=positive_int_or_none("batch_size", batch_size),
-            show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
-            output_value=output_value,
-            normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
-            truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
-            stop=Stop.after(timeout),
-        )
+        with truncating(truncation):
+            rows = self._encoder.encode(
+                check_sentences([sentences] if single else sentences),
+                choose_prompt(self._text, prompt, prompt_name),
+                batch_size=positive_int_or_none("batch_size", batch_size),
+                show_progress_bar=None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar),
+                output_value=output_value,
+                normalize_embeddings=flag("normalize_embeddings", normalize_embeddings),
+                truncate_dim=positive_int_or_none("truncate_dim", truncate_dim),
+                stop=Stop.after(timeout),
+            )
         precision = "float32" if precision is None else canonical_name(precision)
         if precision != "float32":
             rows = quantize_vectors(rows, precision, ranges)
@@ -391,7 +420,8 @@ class Engine(HeadMethods, Loaded):
         result: "vectors" of `encode`, "sparse" vectors of `encode_sparse`, "tokens" of `encode_tokens`, or "classes" of
             `classify`.
         options: those of that method, such as normalize_embeddings=True, checked at the call. A timeout is that of each
-            array. precision="int8" and "uint8" need ranges.
+            array. Only the first array with sentences that were cut gives a warning. precision="int8" and "uint8" need
+            ranges.
 
         Raises `InputError` and `UnsupportedError` as the method does; an error of the iterable passes through, after
         the arrays before it.
@@ -414,13 +444,17 @@ class Engine(HeadMethods, Loaded):
         """
         return self._encode_as("document", sentences, options)
 
-    def tokenize(self, sentences: Any) -> dict[str, np.ndarray]:
+    def tokenize(self, sentences: Any, *, truncation: bool | None = None) -> dict[str, np.ndarray]:
         """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
 
         Returns input_ids, attention_mask and, if the model has them, token_type_ids: int64 [n,T], padded on the right.
-        No prompt is added. Raises the errors of `encode`.
+        No prompt is added. truncation: None and True cut sentences as `encode` does, and False leaves them whole, so
+        that you can count their tokens. Raises the errors of `encode`.
         """
-        return self._encoder.tokenize(check_sentences([sentences] if isinstance(sentences, str) else sentences))
+        own = check_sentences([sentences] if isinstance(sentences, str) else sentences)
+        whole = truncation is not None and not flag("truncation", truncation)
+        with truncating(True if whole else truncation):
+            return self._encoder.tokenize(own, whole=whole)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -460,28 +494,58 @@ class Engine(HeadMethods, Loaded):
         each token: "maxsim" or "meanmaxsim"."""
         return self.text.similarity if self.text else "cosine"
 
-    def similarity(self, a: Any, b: Any) -> np.ndarray:
+    def similarity(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
         """Return the similarity of each vector of a, [n,D] or [D], and each of b, [m,D] or [D]: float32 [n,m].
 
         The function is `similarity_fn_name`: the cosine, the dot product, or a distance with a minus sign. For a model
         with a vector for each token, a are queries and b documents, each a list of arrays [T_i,D] as `encode_tokens`
         returns it, or an array [n,T,D], or one array [T,D]; a document without vectors has the score -1e9. A model with
         vectors of texts and of tokens compares both: for lists of arrays [T_i,D] and arrays [n,T,D], of which one of a
-        and b is enough, the function is "meanmaxsim". Raises `InputError`.
+        and b is enough, the function is "meanmaxsim".
+
+        Vectors of `encode(..., precision="binary")` and "ubinary" have the similarity 1 - 2 h / n, for h of n bits that
+        differ. precision: what the vectors are, one of the precisions of `encode`; None tells int8 and uint8 arrays by
+        their width: as many numbers as `get_embedding_dimension()` are numbers, and an eighth of it are bits, so say
+        "int8" for vectors that truncate_dim made as short.
+
+        a and b may be the sparse vectors of `encode_sparse`. A model that has dense vectors beside them, such as
+        BGE-M3, compares them by dot products.
+        Raises `InputError`, also for another width, and for vectors in two precisions.
         """
+        if (name := self._sparse_similarity(a, b)) is not None:
+            return a.dot(b) if name == "dot" else similarity(name, a.to_dense(), b.to_dense())
         if (name := self._late_similarity(a, b)) is not None:
             return maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
+        if (packed := packed_precision(lambda: self._width, a, b, precision)) is not None:
+            return packed_similarity(packed, a, b)
         ops = None if self.backend == "cuda" else self._ops("similarity")
         return similarity(self.similarity_fn_name, a, b, ops)
 
-    def similarity_pairwise(self, a: Any, b: Any) -> np.ndarray:
+    def similarity_pairwise(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
         """Return the similarity of each vector of a, [n,D] or [D], and its partner in b: float32 [n].
 
-        For a model with a vector for each token, a and b are as for `similarity`.
+        precision, and sparse vectors and vectors of tokens, are as for `similarity`.
         """
+        if (name := self._sparse_similarity(a, b)) is not None:
+            return pairwise_similarity(name, a.to_dense(), b.to_dense())
         if (name := self._late_similarity(a, b)) is not None:
             return pairwise_maxsim(self._ops("MaxSim"), a, b, mean=name == "meanmaxsim")
+        if (packed := packed_precision(lambda: self._width, a, b, precision)) is not None:
+            return packed_pairwise(packed, a, b)
         return pairwise_similarity(self.similarity_fn_name, a, b)
+
+    @property
+    def _width(self) -> int:
+        """The dimensions of a vector of `encode`; of a model that encodes no text, those of a token's vector."""
+        return self.config.hidden_size if self.text is None else self._encoder.width
+
+    def _sparse_similarity(self, a: Any, b: Any) -> str | None:
+        """Return how the sparse vectors a and b are compared; None if both are other vectors. Raises `InputError`."""
+        if not isinstance(a, SparseVectors) and not isinstance(b, SparseVectors):
+            return None
+        check_sparse(a, b)
+        head = self.heads.get("encode_sparse")
+        return self.similarity_fn_name if head is None or head.reads_numbers else "dot"
 
     def _late_similarity(self, a: Any, b: Any) -> str | None:
         """Return how vectors of tokens are compared, one of `LATE_SIMILARITIES`; None if a and b are other vectors."""

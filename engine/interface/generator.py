@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.steps import CacheStatistics
-from ..base.arguments import refuse_chat, renamed_arguments
+from ..base.arguments import flag, refuse_chat, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
@@ -23,7 +23,7 @@ from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
 from ..programs.observe import Head
-from ..text.sentences import check_sentences
+from ..text.sentences import check_order, check_sentences, check_texts
 from .loaded import Loaded
 from .stream import Stream
 from .translation import choose_languages, language_ids
@@ -129,13 +129,18 @@ class Generator(Loaded):
         return cls._load(open_source(path, memory, revision), "generate", options, memory)
 
     @renamed_arguments
-    def generate(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
-                 **settings: Any) -> list[Any]:
+    def generate(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
+                 timeout: float | None = None, output_attentions: Any = None, **settings: Any) -> Any:
         """Return the result of each input, in order: a `Generated` with ids, score and text.
 
         inputs: texts or id sequences, in a list or any other iterable, which an encoder reads; without an encoder, the
-            prompts. None is truncated: `InputError` refuses one that is too long before anything is computed.
-        prompts: for a model with an encoder, the first tokens of each result, as ids; None for its start token.
+            prompts. A single string gives its result alone. None is truncated: `InputError` refuses one that is too
+            long before anything is computed.
+        prompts: for a model with an encoder, the first tokens of each result, as ids; None for its start token. For a
+            single string it is one prompt.
+        add_special_tokens: False reads texts without the special tokens that the tokenizer adds, such as a start token;
+            special tokens that are written in a text are read in both cases. A text that begins with the start token
+            has two of them, with a warning, unless you say False.
         settings: the arguments of transformers' `generate`, such as num_beams, max_new_tokens, do_sample and seed, in
             place of the model's own (`engine.GenerationConfig` explains each). Names of other libraries that mean the
             same, such as max_tokens, are accepted. Settings of sampling without do_sample=True give a `UserWarning`.
@@ -146,12 +151,14 @@ class Generator(Loaded):
 
         With num_return_sequences above 1, each result is a list of `Generated`, best first.
         """
-        return list(self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
-                                  **settings))
+        found = list(self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
+                                   add_special_tokens=add_special_tokens, **settings))
+        return found[0] if isinstance(inputs, str) else found
 
     @renamed_arguments
-    def results(self, inputs: Any, *, prompts: Any = None, timeout: float | None = None, output_attentions: Any = None,
-                places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
+    def results(self, inputs: Any, *, prompts: Any = None, add_special_tokens: bool = True,
+                timeout: float | None = None, output_attentions: Any = None, places: Sequence[str] | None = None,
+                **settings: Any) -> Iterator[Any]:
         """Return an iterator over the results that `generate` returns, in order: each as soon as it is there.
 
         places: what an error message calls each input, such as "line 3"; None counts them from 0. The other arguments
@@ -159,14 +166,16 @@ class Generator(Loaded):
         call.
         """
         return self._results(inputs, Stop.after(timeout), prompts=prompts, output_attentions=output_attentions,
-                             places=places, **settings)
+                             places=places, add_special_tokens=add_special_tokens, **settings)
 
     def _results(self, inputs: Any, stop: Stop, *, prompts: Any = None, output_attentions: Any = None,
-                 places: Sequence[str] | None = None, **settings: Any) -> Iterator[Any]:
+                 places: Sequence[str] | None = None, add_special_tokens: bool = True, **settings: Any
+                 ) -> Iterator[Any]:
         config = settings_of_call(self.generation, settings)
         asked = self._heads(output_attentions)
         heads, stepper, requests = tuple(dict.fromkeys(asked.values())), self._model.stepper(stop), []
-        for i, request in enumerate(self._requests(inputs, prompts, config, stop, places)):
+        special = flag("add_special_tokens", add_special_tokens)
+        for i, request in enumerate(self._requests(inputs, prompts, config, stop, places, special)):
             with located(place_of(i, places)):
                 self._model.lengths.check(request)
                 requests.append(self._model.checked(replace(request, heads=heads), stepper))
@@ -188,9 +197,10 @@ class Generator(Loaded):
 
     @renamed_arguments
     def translate(self, texts: Any, *, source_language: str | None = None, target_language: str | None = None,
-                  timeout: float | None = None, **settings: Any) -> list[Any]:
+                  timeout: float | None = None, **settings: Any) -> Any:
         """Return the translation of each text; with num_return_sequences above 1, a list of translations for each.
 
+        texts: a list or another collection of strings; a single string gives its translation alone.
         source_language, target_language: language codes of the model, which `languages` lists; None for the languages
             of its settings. A model of many languages, such as M2M100, needs a target_language unless its settings name
             one.
@@ -199,7 +209,8 @@ class Generator(Loaded):
         stop = Stop.after(timeout)
         inputs, own = self.translation(texts, source_language, target_language, **settings)
         results = self._results(inputs, stop, **own)
-        return [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+        found = [[one.text for one in result] if isinstance(result, list) else result.text for result in results]
+        return found[0] if isinstance(texts, str) else found
 
     def translation(self, texts: Any, source_language: str | None = None, target_language: str | None = None,
                     places: Sequence[str] | None = None, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -208,10 +219,8 @@ class Generator(Loaded):
         places: as in `results`. The other arguments are those of `translate`.
         """
         self.check_translates()
-        if isinstance(texts, str):
-            raise InputError(f"the texts must be a list, not {shown(texts)}")
         sources = []
-        for i, text in enumerate(check_sentences(texts)):
+        for i, text in enumerate(check_texts([texts] if isinstance(texts, str) else texts)):
             with located(place_of(i, places)):
                 sources.append(self._ids(self.source_text, text, "a text", self._model.lengths.source))
         family, languages = self.config.family, self._languages
@@ -240,57 +249,69 @@ class Generator(Loaded):
             self._model.tokenizer(text)
 
     @renamed_arguments
-    def stream(self, source: Any, *, prompt: Any = None, timeout: float | None = None,
+    def stream(self, source: Any, *, prompt: Any = None, add_special_tokens: bool = True, timeout: float | None = None,
                **settings: Any) -> Stream:
         """Yield each new token of one input as soon as the search has decided it, without start and end tokens.
 
         source: a text or ids, like an input of `generate`. A beam search decides its tokens only at its end. timeout:
-        seconds from this call to the last token, as for `generate`.
+        seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
+        computed together.
         """
         stop = Stop.after(timeout)
+        if isinstance(source, (list, tuple)) and source and all(isinstance(part, str) for part in source):
+            raise InputError(f"stream takes one text, not {len(source)} in a list; call stream(text) for each, as many "
+                             "at once as you like, or results(texts), which yields the whole result of each text")
         config = settings_of_call(self.generation, settings)
         if config.num_return_sequences > 1:
             raise InputError("stream gives one result; leave out num_return_sequences")
-        [request] = self._requests([source], None if prompt is None else [prompt], config, stop)
+        [request] = self._requests([source], None if prompt is None else [prompt], config, stop, None,
+                                   flag("add_special_tokens", add_special_tokens))
         with located(place_of(0, None)):
             self._model.lengths.check(request)
         return Stream(self._model, request, stop)
 
     @renamed_arguments
-    def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None,
-              timeout: float | None = None) -> list[Scored]:
+    def score(self, inputs: Any, targets: Any = None, *, prompts: Any = None, add_special_tokens: bool = True,
+              timeout: float | None = None) -> Any:
         """Return the log probabilities of given tokens under the model itself, which no setting changes.
 
         A model that `engine.calibrate` calibrated gives calibrated ones: its logits are divided by its temperature.
 
         inputs, prompts: as for `generate`. targets: for each input, the ids or the text to score; they follow the start
         token or the prompt. A model without an encoder needs no targets: it then scores the tokens of each input, from
-        the second token on.
+        the second token on. add_special_tokens: as for `generate`, for targets too.
+
+        Returns a list of `Scored`; for a single string as inputs, to which one target belongs, its `Scored` alone.
         """
-        stop = Stop.after(timeout)
+        stop, special = Stop.after(timeout), flag("add_special_tokens", add_special_tokens)
+        single = isinstance(inputs, str)
         if targets is None:
             if self.encoder_config is not None:
                 raise InputError("a model with an encoder scores targets: score(inputs, targets)")
             if prompts is not None:
                 raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
-            requests, wanted = self.own_tokens(inputs, stop)
+            requests, wanted = self.own_tokens(inputs, stop, special)
         else:
-            requests = self._requests(inputs, prompts, self.generation, stop)
-            items = _listed("targets", targets)
+            requests = self._requests(inputs, prompts, self.generation, stop, None, special)
+            items = [targets] if single else _listed("targets", targets)
             if len(items) != len(requests):
                 raise InputError(f"there are {len(requests)} inputs and {len(items)} targets; each input needs one")
             wanted = []
             for i, (request, item) in enumerate(zip(requests, items, strict=True)):
                 with located(place_of(i, None)):
-                    wanted.append(self._ids(self.text, item, "a target", self._model.lengths.target).tolist())
+                    wanted.append(self._ids(self.text, item, "a target", self._model.lengths.target, special).tolist())
                     self._model.lengths.check_scored(request, wanted[-1])
         own = self._calibrations.get("score")
         found = self._model.score(requests, wanted, stop, temperature=1.0 if own is None else own.temperature)
-        return [Scored(np.array(own, np.float32)) for own in found]
+        scored = [Scored(np.array(own, np.float32)) for own in found]
+        return scored[0] if single else scored
 
-    def own_tokens(self, inputs: Any, stop: Stop) -> tuple[list[Request], list[list[int]]]:
-        """Return a request for each input with its first token as the prompt, and the other tokens of the input."""
-        whole = self._requests(inputs, None, self.generation, stop, bound=self._model.lengths.scored)
+    def own_tokens(self, inputs: Any, stop: Stop, special: bool = True) -> tuple[list[Request], list[list[int]]]:
+        """Return a request for each input with its first token as the prompt, and the other tokens of the input.
+
+        special: whether texts get the special tokens that the tokenizer adds.
+        """
+        whole = self._requests(inputs, None, self.generation, stop, None, special, self._model.lengths.scored)
         tokens = [ids_array("an input", request.prompt).tolist() for request in whole]
         requests = [replace(request, prompt=ids[:1]) for request, ids in zip(whole, tokens, strict=True)]
         for i, (request, ids) in enumerate(zip(requests, tokens, strict=True)):
@@ -318,16 +339,20 @@ class Generator(Loaded):
                           tokens_out=self._model.traffic.tokens_out)
 
     def _requests(self, inputs: Any, prompts: Any, config: GenerationConfig, stop: Stop,
-                  places: Sequence[str] | None = None, bound: Bound | None = None) -> list[Request]:
+                  places: Sequence[str] | None = None, special: bool = True, bound: Bound | None = None
+                  ) -> list[Request]:
         """Return the checked requests of inputs; texts become ids. places: as in `results`.
 
-        bound: of the tokens of an input, if not that of a source, or of a prompt for a model without an encoder.
+        special: as in `own_tokens`. bound: of the tokens of an input, if not that of a source, or of a prompt for a model without an encoder.
         """
         refuse_chat(inputs)
-        single = isinstance(inputs, (str, bytes, Mapping)) or getattr(inputs, "shape", None) == ()
+        if isinstance(inputs, str):
+            inputs, prompts = [inputs], None if prompts is None else [prompts]
+        expected = "the inputs must be a text, or a list of texts or of token ids"
+        single = isinstance(inputs, (bytes, Mapping)) or getattr(inputs, "shape", None) == ()
         if single or not isinstance(inputs, Iterable):
-            advice = "; put it in a list" if isinstance(inputs, str) else ""
-            raise InputError(f"the inputs must be a list of texts or of token ids, not {shown(inputs)}{advice}")
+            raise InputError(f"{expected}, not {shown(inputs)}")
+        check_order(inputs, expected)
         items = list(inputs)
         if self.encoder_config is None and prompts is not None:
             raise InputError("this model has no encoder, so its inputs are its prompts; leave prompts out")
@@ -340,29 +365,40 @@ class Generator(Loaded):
         for i, item in enumerate(items):
             stop.check()
             with located(place_of(i, places)):
-                found.append(self._request(item, starts[i], config, bound))
+                found.append(self._request(item, starts[i], config, special, bound))
         return found
 
-    def _request(self, item: Any, prompt: Any, config: GenerationConfig, bound: Bound | None) -> Request:
-        """Return the request of one input, checked as far as its own ids go. bound: as in `_requests`."""
+    def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None) -> Request:
+        """Return the request of one input, checked as far as its own ids go. special, bound: as in `_requests`."""
         refuse_chat(item)
         lengths = self._model.lengths
         if self.encoder_config is None:
-            return Request(None, self._ids(self.text, item, "an input", bound or lengths.prompt).tolist(), config)
-        ids = self._ids(self.source_text, item, "an input", bound or lengths.source)
-        start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt).tolist()
+            ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special)
+            return Request(None, ids.tolist(), config)
+        ids = self._ids(self.source_text, item, "an input", bound or lengths.source, special)
+        start = None if prompt is None else self._ids(self.text, prompt, "a prompt", lengths.prompt, special).tolist()
         return Request(ids.tolist(), start, config)
 
-    def _ids(self, text: TextConfig | None, item: Any, what: str, bound: Bound) -> NDArray[np.int64]:
-        """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows."""
+    def _ids(self, text: TextConfig | None, item: Any, what: str, bound: Bound, special: bool = True
+             ) -> NDArray[np.int64]:
+        """Return the ids of an item, a text or ids; raises `InputError` for more of them than the bound allows.
+
+        special: whether a text gets the special tokens that the tokenizer adds.
+        """
         if not isinstance(item, str):
             if isinstance(item, (list, tuple)) and any(isinstance(part, str) for part in item):
                 raise InputError(f"{what} must be one text or a flat sequence of token ids, not {shown(item)}")
             return ids_array(what, item, bound.check)
         tokenizer, checked = self._model.tokenizer(text), check_sentences([item])
         bound.check(tokenizer.least_tokens(item, bound.most), at_least=True)
-        [ids] = tokenizer(checked).input_ids
+        if special:
+            [ids] = tokenizer(checked).input_ids
+        else:
+            ids = np.array(tokenizer.encode(item, add_special_tokens=False), np.int64)
         bound.check(len(ids))
+        if special and (start := tokenizer.repeated_start(item, ids)):
+            warn_caller(f"{what} begins with {start}, and the tokenizer adds another one, so that there are two; leave "
+                        "it out of the text, or say add_special_tokens=False", UserWarning)
         return ids.astype(np.int64)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.arguments import flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
-from ..base.errors import InputError, UnsupportedError, listed, shown
+from ..base.errors import CallError, InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
+from ..base.other_names import POSITIONAL
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
@@ -26,6 +27,7 @@ from ..heads import (
     answer_or_abstain,
     check_choice,
     check_pairs,
+    check_query,
     check_ranks,
     classify,
     encode_sparse,
@@ -46,7 +48,8 @@ from ..model.config import ModelConfig
 from ..model.head import has_heads
 from ..model.late_config import LateConfig
 from ..model.text_config import TextConfig
-from ..text.sentences import Sentence, add_prompt, check_sentences, choose_prompt
+from ..text.cuts import truncating
+from ..text.sentences import add_prompt, check_order, check_sentences, check_texts, choose_prompt
 from ..uncertainty import SCORES, check_coverage, threshold
 from ..weights.calibration import Calibration, outputs_of
 
@@ -92,7 +95,8 @@ class HeadMethods:
     def classify(self, texts: Any, *, top_k: int | None = 1, function_to_apply: str | None = None,
                  coverage: float | None = None, conformal_score: str = "lac", by_class: bool = False,
                  false_alarm_rate: float | None = FALSE_ALARM_RATE, batch_size: int | None = None,
-                 show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+                 show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
+                 ) -> Any:
         """Return the labels of texts, as the text classification pipeline of transformers gives them.
 
         texts: a string, or a collection of n strings; a pair of strings in a collection is one input.
@@ -104,17 +108,17 @@ class HeadMethods:
         by_class: whether the coverage shall hold for the texts of each class.
         false_alarm_rate: with a coverage, how often a call may warn that its texts look unlike those of the
             calibration although they do not; None for no warning.
-        batch_size, show_progress_bar, timeout: as in `encode`.
+        batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns a list of n dictionaries with "label" and "score", or for another top_k than 1 of n lists of them, the
-        best first. A single string gives its result alone. Texts are truncated to `max_seq_length`. The scores of a
+        best first. A single string gives its result alone. The scores of a
         calibrated model are calibrated unless function_to_apply is given, and each result has "margin", the largest
         probability minus the second largest, and "entropy" in nats. With a coverage it also has "labels", the set,
         which may be empty; the set of a text does not depend on the other texts.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or a coverage without calibration.
         """
         runner, single = self.runner_of("classify"), isinstance(texts, str)
-        own = check_sentences([texts] if single else texts)
+        own = check_sentences([texts] if single else texts, "texts")
         if coverage is not None:
             if top_k != 1 or function_to_apply is not None:
                 raise InputError("with a coverage each text has a set of labels with calibrated probabilities; leave "
@@ -123,7 +127,7 @@ class HeadMethods:
                         flag("by_class", by_class))
             calibration = self._calibration_of("classify")
             rate = _rate(false_alarm_rate)
-            with self._advancing(own, show_progress_bar) as advance:
+            with self._advancing(own, show_progress_bar, truncation) as advance:
                 found, confidences = label_sets(runner, own, sets, advance=advance, stop=Stop.after(timeout),
                                                 batch_size=positive_int_or_none("batch_size", batch_size))
             warn_of_shift(confidences, calibration, rate)
@@ -131,7 +135,7 @@ class HeadMethods:
         if by_class is not False or conformal_score != "lac" or false_alarm_rate != FALSE_ALARM_RATE:
             raise InputError("conformal_score, by_class and false_alarm_rate are about sets of labels; give a "
                              "coverage, such as 0.9")
-        with self._advancing(own, show_progress_bar) as advance:
+        with self._advancing(own, show_progress_bar, truncation) as advance:
             found = classify(runner, own, top_k=positive_int_or_none("top_k", top_k), function=function_to_apply,
                              batch_size=positive_int_or_none("batch_size", batch_size),
                              stop=Stop.after(timeout), advance=advance)
@@ -140,7 +144,8 @@ class HeadMethods:
     @renamed_arguments
     def predict(self, pairs: Any, *, prompt_name: str | None = None, prompt: str | None = None, logits: bool = False,
                 activation_fn: Any = None, apply_softmax: bool = False, batch_size: int | None = None,
-                show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
+                ) -> Any:
         """Return the scores of pairs of texts, such as a query and a document, as `CrossEncoder.predict` does.
 
         pairs: a pair of strings, or a collection of n pairs. The longer text of a pair is truncated first.
@@ -150,15 +155,15 @@ class HeadMethods:
             torch.nn; None for the model's: the one that its files state, or else sigmoid for one label. A calibrated
             model gives calibrated probabilities for None: with one label, or with apply_softmax.
         apply_softmax: turn the scores of several labels into probabilities.
-        batch_size, show_progress_bar, timeout: as in `encode`.
+        batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns float32 [n], or [n, labels] of a model with several labels; without the first axis for a single pair.
         Raises `InputError`, and `UnsupportedError` for a model without a classifier.
         """
-        runner, single = self.runner_of("classify"), is_pair(pairs)
+        runner, single = self.runner_of("classify", "score pairs"), is_pair(pairs)
         logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
         found = self._pair_logits([pairs] if single else pairs, choose_prompt(self._text, prompt, prompt_name),
-                                  batch_size, show_progress_bar, timeout)
+                                  batch_size, show_progress_bar, truncation, timeout)
         if logits:
             scores = found[:, 0] if found.shape[1] == 1 else found
         else:
@@ -169,7 +174,7 @@ class HeadMethods:
     def rank(self, query: str, documents: Any, *, top_k: int | None = None, return_documents: bool = False,
              coverage: float | None = None, prompt_name: str | None = None, prompt: str | None = None,
              activation_fn: Any = None, batch_size: int | None = None, show_progress_bar: bool | None = None,
-             timeout: float | None = None) -> list[dict[str, Any]]:
+             truncation: bool | None = None, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return the documents by their scores for a query, the best first, as `CrossEncoder.rank` does.
 
         Each result has "corpus_id", the document's place, and "score"; with return_documents also "text". Documents are
@@ -182,13 +187,13 @@ class HeadMethods:
 
         Raises `InputError`, and `UnsupportedError` for a model without a classifier, or with several labels.
         """
-        runner = self.runner_of("classify")
+        runner = self.runner_of("classify", "rank")
         check_ranks(runner)
-        top_k, texts = positive_int_or_none("top_k", top_k), self._documents(query, documents)
+        (query, texts), top_k = check_query(query, documents), positive_int_or_none("top_k", top_k)
         limit = limit_of_rank(self._calibrations, coverage, top_k)
         return_documents = flag("return_documents", return_documents)
         found = self._pair_logits([(query, text) for text in texts], choose_prompt(self._text, prompt, prompt_name),
-                                  batch_size, show_progress_bar, timeout)
+                                  batch_size, show_progress_bar, truncation, timeout)
         scores = pair_scores(runner, found, activation_fn)
         return ranked(found[:, 0], scores, texts if return_documents else None, top_k, limit,
                       runner.probabilities(found) if runner.calibration and activation_fn is None else None)
@@ -196,7 +201,8 @@ class HeadMethods:
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
             stride: int | None = None, words: str = "spaces", is_split_into_words: bool = False,
-            batch_size: int | None = None, show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+            batch_size: int | None = None, show_progress_bar: bool | None = None, truncation: bool | None = None,
+            timeout: float | None = None) -> Any:
         """Return the tags of tokens, or the entities that they make, as the pipeline of transformers does.
 
         texts: a string, or a collection of n strings; with is_split_into_words a list of words, or n lists of words.
@@ -207,7 +213,7 @@ class HeadMethods:
         stride: read a long text in windows that overlap by this many tokens; None truncates it to `max_seq_length`.
         words: how to tell the tokens of one word: "spaces" as the pipeline does, or "tokenizer" by the tokenizer's own
             words, which is right for tokenizers whose tokens hold the space before a word, such as DeBERTa's.
-        batch_size, show_progress_bar, timeout: as in `encode`.
+        batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns for each text a list of dictionaries with "entity" ("entity_group" with a strategy), "score", "word",
         "start" and "end", which count characters of the text, and without a strategy "index", the token's place. Words
@@ -222,20 +228,20 @@ class HeadMethods:
                              'aggregation_strategy="simple", for example')
         own, single = _lists_of_words(texts) if split else _texts(texts)
         stride = None if stride is None else _count("stride", stride)
-        found = self._counted(own, show_progress_bar, tag(
+        found = self._counted(own, show_progress_bar, truncation, tag(
             runner, own, tagging, stride=stride, split=split, batch_size=positive_int_or_none("batch_size", batch_size),
             stop=Stop.after(timeout)))
         return found[0] if single else found
 
     @renamed_arguments
-    def answer(self, question: Any, context: Any, *, top_k: int = 1, max_answer_len: int = 15,
+    def answer(self, question: Any, context: Any = None, *, top_k: int = 1, max_answer_len: int = 15,
                handle_impossible_answer: bool = False, align_to_words: bool = True, max_seq_len: int = 384,
                doc_stride: int | None = None, coverage: float | None = None, batch_size: int | None = None,
                show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
         """Return the parts of texts that answer questions, as the pipeline of transformers 4 did.
 
         question, context: a question and the text to read, or lists of both; a single one of either stands beside each
-            of the other's list.
+            of the other's list. Or one dictionary with "question" and "context", or a list of them, without a context.
         top_k: how many answers to return for each text.
         max_answer_len: the most tokens of an answer.
         handle_impossible_answer: whether "", no answer, is among the answers.
@@ -260,6 +266,8 @@ class HeadMethods:
                               positive_int("max_answer_len", max_answer_len),
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
+        if context is None:
+            question, context = _asked(question)
         pairs, single = _questions(question, context), isinstance(question, str) and isinstance(context, str)
         limit = None
         if coverage is not None:
@@ -269,7 +277,7 @@ class HeadMethods:
             arrays = self._calibration_of("answer").arrays
             limit = threshold(arrays["losses"], check_coverage(coverage), "questions")
             answering = widened(Answering(impossible=bool(arrays["impossible"][0])))
-        found = self._counted(pairs, show_progress_bar, answer(
+        found = self._counted(pairs, show_progress_bar, None, answer(
             runner, pairs, answering, batch_size=positive_int_or_none("batch_size", batch_size),
             stop=Stop.after(timeout)))
         found = [_one_or_all(answers, answering) if limit is None else answer_or_abstain(answers, limit)
@@ -278,13 +286,14 @@ class HeadMethods:
 
     @renamed_arguments
     def fill_mask(self, texts: Any, *, top_k: int = 5, targets: Any = None, batch_size: int | None = None,
-                  show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+                  show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
+                  ) -> Any:
         """Return the words that fit the mask of texts, as the pipeline of transformers does.
 
         texts: a string, or a collection of n strings, each with the mask of the model's tokenizer, such as "[MASK]".
         top_k: how many words to return for each mask.
         targets: the words to choose from; None for the whole vocabulary. The first token stands for a word of several.
-        batch_size, show_progress_bar, timeout: as in `encode`.
+        batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns for each text a list of dictionaries with "score", "token", "token_str" and "sequence", the text with
         the word in place, the best first; for a text with several masks a list of such lists. Raises `InputError` for a
@@ -292,7 +301,7 @@ class HeadMethods:
         """
         runner, (own, single) = self.runner_of("fill_mask"), _texts(texts)
         ids = None if targets is None else target_ids(runner, targets)
-        found = self._counted(own, show_progress_bar, fill_mask(
+        found = self._counted(own, show_progress_bar, truncation, fill_mask(
             runner, own, top_k=positive_int("top_k", top_k), targets=ids,
             batch_size=positive_int_or_none("batch_size", batch_size), stop=Stop.after(timeout)))
         return found[0] if single else found
@@ -300,7 +309,7 @@ class HeadMethods:
     @renamed_arguments
     def encode_sparse(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None,
                       max_active_dims: int | None = None, batch_size: int | None = None,
-                      show_progress_bar: bool | None = None, task: str | None = None,
+                      show_progress_bar: bool | None = None, task: str | None = None, truncation: bool | None = None,
                       timeout: float | None = None) -> SparseVectors:
         """Return sparse vectors over the vocabulary, as `SparseEncoder.encode` of a SPLADE model does.
 
@@ -310,7 +319,7 @@ class HeadMethods:
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence.
         max_active_dims: how many words to keep for each text, those with the largest numbers; None for the model's
             limit, which most models lack.
-        batch_size, show_progress_bar, task, timeout: as in `encode`.
+        batch_size, show_progress_bar, task, truncation, timeout: as in `encode`.
 
         Returns `SparseVectors` of n rows, one for a single string: indices, values and indptr, as scipy.sparse has
         them, and `decode` for the words. Raises `InputError`, and `UnsupportedError` for a model without words.
@@ -318,13 +327,13 @@ class HeadMethods:
         if (engine := self.engine_of(task)) is not self:
             return engine.encode_sparse(sentences, prompt_name=prompt_name, prompt=prompt,
                                         max_active_dims=max_active_dims, batch_size=batch_size,
-                                        show_progress_bar=show_progress_bar, timeout=timeout)
+                                        show_progress_bar=show_progress_bar, truncation=truncation, timeout=timeout)
         of_tokens = "encode_sparse" in self.heads
         runner = self.runner_of("encode_sparse" if of_tokens else "fill_mask", "encode sparsely")
         prompt = choose_prompt(self._text, prompt, prompt_name)
         own = add_prompt(prompt, check_sentences([sentences] if isinstance(sentences, str) else sentences))
         most = positive_int_or_none("max_active_dims", max_active_dims)
-        with self._advancing(own, show_progress_bar) as advance:
+        with self._advancing(own, show_progress_bar, truncation) as advance:
             encode = encode_tokens_sparsely if of_tokens else encode_sparse
             return encode(runner, own, most=most or runner.config.max_active_dims,
                           batch_size=positive_int_or_none("batch_size", batch_size),
@@ -333,7 +342,8 @@ class HeadMethods:
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
                       prompt: str | None = None, normalize_embeddings: bool = False, batch_size: int | None = None,
-                      show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+                      show_progress_bar: bool | None = None, truncation: bool | None = None,
+                      timeout: float | None = None) -> Any:
         """Return a vector for each token of a text, for late interaction, as `MultiVectorEncoder.encode` does.
 
         For BGE-M3 they are the ColBERT vectors of FlagEmbedding, and the task chooses nothing but a prompt.
@@ -344,7 +354,7 @@ class HeadMethods:
         prompt_name, prompt: the name of a prompt of the model, or a text, to put in front of every sentence in place of
             the prompt of the task.
         normalize_embeddings: scale each vector to length 1, even when the model does not.
-        batch_size, show_progress_bar, timeout: as in `encode`.
+        batch_size, show_progress_bar, truncation, timeout: as in `encode`.
 
         Returns a list of n arrays, float32 [T_i, D'], or one array for a single string; `similarity` compares them.
         Raises `InputError`, and `UnsupportedError` for a model with one vector for each text.
@@ -365,39 +375,35 @@ class HeadMethods:
         options: dict[str, Any] = {"normalized": flag("normalize_embeddings", normalize_embeddings),
                                    "batch_size": positive_int_or_none("batch_size", batch_size),
                                    "stop": Stop.after(timeout)}
-        with self._advancing(own, show_progress_bar) as advance:
+        with self._advancing(own, show_progress_bar, truncation) as advance:
             if late is None:
                 found = encode_tokens_by_head(self.runner_of("encode_tokens"), own, advance=advance, **options)
             else:
                 found = encode_tokens(self._encoder, late, own, task=task, advance=advance, **options)
         return found[0] if single else found
 
-    def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, timeout: Any
-                     ) -> np.ndarray:
+    def _pair_logits(self, pairs: Any, prompt: str, batch_size: Any, show_progress_bar: Any, truncation: Any,
+                     timeout: Any) -> np.ndarray:
         """Return the logits of pairs, float32 [n, labels], with a prompt in front of each first text."""
         own = [(prompt + first, second) for first, second in check_pairs(pairs)]
-        with self._advancing(own, show_progress_bar) as advance:
+        with self._advancing(own, show_progress_bar, truncation) as advance:
             return pair_logits(self.runner_of("classify"), own,
                                batch_size=positive_int_or_none("batch_size", batch_size),
                                stop=Stop.after(timeout), advance=advance)
 
     @staticmethod
-    def _documents(query: Any, documents: Any) -> list[Sentence]:
-        if not isinstance(query, str):
-            raise InputError(f"query must be a text, not {shown(query)}")
-        if isinstance(documents, str):
-            raise InputError(f"documents must be a list of texts, not {shown(documents)}")
-        return check_sentences(documents)
+    @contextmanager
+    def _advancing(texts: Sequence[Any], show_progress_bar: Any, truncation: Any) -> Iterator[Any]:
+        """Yield what moves a progress bar over texts, and let the tokenizer say what it cuts."""
+        show = None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar)
+        with truncating(truncation), progress(len(texts), show) as advance:
+            yield advance
 
-    @staticmethod
-    def _advancing(texts: Sequence[Any], show_progress_bar: Any) -> AbstractContextManager[Any]:
-        """Return a progress bar over texts."""
-        return progress(len(texts), None if show_progress_bar is None else flag("show_progress_bar", show_progress_bar))
-
-    def _counted(self, texts: Sequence[Any], show_progress_bar: Any, results: Iterable[Any]) -> list[Any]:
+    def _counted(self, texts: Sequence[Any], show_progress_bar: Any, truncation: Any, results: Iterable[Any]
+                 ) -> list[Any]:
         """Return all results, of which each text has one, and show how many there are."""
         found = []
-        with self._advancing(texts, show_progress_bar) as advance:
+        with self._advancing(texts, show_progress_bar, truncation) as advance:
             for result in results:
                 found.append(result)
                 advance(1)
@@ -406,9 +412,9 @@ class HeadMethods:
     def runner_of(self, task: str, use: str = "") -> HeadRunner:
         """Return the head of a task; raises `UnsupportedError` for a model without it. use: for the message."""
         if task not in self._runners_of_heads:
-            purpose = {"fill_mask": "fill masks"}.get(task, task.replace("_", " "))
-            raise UnsupportedError(f"this model has no head to {use or purpose}; it "
-                                   f"{has_heads(self.heads.values())}")
+            raise UnsupportedError(f"this model has no head to {use or _DOES.get(task, task)}; it "
+                                   f"{has_heads(self.heads.values())}"
+                                   f"{_INSTEAD if use == 'rank' and not self.heads else ''}")
         return self._runners_of_heads[task]
 
     @property
@@ -444,6 +450,12 @@ class HeadMethods:
         return np.ascontiguousarray(widen(self._words, name, parameters_of(self.config)[name]))
 
 
+_DOES = {"fill_mask": "fill masks", "encode_sparse": "encode sparsely"}
+"""What the heads of some tasks do, for messages."""
+_INSTEAD = ("; similarity(encode_query(query), encode_document(documents)) compares a query with documents, and "
+            "np.argsort sorts them")
+
+
 def _one_or_all(answers: list[dict[str, Any]], answering: Answering) -> Any:
     return answers[0] if answering.top_k == 1 else answers
 
@@ -460,21 +472,17 @@ def _count(name: str, value: Any) -> int:
     return 0 if type(value) is int and value == 0 else positive_int(name, value, "None or an int of at least 0")
 
 
-def _texts(texts: Any) -> tuple[list[str], bool]:
+def _texts(texts: Any, name: str = "texts") -> tuple[list[str], bool]:
     """Return texts as a list, and whether the caller gave one alone; raises `InputError`, also for pairs."""
     single = isinstance(texts, str)
-    found: list[str] = []
-    for i, text in enumerate(check_sentences([texts] if single else texts)):
-        if not isinstance(text, str):
-            raise InputError(f"text {i} must be a string, not a pair, {shown(text)}")
-        found.append(text)
-    return found, single
+    return check_texts([texts] if single else texts, name), single
 
 
 def _lists_of_words(texts: Any) -> tuple[list[list[str]], bool]:
     """Return lists of words, and whether the caller gave one alone; raises `InputError`."""
     if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
         raise InputError(f"with is_split_into_words, texts must be lists of words, not {shown(texts)}")
+    check_order(texts, "with is_split_into_words, texts must be lists of words")
     rows = list(texts)
     single = bool(rows) and all(isinstance(word, str) for word in rows)
     for row in rows if not single else ():
@@ -493,10 +501,21 @@ def _labels(name: str, value: Any) -> tuple[str, ...]:
     return labels
 
 
+def _asked(given: Any) -> tuple[Any, Any]:
+    """Return the questions and the contexts of one dictionary, or of a list of them; raises `InputError`."""
+    rows = [given] if isinstance(given, Mapping) else given if isinstance(given, (list, tuple)) else []
+    if not rows or not all(isinstance(row, Mapping) and {"question", "context"} <= row.keys() for row in rows):
+        raise CallError(f"answer needs question and context; {POSITIONAL['answer']}, or a dictionary with both, not "
+                        f"{shown(given)} alone")
+    if rows[0] is given:
+        return given["question"], given["context"]
+    return [row["question"] for row in rows], [row["context"] for row in rows]
+
+
 def _questions(question: Any, context: Any) -> list[tuple[str, str]]:
     """Return pairs of a question and its text; raises `InputError`."""
-    questions, one_question = _texts(question)
-    contexts, one_context = _texts(context)
+    questions, one_question = _texts(question, "question")
+    contexts, one_context = _texts(context, "context")
     if one_question:
         questions *= len(contexts)
     elif one_context:

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import EngineError, InputError, UnsupportedError, shown
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
 from ..weights.parameters import expected_shapes
-from .other_names import CALLED, METHODS
+from .other_names import CALLED, METHODS, SET
 
 if TYPE_CHECKING:
     from ..generation.prepared import PreparedModel
     from ..loading.source import Source
     from ..text.tokenizer import Tokenizer
+    from ..weights.model import Model
 
 AnyLoaded = TypeVar("AnyLoaded", bound="Loaded")
 
 
-class Loaded:
+_OF_CLOSED = ("_closed", "_configs", "_calibrations")
+"""The private attributes that a closed object keeps."""
+
+
+class _Named(type):
+    """A class that says what to do in place of a method that the classes of other libraries have."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            advice = f"; {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"{cls.__name__!r} has no attribute {name!r}{advice}")
+
+
+class Loaded(metaclass=_Named):
     """A model on a backend, with its configuration and options; a pickle of it loads the model from the same path."""
 
     config: ModelConfig
@@ -43,6 +59,12 @@ class Loaded:
     _reload: partial[Any] | None = None
     """Loads the object again in another process; None for a model in memory."""
     _calibrations: Mapping[str, Calibration] = {}
+    _read_model: partial[Model] | None = None
+    """Reads the model from its files again; None for a model in memory."""
+    _own: tuple[str, ...] = ("text", "generation")
+    """The names of `SET` that an object of this class has itself."""
+    _closed = False
+    """Whether `close` was called."""
 
     def _adopt(self, model: PreparedModel) -> None:
         """Hold a prepared model, and copy its configuration and options to the public attributes."""
@@ -70,7 +92,58 @@ class Loaded:
         release_freed()     # the blocks of a GGUF file became float32 arrays, which are packed now
         address, commit = source.address
         loaded._reload = partial(made.load, address, **options, memory=memory, revision=commit)
+        loaded._read_model = partial(load_model, address, kind=kind, precision=options["precision"], memory=memory,
+                                     revision=commit)
         return loaded
+
+    def close(self) -> None:
+        """Free the weights and the plans; every later call raises an `EngineError`, and a second `close` does nothing.
+
+        It does not wait. A call that runs in another thread, and an open `Stream`, go to their ends, or stop with the
+        same error; the memory is free when the last of them has ended. Objects of `with_text` and `with_calibration`
+        share the weights, which stay as long as one of them is open. `with` calls it at the end of the block.
+        """
+        if not self._closed:
+            self._closed = True
+            for name in [name for name in vars(self) if name.startswith("_") and name not in _OF_CLOSED]:
+                vars(self).pop(name, None)
+
+    def __enter__(self: AnyLoaded) -> AnyLoaded:
+        if self._closed:
+            raise self._is_closed()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _is_closed(self) -> EngineError:
+        return EngineError(f"this {type(self).__name__} is closed; load the model again, or close it after all calls")
+
+    def to_model(self) -> Model:
+        """Return the `Model` of this object, with its calibrations and text settings.
+
+        It is read from the files again, so that the weights are those of the files, whatever the precision of this
+        object is. Raises `UnsupportedError` for an object that was made from a model in memory.
+        """
+        if self._closed:
+            raise self._is_closed()
+        if self._read_model is None:
+            raise UnsupportedError(f"this {type(self).__name__} was made from a model in memory, and keeps the weights "
+                                   "as its kernels read them; save that model: engine.save(model, path), and first "
+                                   "model.with_calibration(...) for a calibration")
+        model = self._read_model()
+        for calibration in self._calibrations.values():
+            model = model.with_calibration(calibration)
+        return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model of this object as one `.npz`, with its calibrations and text settings, as `engine.save` does.
+
+        An existing file is replaced when the new one is complete. Raises the errors of `to_model` and `engine.save`.
+        """
+        from ..loading.npz_model import save  # here, because `import engine` shall stay light
+
+        save(self.to_model(), path)
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
@@ -80,7 +153,7 @@ class Loaded:
     def with_calibration(self: AnyLoaded, calibration: Calibration) -> AnyLoaded:
         """Return this object with a calibration of its model; both share the weights, and this one does not change.
 
-        The result cannot be pickled: write the model with `Model.with_calibration` and `engine.save`, and load it.
+        The result cannot be pickled: `save` writes its model with the calibration, which you can load.
         """
         if not isinstance(calibration, Calibration):
             raise InputError("with_calibration takes the calibration of a report of engine.calibrate, not "
@@ -118,10 +191,21 @@ class Loaded:
 
         def __getattr__(self, name: str) -> Any:
             """Say what to do in place of a method that another library or another class here has."""
+            if self._closed and name.startswith("_") and not name.startswith("__"):
+                raise self._is_closed()
             advice = f"; {METHODS[name]}" if name in METHODS else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute once; raise `InputError` for a second time, as a change would have no effect."""
+        if not name.startswith("_") and (name in vars(self) or (name in SET and name not in self._own)):
+            advice = SET.get(name, f"load the model again, with {name}=... if load has it")
+            raise InputError(f"{name} of a loaded {type(self).__name__} does not change; {advice}")
+        object.__setattr__(self, name, value)
+
     def __reduce__(self) -> tuple[Any, tuple[()]]:
+        if self._closed:
+            raise self._is_closed()
         if self._reload is None:
             name = type(self).__name__
             raise UnsupportedError(f"{name} is pickled as the path of its model, and this one was made from a model in "
@@ -129,6 +213,8 @@ class Loaded:
         return self._reload, ()
 
     def __repr__(self) -> str:
+        if self._closed:
+            return f"<{type(self).__name__}: {self.config.family}, closed>"
         c, layers = self.config, " + ".join(str(config.num_layers) for config in self._configs)
         numbers = sum(int(np.prod(shape, dtype=np.int64)) for config in self._configs
                       for shape in expected_shapes(config).values())

@@ -90,10 +90,37 @@ _EMBEDS = "encode(sentences) of an Engine does it"
 _TOKENIZER = "the attribute tokenizer has encode and decode"
 
 METHODS: Mapping[str, str] = {
+    **dict.fromkeys(("to", "cuda", "cpu", "device", "get_device"), CPU),
+    **dict.fromkeys(("half", "float", "double", "bfloat16", "float16", "quantize", "dtype"),
+                    'precision="bfloat16" or "int8" of load chooses the precision; the attribute precision says it'),
+    **dict.fromkeys(("train", "fit", "fine_tune", "finetune", "parameters", "named_parameters", "state_dict",
+                     "load_state_dict", "requires_grad_"), "nothing is trained here"),
+    **dict.fromkeys(("from_pretrained", "from_checkpoint", "from_gguf"), "load reads a path or a name on the hub"),
+    **dict.fromkeys(("save_pretrained", "push_to_hub", "export"), "save(path) writes one .npz"),
+    **dict.fromkeys(("compile", "warmup"), "the kernels are compiled already; leave it out"),
+    **dict.fromkeys(("modules", "layers", "embeddings", "get_input_embeddings", "encoder", "model", "net"),
+                    "load_model(path) returns a Model, which has the weights by name"),
+    **dict.fromkeys(("convert_ids_to_tokens", "convert_tokens_to_ids", "convert_tokens_to_string"), _TOKENIZER),
+    **dict.fromkeys(("predict_proba", "decision_function"),
+                    "classify(texts, top_k=None) gives the probabilities of all labels, and predict(pairs) scores"),
+    **dict.fromkeys(("get_max_seq_length", "max_length"), "max_seq_length has it"),
+    **dict.fromkeys(("id2label", "labels", "label2id", "classes_"), 'heads["classify"].labels has the labels'),
+    "truncate_dim": "encode(..., truncate_dim=...) does it",
+    "embed_query": "encode_query(text) of an Engine does it",
+    "embed_documents": "encode_document(texts) of an Engine does it",
+    **dict.fromkeys(("transform", "fit_transform", "embed_text", "get_embeddings", "get_text_embedding"), _EMBEDS),
+    **dict.fromkeys(("ner", "extract_entities", "token_classification"), "tag(texts) of an Engine does it"),
+    **dict.fromkeys(("question_answering", "qa"), "answer(question, context) of an Engine does it"),
+    **dict.fromkeys(("unmask", "fill"), "fill_mask(texts) of an Engine does it"),
+    **dict.fromkeys(("semantic_search", "search", "community_detection", "paraphrase_mining"),
+                    "similarity(queries, documents) gives all similarities, on which np.argsort sorts"),
+    "complete": "generate(prompt) of a Generator does it",
+    "summarize": "generate(text) of a Generator does it",
+    "perplexity": "score(text) of a Generator gives the log probability of each token",
     "apply_chat_template": CHAT,
     "create_chat_completion": CHAT,
     "chat": CHAT,
-    "create_completion": "generate([prompt]) and stream(prompt) of a Generator do it",
+    "create_completion": "generate(prompt) and stream(prompt) of a Generator do it",
     "generate_batch": "generate(inputs) of a Generator does it",
     "generate_tokens": "stream(source) of a Generator does it",
     "generate_iterable": "results(inputs) of a Generator does it",
@@ -134,10 +161,39 @@ METHODS: Mapping[str, str] = {
 }
 """What to do in place of a method or an attribute that an object of the engine does not have."""
 
+SET: Mapping[str, str] = {
+    **{name: f"with_text({name}=...) of an Engine returns another one with it, which shares the weights" for name in (
+        "max_seq_length", "prompts", "default_prompt_name", "truncate_dim")},
+    "max_length": "with_text(max_seq_length=...) of an Engine returns another one with it; a Reranker has it in load",
+    "similarity_fn_name": "with_text(similarity=...) returns another engine with it, which shares the weights",
+    "text": "with_text(...) of an Engine returns another one with other text settings, which shares the weights",
+    "generation": "give the settings as arguments of the call",
+    "generation_config": "give the settings as arguments of the call",
+    "device": CPU,
+}
+"""What to do in place of setting an attribute; for every other public one, load the model again."""
+
+MODULE: Mapping[str, str] = {
+    **dict.fromkeys(("pipeline", "from_pretrained", "AutoModel", "AutoTokenizer", "AutoModelForCausalLM", "AutoConfig",
+                     "AutoModelForSequenceClassification", "AutoModelForTokenClassification", "Model.from_pretrained",
+                     "LLM", "Llama", "WhisperModel", "TextEmbedding", "InferenceSession", "load_engine", "Encoder",
+                     "Embedder"), "engine.load(path) returns the object for the model: an Engine, a Generator ..."),
+    **dict.fromkeys(("SentenceTransformer", "CrossEncoder", "SparseEncoder"),
+                    "from engine.adapters.sentence_transformers import it; engine.load(path) is the engine's own"),
+    **dict.fromkeys(("encode", "embed", "classify", "tag", "answer", "rank", "rerank", "fill_mask", "generate",
+                     "stream", "translate", "score", "transcribe", "similarity", "tokenize"),
+                    "it is a method of a loaded model: model = engine.load(path)"),
+    **dict.fromkeys(("attention", "layer_norm", "linear", "softmax"), "engine.ops has it"),
+    "convert": "engine.convert_model(model, precision) and the command engine convert do it",
+    "Tokenizer": "a loaded model has the attribute tokenizer",
+    "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",
+}
+"""What to do in place of a name that the module `engine` does not have."""
+
 CALLED: Mapping[str, str] = {
     "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
-    "Generator": "generate([prompt]), stream(prompt) or translate([text])",
+    "Generator": "generate(prompt), stream(prompt) or translate(text)",
     "Reranker": "rank(query, documents) or predict(pairs)",
-    "Transcriber": "transcribe([recording])",
+    "Transcriber": "transcribe(recording)",
 }
 """What to call in place of an object of each class itself, as llama-cpp-python and transformers allow it."""

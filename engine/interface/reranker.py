@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import flag, positive_int, positive_int_or_none, renamed_arguments, use_our_names
+from ..base.arguments import (
+    flag,
+    positive_int,
+    positive_int_or_none,
+    renamed_arguments,
+    use_our_names,
+    warn_caller,
+)
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..generation.prepared import PreparedModel
 from ..generation.scoring import last_logits
-from ..heads import check_pairs, is_pair, pair_scores
+from ..heads import check_pairs, check_query, is_pair, pair_scores
 from ..heads.coverage import limit_of_rank, ranked
 from ..model.head import has_heads
-from ..text.sentences import check_sentences
+from ..text.cuts import truncating
+from ..text.sentences import check_text
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..uncertainty import probabilities
 from ..weights.head import tasks_of
@@ -61,6 +69,7 @@ class Reranker(Loaded):
     of a query's prompts is computed once.
     """
 
+    _own = (*Loaded._own, "max_length")
     _engine: Engine | None = None
     """The encoder of a cross-encoder; None for a language model."""
 
@@ -84,7 +93,7 @@ class Reranker(Loaded):
         if self._model.encoder_config is not None or self.text is None:
             found = "lacks a tokenizer" if self._model.encoder_config is None else "has an encoder"
             raise UnsupportedError(f"a reranker is a language model with a tokenizer, and this model {found}")
-        self.template, self.instruction = _check_template(template), _check_text("instruction", instruction)
+        self.template, self.instruction = _check_template(template), check_text("instruction", instruction)
         longest = self._decoder.longest or self.max_batch_tokens
         self.max_length = min(positive_int("max_length", max_length), self.max_batch_tokens, longest)
         self.answers = self._answer_ids(answers)
@@ -133,7 +142,22 @@ class Reranker(Loaded):
         reranker = cls(model, **options)
         address, commit = source.address
         reranker._reload = partial(cls.load, address, **options, memory=memory, revision=commit)
+        reranker._read_model = partial(load_model, address, kind="encode", memory=memory, revision=commit)
         return reranker
+
+    def close(self) -> None:
+        """Free the weights and the plans: see `Loaded.close`."""
+        engine = self._engine
+        super().close()
+        if engine is not None:
+            engine.close()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as one `.npz`, as `Loaded.save` does; the file does not hold the template and the answers."""
+        if self._engine is None:
+            warn_caller("an .npz does not say that its model is a reranker; load it with Reranker.load(path, answers="
+                        f"{list(self.answers)}), and the template and the instruction that you use", UserWarning)
+        super().save(path)
 
     def _adopt_engine(self, model: Model, usual: dict[str, bool], max_length: int, **options: Any) -> None:
         """Hold a cross-encoder. usual: whether each option that only a language model has is its default."""
@@ -166,17 +190,20 @@ class Reranker(Loaded):
 
     @renamed_arguments
     def predict(self, pairs: Any, *, instruction: str | None = None, logits: bool = False,
-                show_progress_bar: bool | None = None, timeout: float | None = None) -> Any:
+                show_progress_bar: bool | None = None, truncation: bool | None = None, timeout: float | None = None
+                ) -> Any:
         """Return the score of each pair (query, document): float32 [n]; a float for a single pair.
 
         instruction: what counts as an answer, in place of the model's, for a language model. logits: return the logits
         instead, of which the scores are a function. show_progress_bar: None shows one when the logger "engine" is at
         level INFO or DEBUG and standard error is a terminal. timeout: seconds after which the call raises `TimedOut`.
+        truncation: what becomes of a pair with more than `max_length` tokens, as in `Engine.encode`.
         The scores of a calibrated model are the probabilities that documents are relevant.
         """
         single = is_pair(pairs)
         checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)
-        found = self._logits(checked, instruction, show_progress_bar, timeout)
+        with truncating(truncation):
+            found = self._logits(checked, instruction, show_progress_bar, timeout)
         scores = found if logits else self._scores(found)
         return float(scores[0]) if single else scores
 
@@ -193,10 +220,9 @@ class Reranker(Loaded):
         relevant document so often, such as 0.9, for queries with one. A calibrated model's results have "margin" and
         "entropy" of the probabilities that a document is relevant, and that it is not.
         """
-        if isinstance(documents, str):
-            raise InputError(f"documents must be a list of texts, not {shown(documents)}")
-        top_k, texts = positive_int_or_none("top_k", top_k), check_sentences(documents)
-        if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "timeout"}:
+        query, texts = check_query(query, documents)
+        top_k = positive_int_or_none("top_k", top_k)
+        if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "truncation", "timeout"}:
             use_our_names("predict", options, ())
             raise TypeError(f"rank() got an unexpected keyword argument {min(unknown)!r}")
         as_logits = flag("logits", options.pop("logits", False))
@@ -209,6 +235,8 @@ class Reranker(Loaded):
     def _logits(self, pairs: list[tuple[str, str]], instruction: Any, show_progress_bar: Any, timeout: Any
                 ) -> NDArray[np.float32]:
         """Return the logit of each pair: float32 [n]."""
+        if self._closed:
+            raise self._is_closed()
         if self._engine is not None:
             if instruction is not None:
                 raise InputError("a cross-encoder reads no instruction; leave it out")
@@ -216,7 +244,7 @@ class Reranker(Loaded):
                                                                timeout=timeout)
             return scores
         stop = Stop.after(timeout)
-        instruction = self.instruction if instruction is None else _check_text("instruction", instruction)
+        instruction = self.instruction if instruction is None else check_text("instruction", instruction)
         places: dict[str, list[int]] = {}
         for i, (query, _) in enumerate(pairs):
             places.setdefault(query, []).append(i)
@@ -278,7 +306,8 @@ class Reranker(Loaded):
                                    "needs one that adds none, as Qwen3's")
         ids: list[int] = []
         for answer in answers:
-            found = tokenizer(check_sentences([answer])).input_ids[0].tolist() if isinstance(answer, str) else [answer]
+            text = check_text("an answer", answer) if isinstance(answer, str) else None
+            found = [answer] if text is None else tokenizer([text]).input_ids[0].tolist()
             if len(found) != 1 or type(found[0]) is not int or not 0 <= found[0] < self.config.vocab_size:
                 raise InputError(f"the answer {shown(answer)} must be one token of the model; it gives {shown(found)}")
             ids += found
@@ -294,13 +323,6 @@ def _check_template(template: Any) -> tuple[str, str]:
                          f"and {{document}} after the others, not {shown(template)}")
     start, _, end = template.partition(_PLACES[-1])
     return start, end
-
-
-def _check_text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{name} must be a text, not {shown(value)}")
-    check_sentences([value])
-    return value
 
 
 def _is_encoder(source: Source) -> bool:

@@ -68,11 +68,12 @@ class Transcriber(Loaded):
     @renamed_arguments
     def transcribe(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
                    timestamps: bool | str = False, max_seconds: float = MAX_SECONDS,
-                   show_progress_bar: bool | None = None, timeout: float | None = None, **settings: Any) -> list[Any]:
+                   show_progress_bar: bool | None = None, timeout: float | None = None, **settings: Any) -> Any:
         """Return the text of each recording, in order; with timestamps, a `Transcript` with segments for each.
 
         audio: a list of recordings, each the path of an audio file, its bytes or an open file, as `engine.read_audio`
-            reads them, or float samples at 16 kHz. Files are read when their turn comes.
+            reads them, or float samples at 16 kHz. Files are read when their turn comes. A single recording, which is
+            not in a list, gives its result alone.
         language: the language that is spoken, by its code or its English name, such as "de" or "German". With None, a
             model of several languages finds it from the first 30 s of each recording; `Transcript.language` says which.
         task: "transcribe", or "translate" into English.
@@ -89,9 +90,10 @@ class Transcriber(Loaded):
         A recording in which nobody speaks has the empty text. Raises `InputError`, and for files the errors of
         `engine.read_audio`.
         """
-        return list(self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
-                                        max_seconds=max_seconds, show_progress_bar=show_progress_bar, timeout=timeout,
-                                        **settings))
+        found = list(self.transcriptions(audio, language=language, task=task, timestamps=timestamps,
+                                         max_seconds=max_seconds, show_progress_bar=show_progress_bar, timeout=timeout,
+                                         **settings))
+        return found[0] if _is_recording(audio) else found
 
     @renamed_arguments
     def transcriptions(self, audio: Any, *, language: str | None = None, task: str = "transcribe",
@@ -108,15 +110,17 @@ class Transcriber(Loaded):
         return self._transcription.results(items, order, max_seconds, bar)
 
     @renamed_arguments
-    def detect_language(self, audio: Any) -> list[tuple[str, float]]:
+    def detect_language(self, audio: Any) -> Any:
         """Return for each recording the code of its language, and the probability that the model gives it.
 
-        audio: as for `transcribe`; the model hears the first window of each recording. Raises `UnsupportedError` for a
+        audio: as for `transcribe`; the model hears the first window of each recording. A list gives a list of pairs,
+        and a single recording one pair. Raises `UnsupportedError` for a
         model of English alone.
         """
         if not self.languages:
             raise UnsupportedError("this model knows English alone, so it detects no language")
-        return [self._transcription.language(item) for item in _checked(audio, MAX_SECONDS)]
+        found = [self._transcription.language(item) for item in _checked(audio, MAX_SECONDS)]
+        return found[0] if _is_recording(audio) else found
 
     def _order(self, language: str | None, task: str, timestamps: bool | str, stop: Stop,
                settings: dict[str, Any]) -> Order:
@@ -134,11 +138,18 @@ class Transcriber(Loaded):
         return Order(code, task, bool(timestamps), by_word, config, stop)
 
 
+def _is_recording(audio: Any) -> bool:
+    """Return whether an argument is one recording, and not a list of them."""
+    return is_source(audio) or (isinstance(audio, np.ndarray) and audio.ndim == 1 and audio.dtype.kind != "O")
+
+
 def _checked(audio: Any, max_seconds: float) -> list[Any]:
     """Return the recordings of a call: sources, whose paths lead to files, and checked arrays of samples."""
-    if is_source(audio) or not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "ndim", 2) == 1:
-        raise InputError("audio must be a list of paths, bytes of files, open files or arrays of samples, not "
-                         f"{shown(audio)}; put a single recording into a list")
+    if _is_recording(audio):
+        audio = [audio]
+    if not isinstance(audio, (Sequence, np.ndarray)):
+        raise InputError("audio must be a path, the bytes of a file, an open file or an array of samples, or a list of "
+                         f"them, not {shown(audio)}")
     for item in audio:
         check_path(item)
     return [item if is_source(item) else check_samples(item, max_seconds) for item in audio]

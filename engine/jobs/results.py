@@ -64,7 +64,8 @@ class Recipe:
         return joined([self.compute(encoder, texts[:half]), self.compute(encoder, texts[half:])], [half, half])
 
     def _stream(self, encoder: StreamEncoder, texts: list[str]) -> Iterator[Any]:
-        return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result, **self.options)
+        return encoder.encode_stream(texts, rows=max(1, len(texts)), result=self.result,
+                                     **{"truncation": True} | self.options)
 
     def _rows(self, found: Any) -> Sequence[Any]:
         if self.result == "sparse":

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -63,15 +63,26 @@ _NOT_WHOLE = (".safetensors", ".bin", ".pt", ".pth")
 """Suffixes of files that hold the weights of a model, but not its configuration."""
 
 
-def save(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write a model as one `.npz`, which `load_model` reads back bit for bit.
+class HoldsModel(Protocol):
+    """What `save` writes beside a `Model`: an `Engine`, a `Generator`, a `Reranker` or a `Transcriber`."""
 
+    def to_model(self) -> Model:
+        """Return the model, with the calibrations and the text settings of the object."""
+
+
+def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
+    """Write a model, or that of an engine, as one `.npz`, which `load_model` reads back bit for bit.
+
+    The weights of an engine's model are those of the files that it was loaded from.
     An existing file is replaced when the new one is complete. An array of the decoder that is equal to the encoder's of
     the same name is written once. Raises `WeightsError` when the weights do not fit the configuration or the file
     cannot be written, and `InputError` for anything but a `Model`.
     """
+    if not isinstance(model, Model) and hasattr(type(model), "to_model"):
+        model = model.to_model()
     if not isinstance(model, Model):
-        raise InputError(f"save takes a Model, not {shown(model)}; load_model returns one")
+        raise InputError(f"save takes a Model or an engine, and then the path, not {shown(model)}; load_model returns "
+                         "a Model")
     document, arrays = _contents(model)
     text = json.dumps({"format": FORMAT, **document}, indent=1)
     write_npz(path, {"config": np.frombuffer(text.encode(), np.uint8)} | arrays)

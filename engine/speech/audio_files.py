@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..base.errors import InputError, UnsupportedError, shown
+from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.install import require_speech
 from ..base.stop import NEVER, Stop
 from ..files.reading import FormatError, naming, refuse_pointer, within
@@ -58,7 +58,9 @@ def read_wav(path: str | os.PathLike[str]) -> np.ndarray:
 def recording_samples(recording: Any, max_seconds: float = MAX_SECONDS, stop: Stop = NEVER) -> np.ndarray:
     """Return the samples [n] of a recording, which is a source as for `read_audio`, or an array at 16 kHz."""
     if is_source(recording):
-        return read_source(recording, max_seconds, stop)
+        samples = read_source(recording, max_seconds, stop)
+        with located(name_of(recording)):
+            return check_samples(samples, max_seconds)
     return check_samples(recording, max_seconds)
 
 

@@ -12,7 +12,7 @@ TRANSCRIBE: Mapping[str, OtherName] = {
     **{name: row for name, row in GENERATE.items() if name not in ("input_ids", "src_lang", "tgt_lang")},
     "sounds": OtherName("audio", earlier=True),
     "inputs": same("audio"),
-    "file": instead("audio=[...] takes a list of recordings"),
+    "file": same("audio"),
     "return_timestamps": same("timestamps"),
     "word_timestamps": same("timestamps", (True, "word")),
     "without_timestamps": same("timestamps", (True, False), (False, True)),

@@ -13,7 +13,7 @@ import numpy as np
 from ..base.arguments import positive_int
 from ..base.errors import UnsupportedError
 from ..base.install import require_speech
-from .samples import GrowingSamples, check_samples
+from .samples import LOUDEST, GrowingSamples, check_samples
 
 LOWEST, HIGHEST = 1000, 192_000
 """The rates in Hz that are resampled."""
@@ -78,7 +78,7 @@ def resample(samples: Any, rate: int, target: int) -> np.ndarray:
     """
     rate, target = positive_int("rate", rate), positive_int("target", target)
     resampler = Resampler(rate, target)
-    samples = check_samples(samples, float("inf"))
+    samples = check_samples(samples, float("inf"), LOUDEST)
     found = GrowingSamples(float("inf"))
     for first in range(0, len(samples), _BLOCK):
         found.add(resampler.add(samples[first : first + _BLOCK].astype(np.float32)))

@@ -14,13 +14,22 @@ RATE = 16000
 MAX_SECONDS = 4 * 3600
 """The longest recording by default: 4 hours have 230 million samples, which take 920 MB."""
 LOUDEST = 2.0**31
-"""Limit on the absolute value of a sample: 32-bit integers that were never divided pass, damaged floats do not."""
+"""Limit on the absolute value of a sample of a file or of a resampling: 32-bit integers that were never divided pass,
+damaged floats do not."""
+HEARD = 100.0
+"""Limit on the absolute value of a sample that a model hears. Sound is from -1 to 1, a little more where a file is too
+loud, and far more where somebody forgot to divide integers: the model would then write text that nobody said."""
+_INTEGERS = {8: 2**7, 16: 2**15, 24: 2**23, 32: 2**31}
+"""The number that divides integers of some bits."""
 _FIRST = 2**18
 """The samples that a growing array has room for at first: 16 s, 1 MB."""
 
 
-def check_samples(samples: Any, max_seconds: float = MAX_SECONDS) -> np.ndarray:
-    """Return samples as an array [n]; raises `InputError` unless they are finite floats, and not too many."""
+def check_samples(samples: Any, max_seconds: float = MAX_SECONDS, loudest: float = HEARD) -> np.ndarray:
+    """Return samples as an array [n]; raises `InputError` unless they are finite floats, and not too many.
+
+    loudest: the largest absolute value that they may have.
+    """
     if (isinstance(samples, tuple) and len(samples) == 2) or isinstance(samples, Mapping):
         raise InputError("a recording is an array of samples at 16 kHz, without its rate; engine.resample(samples, "
                          "rate, 16000) converts samples of another rate")
@@ -31,8 +40,13 @@ def check_samples(samples: Any, max_seconds: float = MAX_SECONDS) -> np.ndarray:
     if samples.ndim != 1 or samples.dtype.kind != "f":
         raise _no_samples(f"{samples.dtype} of shape {list(samples.shape)}")
     check_length(len(samples), max_seconds)
-    if len(samples) and not max(-float(samples.min()), float(samples.max())) <= LOUDEST:
+    peak = max(-float(samples.min()), float(samples.max())) if len(samples) else 0.0
+    if not peak <= LOUDEST:
         raise _no_samples("NaN, infinity or numbers beyond 2^31")
+    if peak > loudest:
+        bits, divisor = next((bits, divisor) for bits, divisor in _INTEGERS.items() if peak <= divisor)
+        raise InputError(f"samples must be from -1 to 1, and the largest of these is {peak:,.0f}, as of integers of "
+                         f"{bits} bits; divide them: samples / {divisor}")
     return samples
 
 

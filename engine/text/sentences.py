@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from typing import Any, TypeAlias, overload
+
+import numpy as np
 
 from ..base.arguments import is_one_of
 from ..base.errors import InputError, shown
@@ -23,38 +25,72 @@ They bound the memory: a result of `tokenizers` takes about 100 bytes per token.
 """
 
 
-def check_sentences(sentences: Any) -> list[Sentence]:
+def check_sentences(sentences: Any, name: str = "sentences") -> list[Sentence]:
     """Return the sentences as a list, or raise an `InputError` that names the first wrong one.
 
-    Each must be a string or a pair of strings.
+    Each must be a string or a pair of strings. name: the caller's own argument, for messages: "sentences", "documents".
     """
-    return [check_sentence(i, sentence) for i, sentence in enumerate(check_collection(sentences))]
+    return [check_sentence(i, sentence, name) for i, sentence in enumerate(check_collection(sentences, name))]
 
 
-def check_collection(sentences: Any) -> Iterable[Any]:
-    """Return an object that may hold sentences, or raise an `InputError`; it is not read."""
-    kind = type(sentences).__name__
+def check_texts(texts: Any, name: str = "texts") -> list[str]:
+    """Return texts as a list, or raise an `InputError` that names the first wrong one, also for a pair."""
+    return [str(check_sentence(i, text, name, pairs=False)) for i, text in enumerate(check_collection(texts, name))]
+
+
+def check_collection(sentences: Any, name: str = "sentences") -> Iterable[Any]:
+    """Return an object that may hold sentences, or raise an `InputError`; it is not read. name: as above."""
+    kind, expected = type(sentences).__name__, f"{name} must be a string or a list of strings"
     if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
         # A DataFrame of any library has columns. Its iterator yields their names, as a mapping's yields its keys.
-        raise InputError(
-            f"sentences must be a string or a list of strings, not {kind}; pass one of its columns or values as a list"
-        )
+        raise InputError(f"{expected}, not {kind}; pass one of its columns or values as a list")
+    check_order(sentences, expected)
     if getattr(sentences, "shape", None) == ():
-        raise InputError(f"sentences must be a string or a list of strings, not {kind} without axes; pass str(...)")
+        raise InputError(f"{expected}, not {kind} without axes; pass str(...)")
     if isinstance(sentences, bytes) or not isinstance(sentences, Iterable):
-        raise InputError(f"sentences must be a string or a list of strings, not {kind}")
+        raise InputError(f"{expected}, not {_shown(sentences)}")
     return sentences
 
 
-def check_sentence(i: int, sentence: Any) -> Sentence:
-    """Return a string or a pair of strings as plain ones; raises `InputError` for anything else. i: its number."""
+def check_order(items: Any, expected: str) -> None:
+    """Raise `InputError` for a set, whose order is by chance, so that no result could be told from another.
+
+    The views of a dict have an order. expected: the start of the message.
+    """
+    if isinstance(items, Set) and not isinstance(items, (MappingView, Sequence)):
+        raise InputError(f"{expected}, not {type(items).__name__}, whose order is by chance, so that nobody could "
+                         "tell whose result is whose; pass sorted(...) of it")
+
+
+def check_sentence(i: int, sentence: Any, name: str = "sentences", *, pairs: bool = True) -> Sentence:
+    """Return a string or a pair of strings as plain ones; raises `InputError` for anything else.
+
+    i: its number. name: as in `check_sentences`. pairs: whether it may be a pair.
+    """
+    what = f"{_one_of(name)} {i}"
     if isinstance(sentence, str):
-        return _check_unicode(f"sentence {i}", sentence)
+        return _check_unicode(what, sentence)
     is_row = isinstance(sentence, (tuple, list)) or getattr(sentence, "shape", None) == (2,)
-    if is_row and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
-        first, second = (_check_unicode(f"sentence {i}", text) for text in sentence)
+    if pairs and is_row and len(sentence) == 2 and all(isinstance(text, str) for text in sentence):
+        first, second = (_check_unicode(what, text) for text in sentence)
         return first, second
-    raise InputError(f"sentence {i} must be a string, or a pair of strings, not {_shown(sentence)}")
+    missing = sentence is None or type(sentence).__name__ == "NAType" or (
+        isinstance(sentence, (float, np.floating)) and sentence != sentence)
+    advice = f'; a table has such a value where a row has no text: leave the row out of {name}, or pass ""'
+    raise InputError(f"{what} must be a string{', or a pair of strings,' if pairs else ','} not {_shown(sentence)}"
+                     f"{advice if missing else ''}")
+
+
+def check_text(name: str, text: Any) -> str:
+    """Return one text as a plain string; raises `InputError`. name: the caller's own argument."""
+    if not isinstance(text, str):
+        raise InputError(f"{name} must be a text, not {_shown(text)}")
+    return _check_unicode(name, text)
+
+
+def _one_of(name: str) -> str:
+    """Return the word for one of the items of an argument: "sentence" for "sentences"."""
+    return name.removesuffix("s")
 
 
 def _check_unicode(what: str, text: str) -> str:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from ..base.install import require
 from ..base.stop import NEVER, Stop
 from ..model.generation_config import ids_array
 from ..model.text_config import TextConfig
+from .cuts import reported
 from .incremental import DecodeTokens, IncrementalText
+from .other_names import METHODS
 from .sentences import Sentence, characters_of, check_sentences
 from .special_tokens import finish, resized, special_ids
 from .truncate import Frame, PairEncoding, count_tokens, find_frame
@@ -139,7 +141,10 @@ class Tokenizer:
         encodings: list[Any] = []
         for part in _batches(sentences, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
-            encodings += self._encode(part)
+            kept = self._kept(part)
+            found = self._encode(kept)
+            self._report(part, kept, found)
+            encodings += found
         stop.check()
         ids = [finish(self._text, self._known(_int32(e.ids)), self._filled) for e in encodings]
         if (lengths := _LENGTHS.get()) is not None:
@@ -159,6 +164,7 @@ class Tokenizer:
         known = dict(zip(firsts, self._alone(firsts, stop), strict=True))
         joined = [self._frame.join((known[first], second), self._limit, self._from_right)
                   for (first, _), second in zip(pairs, self._alone([text for _, text in pairs], stop), strict=True)]
+        self._report(pairs, pairs, joined)
         ids = [finish(self._text, self._known(_int32(e.ids)), self._filled) for e in joined]
         return Tokens(ids, self._types(joined, ids))
 
@@ -190,9 +196,12 @@ class Tokenizer:
             own: list[Any] = [list(text) if split else self._cut(str(text)) for text in part]
             with _failures("reads a text"):
                 if self._threads > 1 and len(own) > 1:
-                    encodings += self._tokenizer.encode_batch(own, is_pretokenized=split)
+                    found = self._tokenizer.encode_batch(own, is_pretokenized=split)
                 else:
-                    encodings += [self._tokenizer.encode(text, is_pretokenized=split) for text in own]
+                    found = [self._tokenizer.encode(text, is_pretokenized=split) for text in own]
+            joined = [" ".join(text) for text in part] if split else part
+            self._report(joined, joined if split else own, found)
+            encodings += found
             kept += own
         shifts = [len(text) - len(part) if self._from_right and not split else 0
                   for text, part in zip(texts, kept, strict=True)]
@@ -334,9 +343,27 @@ class Tokenizer:
         """The ids of the special and other added tokens by their texts, such as {"</s>": 2}."""
         return special_ids(self._text)
 
+    def repeated_start(self, text: str, ids: np.ndarray) -> str:
+        """Return the start token that the tokenizer adds to a text which begins with it already; "" for other texts.
+
+        ids: the tokens of the text, special tokens included.
+        """
+        if len(ids) < 2 or ids[0] != ids[1]:
+            return ""
+        start = self.token(int(ids[0]))
+        [added] = self([""]).input_ids
+        return start if start and text.lstrip().startswith(start) and added[:1] == ids[:1] else ""
+
+    if not TYPE_CHECKING:  # for mypy, an attribute that is not here is an error
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to do in place of a method that the tokenizers of other libraries have."""
+            advice = f"; {METHODS[name]}" if name in METHODS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
     def prompt_length(self, prompt: str) -> int:
         """Return the number of tokens that a prompt puts at the start of a sentence, special tokens included."""
-        [encoding] = self._encode([prompt])
+        [encoding] = self._encode(self._kept([prompt]))
         special = {i for i, token in self._tokenizer.get_added_tokens_decoder().items() if token.special}
         ids = encoding.ids
         return len(ids) - 1 if ids and ids[-1] in special else len(ids)
@@ -352,10 +379,29 @@ class Tokenizer:
                 "correct max_seq_length in the model folder"
             )
 
-    def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
+    def count(self, sentence: Sentence) -> str:
+        """Return the number of tokens of a whole text or pair, with special tokens, for a message."""
+        texts = (sentence,) if isinstance(sentence, str) else sentence
+        with _failures("counts its special tokens"):
+            special = self._tokenizer.num_special_tokens_to_add(is_pair=len(texts) == 2)
+        tokens = sum(map(count_tokens, self._alone([text[:MAX_CHARACTERS] for text in texts], NEVER)))
+        return f"{'more than ' * (max(map(len, texts)) > MAX_CHARACTERS)}{special + tokens:,}"
+
+    def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
+        """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
+        if (cuts := reported()) is not None:
+            cut = [sentence for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)
+                   if (len(encoding) >= self._limit and encoding.overflowing) or part != sentence]
+            cuts.add(sentences, cut, self._limit, self.count)
+
+    def _kept(self, sentences: Sequence[Sentence]) -> list[Sentence]:
+        """Return sentences without text that truncation would remove."""
         if not all(isinstance(sentence, str) for sentence in sentences):
             self._check_room(is_pair=True)
-        sentences = [self._cut(sentence) for sentence in sentences]
+        return [self._cut(sentence) for sentence in sentences]
+
+    def _encode(self, sentences: Sequence[Sentence]) -> list[Any]:
+        """Return the encodings of what `_kept` returned."""
         with _failures("reads a text"):
             if self._threads > 1 and len(sentences) > 1 and not any(map(self._is_long_pair, sentences)):
                 return list(self._tokenizer.encode_batch_fast(sentences))

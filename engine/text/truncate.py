@@ -19,6 +19,11 @@ class PairEncoding:
 
     ids: list[int]
     type_ids: list[int]
+    overflowing: bool = False
+    """Whether tokens were cut off."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,8 @@ class Frame:
     def join(self, encodings: tuple[Any, Any], limit: int, from_right: bool) -> PairEncoding:
         """Return the pair of two texts, each encoded alone without special tokens and truncated to `limit` tokens."""
         first, second = encodings
-        kept = kept_tokens(count_tokens(first), count_tokens(second), limit - self.special)
+        tokens = count_tokens(first), count_tokens(second)
+        kept = kept_tokens(*tokens, limit - self.special)
         ids: list[int] = []
         types: list[int] = []
         for text, kind, token in self.places:
@@ -47,7 +53,7 @@ class Frame:
                 part = own[len(own) - kept[text or 0] :] if from_right else own[: kept[text or 0]]
             ids += part
             types += [kind] * len(part)
-        return PairEncoding(ids, types)
+        return PairEncoding(ids, types, sum(kept) < sum(tokens))
 
 
 def find_frame(tokenizer: Any) -> Frame | None:

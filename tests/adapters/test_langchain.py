@@ -124,3 +124,16 @@ def test_one_text_is_no_list_and_a_list_is_no_query():
         embeddings.embed_documents("abc")
     with pytest.raises(InputError, match="must be one text"):
         embeddings.embed_query(["a", "b"])
+
+
+def test_the_names_of_hugging_face_embeddings():
+    one = EngineEmbeddings(model_name=folder_of("bert_tag"), model_kwargs={"threads": 1},
+                           encode_kwargs={"normalize_embeddings": True})
+    assert one.engine.threads == 1
+    other = EngineEmbeddings(folder_of("bert_tag"), encode_options={"normalize_embeddings": True})
+    assert one.embed_query("a") == other.embed_query("a")
+    reranker = EngineReranker(folder_of("bert_pairs"), top_n=1, model_kwargs={"threads": 1})
+    assert (reranker.top_n, reranker.reranker.threads) == (1, 1)
+    for make in (EngineEmbeddings, EngineReranker):
+        with pytest.raises(InputError, match="needs a model"):
+            make()

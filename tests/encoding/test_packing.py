@@ -171,7 +171,7 @@ ONE = np.array([[5, 6, 7]])
         (
             BERT,
             {"input_ids": [5, 6, 7]},
-            r"input_ids\[0\] must be .* as one of the sequences of a list, not int64 \[\]",
+            r"input_ids\[0\] must be .* as one of the sequences of a list, not the number 5",
         ),
         (BERT, {"input_ids": [[[5]]]}, r"not int64 \[1, 1\]"),
         (BERT, {"input_ids": [[[5], [6, 7]]]}, "NumPy cannot read it"),

@@ -1,6 +1,7 @@
 """Similarities and vectors in fewer bits; sentence-transformers 6.2 computed the expected numbers."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -115,3 +116,47 @@ def test_the_files_say_how_vectors_are_compared_and_cut(tmp_path, one_backend):
         assert engine.encode(["the cat"], truncate_dim=7).shape == (1, 7)
         np.testing.assert_array_equal(engine.similarity(vectors, vectors), similarity("euclidean", vectors, vectors))
         assert engine.similarity_pairwise(vectors, vectors).tolist() == [0, 0]
+
+
+def signs(vectors):
+    """Return the cosines of the vectors of signs, [n,n]."""
+    ones = np.where(vectors > 0, 1.0, -1.0)
+    return ones @ ones.T / ones.shape[1]
+
+
+@pytest.mark.parametrize("precision", ["binary", "ubinary"])
+def test_packed_vectors_are_compared_by_their_bits(precision):
+    engine = engine_of(random_model(tiny_text(), hidden_size=16, num_heads=4), backend="reference")
+    vectors = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+    packed = quantize_vectors(vectors, precision)
+    np.testing.assert_allclose(engine.similarity(packed, packed[:3]), signs(vectors)[:, :3], rtol=1e-6)
+    np.testing.assert_allclose(engine.similarity_pairwise(packed, packed[::-1]), signs(vectors)[:, ::-1].diagonal())
+    assert engine.similarity(list(packed), packed[0]).shape == (5, 1)
+    longer = quantize_vectors(np.tile(vectors, 4), precision)       # of another width, which the argument explains
+    for x in (longer, longer.tolist()):
+        np.testing.assert_allclose(engine.similarity(x, longer, precision=precision), signs(vectors), atol=1e-6)
+    with pytest.raises(InputError, match=r'8 u?int8 numbers .* have 16 dimensions; say what they are: precision='):
+        engine.similarity(longer, longer)
+    with pytest.raises(InputError, match="precision must be one of float32, int8, "):
+        engine.similarity(packed, packed, precision="bits")
+    with pytest.raises(InputError, match=f"vectors in {precision} are whole numbers from"):
+        engine.similarity(vectors, vectors, precision=precision)
+
+
+def test_vectors_in_two_precisions_are_not_compared():
+    engine = engine_of(random_model(tiny_text(), hidden_size=16, num_heads=4), backend="reference")
+    vectors = np.random.default_rng(0).standard_normal((5, 16)).astype(np.float32)
+    ranges = np.stack([vectors.min(axis=0), vectors.max(axis=0)])
+    of = {name: quantize_vectors(vectors, name, ranges) for name in ("int8", "uint8", "binary", "ubinary")}
+    of["float32"] = vectors
+    fits = {frozenset(["float32", "int8"]), *(frozenset([name]) for name in of)}
+    for one, other in product(of, of):
+        for compare in (engine.similarity, engine.similarity_pairwise):
+            if {one, other} in fits:
+                assert compare(of[one], of[other]).dtype == np.float32
+                continue
+            with pytest.raises(InputError, match=f"vectors in {one} and in {other} cannot be compared; encode both"):
+                compare(of[one], of[other])
+    with pytest.raises(InputError, match="vectors of 2 int64 numbers"):
+        engine.similarity(of["binary"].tolist(), of["binary"].tolist())
+    assert engine.similarity(of["int8"][:, :2], of["int8"][:, :2], precision="int8").shape == (5, 5)

@@ -65,7 +65,7 @@ def test_heads_are_listed():
 @pytest.mark.parametrize(("name", "call", "message"), [
     ("bert_classify", lambda model: model.tag("a"), r"no head to tag; it has heads: classify \(3 labels\)$"),
     ("bert_tag", lambda model: model.classify("a"), r"no head to classify; it has heads: tag \(6 labels\)$"),
-    ("bert_fill_mask", lambda model: model.predict(("a", "b")), "no head to classify; it has heads: fill_mask$"),
+    ("bert_fill_mask", lambda model: model.predict(("a", "b")), "no head to score pairs; it has heads: fill_mask$"),
     ("bert_classify", lambda model: model.fill_mask("a"), r"no head to fill masks; it has heads: classify \(3 "),
     ("bert_tag", lambda model: model.answer("a", "b"), "no head to answer"),
     ("bert_classify", lambda model: model.rank("a", ["b"]), "rank needs a model with one label, and this one has 3"),
@@ -268,7 +268,7 @@ def test_heads_of_a_model_in_memory_are_checked():
 
 
 @pytest.mark.parametrize(("name", "call", "message"), [
-    ("bert_classify", lambda m: m.classify(7), "sentences must be a string"),
+    ("bert_classify", lambda m: m.classify(7), "texts must be a string .* not int 7"),
     ("bert_classify", lambda m: m.classify("a", top_k=0), "top_k must be"),
     ("bert_classify", lambda m: m.classify("a", function_to_apply="exp"), "function_to_apply must be one of 'softmax'"),
     ("bert_classify", lambda m: m.classify("\ud800"), "not valid Unicode"),
@@ -278,7 +278,11 @@ def test_heads_of_a_model_in_memory_are_checked():
     ("bert_classify", lambda m: m.predict([("a", "b")], activation_fn=abs), "activation_fn must be one of 'identity'"),
     ("bert_pairs", lambda m: m.rank("a", "b"), "documents must be a list"),
     ("bert_pairs", lambda m: m.rank(1, ["b"]), "query must be a text"),
-    ("bert_tag", lambda m: m.tag([("a", "b")]), "text 0 must be a string, not a pair"),
+    ("bert_pairs", lambda m: m.rank("a", [None]), "document 0 must be a string, not NoneType"),
+    ("bert_tag", lambda m: m.tag({"a", "b"}, is_split_into_words=True), "not set, whose order"),
+    ("bert_answer", lambda m: m.answer(["a"], [None]), "context 0 must be a string"),
+    ("bert_answer", lambda m: m.answer(None, "b"), "question must be a string or a list"),
+    ("bert_tag", lambda m: m.tag([("a", "b")]), "text 0 must be a string, not tuple"),
     ("bert_tag", lambda m: m.tag("a", aggregation_strategy="last"), "aggregation_strategy must be one of"),
     ("bert_tag", lambda m: m.tag("a", stride=4), 'aggregation_strategy="simple"'),
     ("bert_tag", lambda m: m.tag("a", words="letters"), "words must be one of"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -144,10 +146,36 @@ def test_compressed_rows(one_backend):
     for top_k in ("2", 1.0, -1, 0):
         with pytest.raises(InputError, match="top_k must be None or an int of at least 1"):
             found.decode(top_k)
-    with pytest.raises(InputError, match="over 320 words are compared"):
+    with pytest.raises(InputError, match="sparse vectors are compared with sparse vectors of encode_sparse"):
         found.dot(dense)
     with pytest.raises(InputError, match="max_active_dims must be"):
         engine.encode_sparse(["a"], max_active_dims=0)
+
+
+@pytest.mark.parametrize("name", ["dot", "cosine", "euclidean"])
+def test_similarity_takes_sparse_vectors(name, one_backend):
+    engine = Engine.load(folder_of("bert_fill_mask"), backend=one_backend).with_text(similarity=name)
+    found = engine.encode_sparse(texts.TEXTS[:5])
+    dense = found.toarray()
+    np.testing.assert_allclose(engine.similarity(found[:2], found), engine.similarity(dense[:2], dense), rtol=1e-4)
+    np.testing.assert_allclose(engine.similarity_pairwise(found, found[0:5]), engine.similarity_pairwise(dense, dense),
+                               rtol=1e-4)
+    for compare in (engine.similarity, engine.similarity_pairwise):
+        with pytest.raises(InputError, match="sparse vectors are compared with sparse vectors of encode_sparse"):
+            compare(found, dense)
+
+
+def test_a_matrix_of_scipy(monkeypatch):
+    found = Engine.load(folder_of("bert_fill_mask"), backend="reference").encode_sparse(texts.TEXTS[:2])
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    with pytest.raises(UnsupportedError, match="to_scipy needs the package scipy; run pip install scipy"):
+        found.to_scipy()
+    sparse = SimpleNamespace(csr_array=lambda parts, shape: (*parts, shape))
+    monkeypatch.setitem(sys.modules, "scipy", SimpleNamespace(sparse=sparse))
+    monkeypatch.setitem(sys.modules, "scipy.sparse", sparse)
+    values, indices, indptr, shape = found.to_scipy()
+    assert [*map(id, (values, indices, indptr))] == [*map(id, (found.values, found.indices, found.indptr))]
+    assert shape == (2, 320)
 
 
 def test_a_limit_of_the_folder_and_what_is_refused(tmp_path):

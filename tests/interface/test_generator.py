@@ -137,6 +137,41 @@ def test_texts_become_texts():
     assert results[0].text == " ".join(names[i] for i in results[0].ids if i > 3)
     several = generator.translate(words, num_beams=2, num_return_sequences=2)
     assert [len(texts) for texts in several] == [2, 2]
+    assert generator.translate(words[0], num_beams=2, num_return_sequences=2) == several[0]
+    assert generator.translate(words[0], suppress_tokens=list(range(17, 50))) == results[0].text
+
+
+def test_one_text_gives_one_result():
+    generator = Generator(translator(tiny_text()))
+    assert generator.generate("the cat") == generator.generate(["the cat"])[0]
+    assert generator.generate("the cat", prompts=[2, 5]) == generator.generate(["the cat"], prompts=[[2, 5]])[0]
+    several = {"num_beams": 2, "num_return_sequences": 2}
+    assert generator.generate("the cat", **several) == generator.generate(["the cat"], **several)[0]
+    assert [*generator.results("the cat")] == generator.generate(["the cat"])
+    for target in ("a dog", [5, 6]):
+        assert generator.score("the cat", target).total == generator.score(["the cat"], [target])[0].total
+    language = Generator(language_model(tiny_text()))
+    assert language.score("the cat").total == language.score(["the cat"])[0].total
+    with pytest.raises(InputError, match="a target must be one text or a flat sequence"):
+        generator.score("the cat", ["a dog"])
+
+
+def test_special_tokens_of_prompts():
+    generator = Generator(language_model(tiny_text()))      # the tokenizer adds [CLS] and [SEP]
+    plain = {"add_special_tokens": False}
+    assert generator.generate("the cat", **plain) == generator.generate([[4, 5]])[0]
+    assert generator.generate("[CLS] the cat", **plain) == generator.generate([[2, 4, 5]])[0]
+    assert [*generator.results(["the cat"], **plain)] == generator.generate([[4, 5]])
+    assert [*generator.stream("the cat", **plain)] == [*generator.stream([4, 5])]
+    assert generator.score("the cat sat", **plain).total == generator.score([[4, 5, 6]])[0].total
+    assert generator.score("the cat", "sat", **plain).total == generator.score([[4, 5]], [[6]])[0].total
+    for call in (generator.generate, generator.stream, generator.score):
+        with pytest.warns(UserWarning, match=r"an input begins with \[CLS\], and the tokenizer adds another") as found:
+            call("[CLS] the cat")
+        assert found[0].filename == __file__
+    assert generator.generate("the [CLS] [CLS] cat").ids
+    with pytest.raises(InputError, match="add_special_tokens must be True or False"):
+        generator.generate("the cat", add_special_tokens=None)
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 2}, {"do_sample": True, "seed": 3},
@@ -354,7 +389,7 @@ def test_a_generator_survives_a_fork():
 
 @pytest.mark.parametrize(("call", "error", "problem"), [
     (lambda g: g.generate([]), None, ""),
-    (lambda g: g.generate("the cat"), InputError, "a list of texts or of token ids"),
+    (lambda g: g.generate("the cat"), UnsupportedError, "without a tokenizer"),
     (lambda g: g.generate(["the cat"]), UnsupportedError, "without a tokenizer"),
     (lambda g: g.generate([[50]]), InputError, "50"),
     (lambda g: g.generate([[]]), InputError, "at least one token"),

@@ -19,6 +19,7 @@ from engine.speech.windows import DOUBT, NO_SPEECH
 from ..tools.decoders import DECODERS as DECODER_CONFIGS
 from ..tools.decoders import make_weights
 from ..tools.encoders import engine_of
+from ..tools.head_models import folder_of
 from ..tools.paths import DECODERS, ENCODERS
 from ..tools.tiny_models import random_model
 from ..tools.tiny_text import tiny_text
@@ -144,7 +145,7 @@ def test_arguments_of_encode():
                   {"input": ["a cat"], "normalize_embeddings": True, "truncate_dim": 3, "truncation": True}):
         np.testing.assert_array_equal(encoder.encode(**given), expected)
     for name, words in (("task_type", "encode_query or enc"), ("processing_kwargs", "in the model's folder"),
-                        ("max_length", "nothing like it"), ("parallel", "threads= of load")):
+                        ("max_length", r"with_text\(max_seq_length="), ("parallel", "threads= of load")):
         with pytest.raises(InputError, match=f"encode has no argument {name}; .*{words}"):
             encoder.encode("a cat", **{name: 3})
     with pytest.raises(InputError, match=r"encode has no argument promt \(did you mean prompt\?\); it has sentences, "):
@@ -177,8 +178,9 @@ def test_options_of_load():
         with pytest.raises(InputError, match=r"load has no argument thread \(did you mean threads\?\); it has path, "):
             load(ENCODERS / "bert", thread=1)
     names = "float32, bfloat16, int8, q8_0, int4, q4_0, q4_1(, bfloat16x3)? here"
-    with pytest.raises(UnsupportedError, match=f"computes in {names}; precision 'float16'"):
-        engine.load(DECODERS / "gpt2", compute_type="float16")
+    for name in ("compute_type", "dtype", "precision"):
+        with pytest.raises(UnsupportedError, match='nothing is computed in float16 here; precision="bfloat16" has'):
+            engine.load(DECODERS / "gpt2", **{name: "float16"})
     with pytest.raises(UnsupportedError, match=f"{names}; precision 'int5' is not there"):
         engine.load(DECODERS / "gpt2", precision="int5")
 
@@ -196,7 +198,7 @@ def test_methods_of_other_libraries(generator):
             getattr(found, name)
     with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
         _ = encoder.other
-    for found, words in ((generator, r"call generate\(\[prompt\]\)"), (encoder, r"call encode\(sentences\)")):
+    for found, words in ((generator, r"call generate\(prompt\)"), (encoder, r"call encode\(sentences\)")):
         with pytest.raises(TypeError, match=f"object is not a function; {words}"):
             found("the cat")
     assert all(METHODS.values())
@@ -210,8 +212,10 @@ def test_a_misspelt_argument_is_guessed(generator):
 
 
 def test_one_text_in_place_of_a_list_and_a_list_in_place_of_one(generator):
-    for call, words in ((lambda: generator.generate("the cat"), "not 'the cat'; put it in a list"),
-                        (lambda: list(generator.stream(["the cat"])), "one text or a flat sequence of token ids, not"),
+    for call, words in ((lambda: generator.generate(5), "must be a text, or a list of texts or of token ids, not 5"),
+                        (lambda: generator.generate({"the cat"}), "not set, whose order is by chance"),
+                        (lambda: generator.generate([5, 6]), "a flat sequence of token ids|must be token ids"),
+                        (lambda: generator.stream(["the cat"]), r"one text, not 1 in a list; call stream\(text\) for"),
                         (lambda: generator.tokenizer("the cat"), r"a list of texts; encode\(text\) takes one text")):
         with pytest.raises(InputError, match=words):
             call()
@@ -254,3 +258,62 @@ def test_a_temperature_of_nearly_zero_is_greedy(generator):
     [expected], [found] = (generator.generate([[5, 6]], **given) for given in (
         {}, {"do_sample": True, "temperature": 1e-300, "num_return_sequences": 3, "top_k": 0}))
     assert found == [expected] * 3
+
+
+def test_names_of_classes_modules_and_tokenizers(generator):
+    for found, name, words in [
+        (Engine, "from_pretrained", "load reads a path or"), (engine, "pipeline", r"engine\.load\(path\) returns"),
+        (engine, "encode", "a method of a loaded model"), (generator, "to", "runs on CPUs"),
+        (generator, "predict_proba", "classify"), (generator.tokenizer, "convert_ids_to_tokens", r"token\(id\) gives"),
+        (generator.tokenizer, "apply_chat_template", "special tokens"),
+        (generator.tokenizer, "eos_token_id", "special_t"),
+    ]:
+        assert not hasattr(found, name)
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*{words}"):
+            getattr(found, name)
+
+
+def test_attributes_of_a_loaded_model_do_not_change(generator):
+    encoder = engine_of(random_model(tiny_text()), threads=1, backend="reference")
+    for found, name, words in [
+        (encoder, "max_seq_length", r"with_text\(max_seq_length=\.\.\.\)"), (encoder, "max_length", "with_text"),
+        (encoder, "prompts", "with_text"), (encoder, "similarity_fn_name", r"with_text\(similarity="),
+        (encoder, "threads", r"load the model again, with threads=\.\.\."), (encoder, "device", "runs on CPUs"),
+        (generator, "generation", "as arguments of the call"), (generator, "precision", "load the model again"),
+    ]:
+        with pytest.raises(InputError, match=f"{name} of a loaded {type(found).__name__} does not change; .*{words}"):
+            setattr(found, name, 3)
+    encoder.note = "an attribute of the caller's own"
+    assert encoder.note
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda m, g: m.encode(), "^encode needs sentences$"), (lambda m, g: m.rank("q"), "^rank needs documents; rank"),
+    (lambda m, g: m.encode("a", "query"), "^encode takes only sentences without a name, and 2 arguments came; give"),
+    (lambda m, g: m.predict("a", "b"), "takes only pairs .* a pair is one argument"),
+    (lambda m, g: m.answer("a"), "^answer needs question and context; .*or a dictionary with both, not 'a' alone"),
+    (lambda m, g: m.answer({"question": "a"}), "^answer needs .*or a dictionary with both"),
+    (lambda m, g: g.generate("a", "b"), "^generate takes only inputs .* prompts go into one list"),
+    (lambda m, g: Engine.load(), "^load needs path$"), (lambda m, g: Engine(), "^load needs model$"),
+    (lambda m, g: engine.load("a", "b"), "^load takes only path"),
+    (lambda m, g: m.forward([1, 2]), r"not the number 1; input_ids of one sequence goes into .*=\[\[\.\.\.\]\]"),
+    (lambda m, g: m.forward("hello"), r"not 'hello'; encode reads texts, and forward\(\*\*tokenize\(texts\)\)"),
+])
+def test_wrong_calls_name_no_class(generator, call, words):
+    encoder = engine_of(random_model(tiny_text()), threads=1, backend="reference")
+    with pytest.raises(InputError, match=words) as error:
+        call(encoder if "answer" not in words else Engine.load(folder_of("bert_answer")), generator)
+    assert "HeadMethods" not in str(error.value)
+
+
+def test_an_encoder_without_a_head_ranks_by_similarity():
+    encoder = engine_of(random_model(tiny_text()), threads=1, backend="reference")
+    with pytest.raises(UnsupportedError, match=r"no head to rank; .*; similarity\(encode_query\(query\), "):
+        encoder.rank("q", ["a"])
+
+
+def test_questions_in_dictionaries():
+    model = Engine.load(folder_of("bert_answer"), threads=1)
+    row = {"question": "Who lives in Berlin?", "context": "Anna lives in Berlin."}
+    assert model.answer(row) == model.answer(**row)
+    assert model.answer([row, row]) == [model.answer(**row)] * 2

@@ -136,8 +136,8 @@ def test_languages():
 
 
 @pytest.mark.parametrize(("given", "options", "words"), [
-    ("a.wav", {}, "list of paths"), (3, {}, "list of paths"), ([3], {}, "finite floats"),
-    (b"RIFF", {}, "list of paths"), (io.BytesIO(), {}, "list of paths"), (np.zeros(9), {}, "list of paths"),
+    ("none.wav", {}, "none.wav: cannot be read"), (3, {}, "audio must be a path, .* or a list of them, not 3"),
+    (b"RIFF", {}, "first bytes"), (io.BytesIO(), {}, "first bytes"), (np.int16([3]), {}, "int16"), ([3], {}, "floats"),
     ([(np.zeros(16000), 44100)], {}, "without its rate"), ([[1.0, [2.0]]], {}, "no array of them"),
     ([np.float64([1e300])], {}, "beyond 2.31"), ([np.zeros(16001)], {"max_seconds": 1}, "more than 1 s"),
     ([np.zeros(480001)], {}, "none for the times from 0 to 30 s"), ([], {"task": "x"}, "task must be one of"),
@@ -251,3 +251,17 @@ def test_the_texts_of_faster_whisper():
     found = real.transcribe(list(recordings.values()))
     assert dict(zip(recordings, found, strict=True)) == OF_FASTER_WHISPER
     assert real.languages == []
+
+
+def test_one_recording_gives_one_result(transcriber, tmp_path):
+    [sound] = sounds(1)
+    expected = transcriber.transcribe([sound])
+    assert transcriber.transcribe(sound) == expected[0]
+    assert [*transcriber.transcriptions(sound)] == expected
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", "not compressed"))
+        file.writeframes((sound * 2**15).astype(np.int16).tobytes())
+    [text] = transcriber.transcribe([tmp_path / "a.wav"])
+    data = (tmp_path / "a.wav").read_bytes()
+    for given in (tmp_path / "a.wav", str(tmp_path / "a.wav"), data, io.BytesIO(data)):
+        assert transcriber.transcribe(given) == text

@@ -266,3 +266,13 @@ def test_an_ffmpeg_that_fails_or_hangs(tmp_path, monkeypatch):
     with pytest.raises(Cancelled):
         recording_samples(data, stop=stop)
     assert time.monotonic() - begin < 10
+
+
+def test_a_file_of_samples_that_were_not_divided(tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav(np.float32([0, -20000, 99]).tobytes(), 3, 32))
+    with pytest.raises(InputError, match=r"a\.wav: samples must be from -1 to 1, .* 20,000, .* samples / 32768"):
+        recording_samples(tmp_path / "a.wav")
+    divided = read_audio(tmp_path / "a.wav") / 32768
+    np.testing.assert_array_equal(recording_samples(divided), np.float32([0, -20000, 99]) / 32768)
+    loud = np.float32([0, -100, 99])       # a file that is too loud, and no integers
+    np.testing.assert_array_equal(recording_samples(loud), loud)

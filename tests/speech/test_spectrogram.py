@@ -88,6 +88,8 @@ def test_a_long_recording_takes_little_memory(monkeypatch):
     (np.array([0, -1e300]), "beyond 2.31"), ((np.zeros(5), 44100), "without its rate"),
     ({"array": np.zeros(5), "sampling_rate": 44100}, "without its rate"),
     ([[1.0], [1.0, 2.0]], "no array"),
+    (np.array([0, -12345.0]), r"the largest of these is 12,345, as of integers of 16 bits; divide .*samples / 32768$"),
+    (np.array([0, 8e6]), "24 bits; divide them: samples / 8388608"), (np.array([127.0]), "8 bits"),
     ("x", "finite floats"), (np.zeros(480001), "has 30.0 s; the model reads 30 s at a time"),
 ])  # fmt: skip
 def test_bad_samples(samples, words):

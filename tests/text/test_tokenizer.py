@@ -13,7 +13,7 @@ from engine.base.progress import progress
 from engine.base.stop import Stop
 from engine.model.text_config import TextConfig
 from engine.text import sentences as text_module
-from engine.text.sentences import add_prompt, batches, check_sentences, choose_prompt, slices
+from engine.text.sentences import add_prompt, batches, check_sentences, check_texts, choose_prompt, slices
 from engine.text.tokenizer import CHARACTERS_AT_A_TIME, Tokenizer
 
 from ..tools.encoders import engine_of
@@ -86,6 +86,20 @@ def test_text_that_is_not_unicode(sentences):
         check_sentences(sentences)
     with pytest.raises(InputError, match="prompt is not valid Unicode"):
         choose_prompt(TextConfig(b"{}"), "\ud800", None)
+
+
+def test_a_set_has_no_order():
+    rows = {"the cat": 0, "dog": 1}
+    for texts in (set(rows), frozenset(rows)):
+        with pytest.raises(InputError, match=r"documents must be .*, not (frozen)?set, whose order is by chance.*sort"):
+            check_sentences(texts, "documents")
+    assert check_sentences(rows.keys()) == check_sentences(iter(rows)) == [*rows]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan")])
+def test_a_missing_text_of_a_table(missing):
+    with pytest.raises(InputError, match=r"text 1 must be a string, not \w+ .*; a table .* leave the row out of texts"):
+        check_texts(["cat", missing], "texts")
 
 
 def test_broken_tokenizer():

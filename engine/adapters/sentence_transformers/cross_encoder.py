@@ -78,7 +78,7 @@ class CrossEncoder(Model):
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar,
             activation_fn=self.activation_fn if activation_fn is None else activation_fn,
-            apply_softmax=bool(apply_softmax) and self.num_labels > 1)
+            apply_softmax=bool(apply_softmax) and self.num_labels > 1, truncation=True)
         if torch is None:
             return scores
         tensor = torch.from_numpy(np.asarray(scores))
@@ -97,4 +97,4 @@ class CrossEncoder(Model):
         return self.engine.rank(
             query, documents, top_k=top_k, return_documents=return_documents, prompt=self._prompt(prompt, prompt_name),
             batch_size=batch_size, show_progress_bar=show_progress_bar,
-            activation_fn=self.activation_fn if activation_fn is None else activation_fn)
+            activation_fn=self.activation_fn if activation_fn is None else activation_fn, truncation=True)

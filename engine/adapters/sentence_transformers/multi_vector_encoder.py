@@ -47,7 +47,7 @@ class MultiVectorEncoder(Encoder):
         torch = None if as_arrays else import_torch("convert_to_numpy=False")
         rows = self.engine.encode_tokens(
             inputs, task=task, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
-            show_progress_bar=show_progress_bar, normalize_embeddings=normalize_embeddings)
+            show_progress_bar=show_progress_bar, normalize_embeddings=normalize_embeddings, truncation=True)
         if torch is None:
             return rows
         return torch.tensor(rows) if isinstance(inputs, str) else [torch.tensor(row) for row in rows]

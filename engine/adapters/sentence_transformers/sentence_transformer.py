@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...base.arguments import flag, positive_int_or_none
+from ...encoding import packed_precision
 from ...loading.hub import ALONE
 from .model import Encoder, accept_earlier, check_call, refuse_options
 from .tensors import import_torch, like, to_array
@@ -58,7 +59,7 @@ class SentenceTransformer(Encoder):
         rows = self.engine.encode(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
             show_progress_bar=show_progress_bar, output_value=output_value, precision=precision,
-            normalize_embeddings=normalize_embeddings, ranges=ranges,
+            normalize_embeddings=normalize_embeddings, ranges=ranges, truncation=True,
             truncate_dim=self.truncate_dim if truncate_dim is None else truncate_dim, **self._route(task))
         if torch is None:
             return rows
@@ -72,14 +73,19 @@ class SentenceTransformer(Encoder):
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each embedding, [n,D] or [D], with each of others, [m,D] or [D]: float32 [n,m].
 
-        It is a tensor if one side is, else an array.
+        It is a tensor if one side is, else an array. Embeddings of precision="binary" and "ubinary" are told by their
+        width, as `Engine.similarity` says.
         """
-        return like(self.engine.similarity(to_array(embeddings1), to_array(embeddings2)), embeddings1, embeddings2)
+        return self._compared(self.engine.similarity, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each embedding with the other in its place: float32 [n], as `similarity` does."""
-        return like(self.engine.similarity_pairwise(to_array(embeddings1), to_array(embeddings2)), embeddings1,
-                    embeddings2)
+        return self._compared(self.engine.similarity_pairwise, embeddings1, embeddings2)
+
+    def _compared(self, compare: Any, embeddings1: Any, embeddings2: Any) -> Any:
+        a, b = to_array(embeddings1), to_array(embeddings2)
+        packed = packed_precision(self.get_embedding_dimension, a, b)     # truncate_dim is not the engine's here
+        return like(compare(a, b, precision=packed or "float32"), embeddings1, embeddings2)
 
     def get_embedding_dimension(self) -> int:
         """Return the number of dimensions of the vectors that `encode` returns."""

@@ -67,7 +67,7 @@ class SparseEncoder(Encoder):
         torch = import_torch("convert_to_tensor=True, the default of SparseEncoder,") if as_tensor else None
         found = self.engine.encode_sparse(
             inputs, prompt=self._prompt(prompt, prompt_name), batch_size=batch_size,
-            show_progress_bar=show_progress_bar,
+            show_progress_bar=show_progress_bar, truncation=True,
             max_active_dims=self.max_active_dims if max_active_dims is None else max_active_dims, **self._route(task))
         single = isinstance(inputs, str)
         if sparse and torch is None:

@@ -30,10 +30,16 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_array(value: Any) -> Any:
-    """Return a dense tensor as a float32 array, a list of tensors as a list of arrays, and other values as they are."""
+    """Return a dense tensor as a float32 array, a list of tensors as a list of arrays, and other values as they are.
+
+    A tensor of bytes, as vectors in fewer bits are, stays one of int8 or uint8.
+    """
     if isinstance(value, (list, tuple)):
         return [to_array(one) for one in value]
-    return value.detach().cpu().float().numpy() if is_tensor(value) else value
+    if not is_tensor(value):
+        return value
+    value = value.detach().cpu()
+    return value.numpy() if str(value.dtype) in ("torch.int8", "torch.uint8") else value.float().numpy()
 
 
 def like(result: np.ndarray, *given: Any) -> Any:

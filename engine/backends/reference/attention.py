@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from ..ops_interface import AttentionCall
+from ...base.errors import InputError, shown
+from ..ops_interface import A_SCORE, AttentionCall
 from .formulas import softmax
 
 
@@ -45,8 +48,16 @@ def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
     visible = visible_keys(call, b, h)
     if call.score_mod is not None:
         for t, s in np.argwhere(visible).tolist():
-            scores[t, s] = call.score_mod(scores[t, s].item(), b, h, t, s)
+            scores[t, s] = _checked(call.score_mod(scores[t, s].item(), b, h, t, s), b, h, t, s)
     return np.where(visible, scores, np.array(-np.inf, scores.dtype))
+
+
+def _checked(score: Any, b: int, h: int, t: int, s: int) -> Any:
+    """Return what a score function returned; raises `InputError` unless it is a real number."""
+    if isinstance(score, (bool, np.bool_)) or not isinstance(score, (int, float, np.integer, np.floating)):
+        place = f"b={b}, h={h}, q_index={t}, kv_index={s}"
+        raise InputError(f"score_mod must return a number, not {shown(score)} as at {place}; {A_SCORE}")
+    return score
 
 
 def visible_keys(call: AttentionCall, b: int, h: int) -> np.ndarray:

@@ -423,10 +423,20 @@ def test_functions_that_it_calls_are_checked():
     (lambda s, b, h, q, kv: None, "none"),
     (lambda s, b, h, q, kv: s if q > kv else None, "OptionalType"),
     (lambda s, b, h, q, kv: "text", "text"),
+    (lambda s, b, h, q, kv: q >= kv, "bool"),
+    (lambda s, b, h, q, kv: s if q >= kv else False, "bool"),
+    (lambda s, b, h, q, kv: q >= kv and s, "bool"),
 ])  # fmt: skip
 def test_the_result_is_a_number(function, got):
-    with pytest.raises(InputError, match=f"expected a number as the result in every case, got .*{got}"):
+    with pytest.raises(InputError, match=f"expected a number as the result in every case, got .*{got}.*-math.inf`"):
         compile_score_mod(function)
+    zeros = np.zeros((1, 1, 2, 3), np.float32)
+    with pytest.raises(InputError, match=r"score_mod must return a number, .* else -math\.inf`"):
+        attention(zeros, zeros, zeros, score_mod=function, backend="reference")
+
+
+def test_a_product_with_a_bool_is_a_number():
+    check(lambda s, b, h, q, kv: s * (q >= kv))
 
 
 def five_and_one(score, b, h, q, kv, table):

@@ -22,11 +22,13 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core import ir as numba_ir
 from numba.core.dispatcher import Dispatcher
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from ....base.errors import InputError, UnsupportedError
+from ...ops_interface import A_SCORE
 from .names import global_names
 
 LANES = 16
@@ -60,8 +62,10 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
     except Exception as error:  # the compiler raises many types of exceptions for an unsupported function
         raise UnsupportedError(f"{complaint(function, error)}; backend='reference' runs any function") from None
     result = change.overloads[SCORED + extra.types].signature.return_type
-    if not isinstance(types.unliteral(result), types.Number | types.Boolean) or result in types.complex_domain:
-        raise InputError(f"{place(function)}: expected a number as the result in every case, got {result}")
+    if returns_bool(change.overloads[SCORED + extra.types].type_annotation):
+        result = types.boolean
+    if not isinstance(types.unliteral(result), types.Number) or result in types.complex_domain:
+        raise InputError(f"{place(function)}: expected a number as the result in every case, got {result}; {A_SCORE}")
 
     unpack, change_lanes, change_lane = unpacking(extra), lanes(extra, LANES), lanes(extra, 1)
 
@@ -82,6 +86,31 @@ def compile_walk(function: FunctionType, arguments: Sequence[tuple[np.dtype, int
         raise UnsupportedError(f"{place(function)}: it may print or allocate, which a kernel cannot do; compute with "
                                "numbers alone")
     return compiled
+
+
+def returns_bool(annotation: Any) -> bool:
+    """Return whether a compiled function returns a bool in a case, which Numba turns into the number of other cases."""
+    values: dict[str, list[Any]] = {}
+    returned, seen = [], set()
+    for block in annotation.blocks.values():
+        for statement in block.body:
+            if isinstance(statement, numba_ir.Assign):
+                values.setdefault(statement.target.name, []).append(statement.value)
+            elif isinstance(statement, numba_ir.Return):
+                returned.append(statement.value)
+    while returned:
+        variable = returned.pop()
+        if not isinstance(variable, numba_ir.Var) or variable.name in seen:
+            continue
+        seen.add(variable.name)
+        if isinstance(types.unliteral(annotation.typemap.get(variable.name)), types.Boolean):
+            return True
+        for value in values.get(variable.name, ()):
+            if isinstance(value, numba_ir.Var):
+                returned.append(value)
+            elif isinstance(value, numba_ir.Expr) and value.op in ("cast", "phi"):
+                returned += [value.value] if value.op == "cast" else value.incoming_values
+    return False
 
 
 def argument_type(dtype: np.dtype, rank: int) -> types.Type:

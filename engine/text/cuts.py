@@ -1,0 +1,84 @@
+"""Say that texts were cut: count them, warn once a call, or refuse them. Tokenizers report to the call that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.arguments import flag, warn_caller
+from ..base.errors import InputError, shown
+from .sentences import Sentence
+
+
+@dataclass
+class Cuts:
+    """The texts that the tokenizers of one call cut."""
+
+    truncation: bool | None
+    """Whether the caller wants texts to be cut: True without a word, False for an error, None for a warning."""
+    texts: int = 0
+    """The texts that were tokenized."""
+    cut: int = 0
+    """The texts that were cut."""
+    limit: int = 0
+    """The tokens of a text that was cut."""
+    longest: Sentence = ""
+    """The text with the most characters among these."""
+    length_of: Callable[[Sentence], str] = str
+    """Returns the number of tokens of a text, for a message."""
+
+    def add(self, sentences: Sequence[Sentence], cut: Sequence[Sentence], limit: int,
+            length_of: Callable[[Sentence], str]) -> None:
+        """Count sentences, of which some were cut to `limit` tokens; raises `InputError` if the caller wants none."""
+        self.texts += len(sentences)
+        if not cut:
+            return
+        if self.truncation is False:
+            raise InputError(f"truncation=False, and a text of {length_of(cut[0])} tokens, {shown(cut[0], 60)}, is "
+                             f"longer than the {limit:,} that the model reads; shorten it, or leave truncation out")
+        self.cut, self.limit = self.cut + len(cut), limit
+        self.longest, self.length_of = max([*cut, self.longest], key=_characters), length_of
+
+    def warn(self) -> None:
+        """Warn the caller of the engine that texts were cut, if some were."""
+        if self.cut:
+            cut = f"text{'s' * (self.texts > 1)} {'was' if self.cut == 1 else 'were'} cut"
+            warn_caller(f"{self.cut:,} of {self.texts:,} {cut} to {self.limit:,} tokens; the longest has "
+                        f"{self.length_of(self.longest)}. truncation=True cuts without this warning, and "
+                        "truncation=False is an error", UserWarning)
+
+
+_CUTS: ContextVar[Cuts | None] = ContextVar("cuts", default=None)
+
+
+def reported() -> Cuts | None:
+    """Return the counts to which a tokenizer reports what it cuts; None where nobody wants to know."""
+    cuts = _CUTS.get()
+    return None if cuts is None or cuts.truncation else cuts
+
+
+@contextmanager
+def truncating(truncation: Any = None) -> Iterator[Cuts]:
+    """Let the tokenizers that this thread calls in the block report what they cut, and warn at its end.
+
+    truncation: as in `Cuts`, the argument of the caller, which is checked. A block inside another one with None belongs
+    to the outer one, so that a call that makes many calls warns once.
+    """
+    outer = _CUTS.get()
+    if truncation is None and outer is not None:
+        yield outer
+        return
+    cuts = Cuts(None if truncation is None else flag("truncation", truncation))
+    token = _CUTS.set(cuts)
+    try:
+        yield cuts
+    finally:
+        _CUTS.reset(token)
+    cuts.warn()
+
+
+def _characters(sentence: Sentence) -> int:
+    return len(sentence) if isinstance(sentence, str) else sum(map(len, sentence))
