@@ -48,19 +48,19 @@ def check_wanted(rows: Sequence[Row], vocab_size: int) -> None:
                              f"{shown(row.best)}")
 
 
-def sound_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
+def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
     """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R]."""
     with np.errstate(invalid="ignore"):
         lines = np.isfinite(logits.max(axis=1)), np.isfinite(top.log_sum_exp)
-    sound = np.ones(len(rows), bool)
+    finite = np.ones(len(rows), bool)
     if lines[0].all() and lines[1].all():       # as in nearly every step
-        return sound
+        return finite
     ends = [0, 0]
     for i, row in enumerate(rows):
         kind = int(row.best is not None)
         begin, ends[kind] = ends[kind], ends[kind] + row.scored
-        sound[i] = lines[kind][begin : ends[kind]].all()
-    return sound
+        finite[i] = lines[kind][begin : ends[kind]].all()
+    return finite
 
 
 def top_of(logits: np.ndarray, k: int) -> Top:

@@ -53,7 +53,7 @@ class Scores:
 
     hypotheses: NDArray[np.int64]
     """[R]: a new number for each row, to be the parent of later rows."""
-    sound: NDArray[np.bool_]
+    finite: NDArray[np.bool_]
     """[R]: False for a row with logits that are NaN or infinite, of which the caller makes an error of its request."""
     logits: NDArray[np.float32]
     """[M, V]: the lines of rows that want all logits."""
@@ -72,7 +72,7 @@ class Scores:
             last_chosen = chosen + sum(each.scored for each in rows if each.best is not None)
             own, k = slice(chosen, last_chosen), max((each.best or 0 for each in rows), default=0)
             top = Top(self.top.values[own, :k], self.top.ids[own, :k], self.top.log_sum_exp[own])
-            found.append(Scores(self.hypotheses[row:last_row], self.sound[row:last_row], self.logits[line:last_line],
+            found.append(Scores(self.hypotheses[row:last_row], self.finite[row:last_row], self.logits[line:last_line],
                                 top))
             row, line, chosen = last_row, last_line, last_chosen
         return found

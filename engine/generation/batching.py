@@ -22,7 +22,7 @@ from ..model.generation_config import GenerationConfig, ids_array
 from .beams import BeamSearch
 from .encoder_decoder import SourceStepper
 from .greedy import SingleSearch
-from .results import Done, Failed, Generated, Request, Token, unsound_logits
+from .results import Done, Failed, Generated, Request, Token, logits_error
 from .search import Outcome, Search, forced_first
 
 Event: TypeAlias = Token | Done | Failed
@@ -74,7 +74,7 @@ def generate(
     """
     events = Events(stepper, requests, budget, stop, traffic, tokens=False)
     try:
-        return [end.results for end in map(_sound, _in_order(events))]
+        return [end.results for end in map(_succeeded, _in_order(events))]
     finally:
         events.close()
 
@@ -90,7 +90,7 @@ def in_order(
     return _in_order(Events(stepper, requests, budget, stop, traffic, tokens=False))
 
 
-def _sound(end: Done | Failed) -> Done:
+def _succeeded(end: Done | Failed) -> Done:
     """Return the end of a request that did not fail; raises the error of one that did."""
     if isinstance(end, Failed):
         raise end.error
@@ -261,8 +261,8 @@ class _ActiveRequests:
                     results = self._with_weights(number, results)
                 self._leave(number)
                 events.append(Done(place, results))
-            for number in outcome.unsound:
-                events.append(Failed(self.places[number], unsound_logits()))
+            for number in outcome.failed:
+                events.append(Failed(self.places[number], logits_error()))
                 self._leave(number)
             ends = sum(result.ended for results in outcome.done.values() for result in results)
             self.traffic.add(0, len(outcome.tokens) + ends)

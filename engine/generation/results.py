@@ -80,7 +80,7 @@ class Failed:
     error: EngineError
 
 
-def unsound_logits() -> WeightsError:
+def logits_error() -> WeightsError:
     """Return the error of a request for which the model computed logits that are NaN or infinite."""
     return WeightsError("the model computed logits that are NaN or infinite: its weights are damaged, or its precision "
                         "is too low")

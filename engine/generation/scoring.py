@@ -15,7 +15,7 @@ from ..base.stop import NEVER, Stop
 from ..model.generation_config import check_length, ids_array
 from .batching import Budget, Traffic, decoder_ids
 from .encoder_decoder import SourceStepper
-from .results import Request, unsound_logits
+from .results import Request, logits_error
 from .top_k import log_sum_exp
 
 CHUNK = 64
@@ -147,10 +147,10 @@ def _step(stepper: SourceStepper, batch: Sequence[_Text], chunk: int, temperatur
     scores = stepper.step(rows)
     stepper.release([row.parent for row in rows if row.parent is not None])
     logits = scores.logits if temperature == 1 else scores.logits / np.float32(temperature)
-    for text, sound in zip(batch, scores.sound.tolist(), strict=True):
+    for text, finite in zip(batch, scores.finite.tolist(), strict=True):
         with located(f"input {text.place}"):
-            if not sound:
-                raise unsound_logits()
+            if not finite:
+                raise logits_error()
     log_total = log_sum_exp(logits).astype(np.float64)
     line = 0
     for text, row, hypothesis in zip(batch, rows, scores.hypotheses.tolist(), strict=True):
@@ -234,8 +234,8 @@ class _Prompts:
             return
         self.stop.check()
         scores = self.stepper.step(self.rows)
-        if not scores.sound.all():
-            raise unsound_logits()
+        if not scores.finite.all():
+            raise logits_error()
         for (group, i), line in zip(self.places, scores.logits[:, list(self.ids)], strict=True):
             self.found[group][i] = line
         self.stepper.release(scores.hypotheses.tolist())

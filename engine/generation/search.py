@@ -28,7 +28,7 @@ class Outcome:
     """(number of the request, sample, id) of each new token that is certain."""
     done: dict[int, list[Generated]] = field(default_factory=dict)
     """The results of the requests that ended, by the number of the request."""
-    unsound: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
     """The numbers of the requests that ended because the model computed NaN for a hypothesis of theirs."""
     released: list[int] = field(default_factory=list)
     """Hypotheses of requests that go on, which will not be parents any more."""
@@ -79,8 +79,8 @@ class Search(ABC):
 
     def advance(self, scores: Scores, outcome: Outcome) -> None:
         """Continue each request with the scores of the rows that `rows` returned; add certain tokens to the outcome."""
-        if not scores.sound.all():
-            scores = self._without_unsound(scores, outcome)
+        if not scores.finite.all():
+            scores = self._without_failed(scores, outcome)
             if not len(self.paths):
                 return
             self._prepare()
@@ -93,15 +93,15 @@ class Search(ABC):
         outcome.released += [number for i, number in enumerate(hypotheses.tolist()) if goes_on[i] and i not in kept]
         paths.step(children, hypotheses)
 
-    def _without_unsound(self, scores: Scores, outcome: Outcome) -> Scores:
-        """End the requests of rows that are not sound, and return the scores of the other rows."""
+    def _without_failed(self, scores: Scores, outcome: Outcome) -> Scores:
+        """End the requests of rows with NaN, and return the scores of the other rows."""
         owners = self.paths.owners
-        outcome.unsound |= {*owners[~scores.sound].tolist()}
-        rows = np.flatnonzero([owner not in outcome.unsound for owner in owners.tolist()])
+        outcome.failed |= {*owners[~scores.finite].tolist()}
+        rows = np.flatnonzero([owner not in outcome.failed for owner in owners.tolist()])
         self.keep(rows)
         top = scores.top
         lines = rows if self.needs_logits else rows[:0], rows[:0] if self.needs_logits else rows
-        return Scores(scores.hypotheses[rows], scores.sound[rows], scores.logits[lines[0]],
+        return Scores(scores.hypotheses[rows], scores.finite[rows], scores.logits[lines[0]],
                       Top(top.values[lines[1]], top.ids[lines[1]], top.log_sum_exp[lines[1]]))
 
     def keep(self, rows: NDArray[np.intp]) -> None:

@@ -343,7 +343,8 @@ class Generator(Loaded):
                   ) -> list[Request]:
         """Return the checked requests of inputs; texts become ids. places: as in `results`.
 
-        special: as in `own_tokens`. bound: of the tokens of an input, if not that of a source, or of a prompt for a model without an encoder.
+        special: as in `own_tokens`. bound: of the tokens of an input, if not that of a source, or of a prompt for a
+        model without an encoder.
         """
         refuse_chat(inputs)
         if isinstance(inputs, str):

@@ -11,7 +11,7 @@ from ..backends.interfaces import Decoder
 from ..backends.steps import Row
 from ..base.stop import NEVER, Stop
 from ..generation.encoder_decoder import SourceStepper
-from ..generation.results import unsound_logits
+from ..generation.results import logits_error
 from ..model.generation_config import GenerationConfig
 from .alignment import token_times
 from .segments import Cut
@@ -43,8 +43,8 @@ class AudioStepper(SourceStepper):
             self._ready[number] = self._begin(number)
         scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()],
                                     self._stop)
-        if not scores.sound.all():
-            raise unsound_logits()
+        if not scores.finite.all():
+            raise logits_error()
         return scores.logits
 
     def packed(self, source: NDArray[np.int64] | None) -> NDArray[np.int64] | None:

@@ -68,7 +68,7 @@ ANSWERED = {
     "generate G --prompt cat --max-length 3": "has no option --max-length",
     "generate G --prompt cat --min-new-tokens 3": "In Python, generate has min_new_tokens for it",
     "generate G --prompt cat --do_sample": "--do-sample is the same",
-    "classify C f.txt --device cpu": "the engine runs on CPUs; leave it out",
+    "classify C f.txt --device cpu": "the engine runs on CPUs",
     "classify C f.txt --batch-size 8": "has no option --batch-size",
     "classify C a.csv": "into a .jsonl file",
     "classify C --text-column text a.jsonl": "has no option --text-column",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from engine.backends.step_checks import sound_rows
+from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores, Top
 
 from ..golden.table_model import table_logits
@@ -56,7 +56,7 @@ class TableStepper:
         ids = np.lexsort((np.broadcast_to(np.arange(self.vocab_size), others.shape), -others), axis=1)[:, :k]
         total = np.log(np.exp(others.astype(np.float64)).sum(axis=1)).astype(np.float32)
         top = Top(np.take_along_axis(others, ids, axis=1), ids, total)
-        return Scores(np.array(numbers), sound_rows(rows, logits, top), logits, top)
+        return Scores(np.array(numbers), finite_rows(rows, logits, top), logits, top)
 
     def release(self, hypotheses):
         for hypothesis in hypotheses:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.backends.step_checks import sound_rows
+from engine.backends.step_checks import finite_rows
 from engine.backends.steps import Scores
 from engine.base.errors import InputError, TimedOut, WeightsError
 from engine.base.stop import Stop
@@ -297,7 +297,7 @@ class Damaged(TableStepper):
         logits, total = scores.logits.copy(), scores.top.log_sum_exp.copy()
         logits[np.array(hurt)[~kinds]], total[np.array(hurt)[kinds]] = np.nan, np.nan
         top = replace(scores.top, log_sum_exp=total)
-        return Scores(scores.hypotheses, sound_rows(rows, logits, top), logits, top)
+        return Scores(scores.hypotheses, finite_rows(rows, logits, top), logits, top)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

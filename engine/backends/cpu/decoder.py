@@ -20,7 +20,7 @@ from ...programs.operations import Attend
 from ...weights.parameters import kept_finer
 from ..forest import Forest, Node
 from ..requests import Requests
-from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, sound_rows
+from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, finite_rows
 from ..steps import CacheStatistics, Row, Scores, Top
 from .cache import CELL, Cache, CellTable
 from .lowering import lower
@@ -159,7 +159,7 @@ class CpuDecoder(Requests[CellTable]):
         self._pass(self._executor, new, [logits] if written else [], stop, _places(rows, written),
                    best if chosen else None)
         logits, top = logits[:, : self.vocab_size], Top(best[0], best[1].astype(np.int64), best[2])
-        return Scores(self._add(new), sound_rows(rows, logits, top), logits, top)
+        return Scores(self._add(new), finite_rows(rows, logits, top), logits, top)
 
     def attention_weights(self, request: int, tokens: NDArray[np.int64], heads: Sequence[Head],
                           stop: Stop = NEVER) -> np.ndarray:

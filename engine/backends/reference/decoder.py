@@ -20,7 +20,7 @@ from ..execute import Execution
 from ..forest import Forest, Node, path
 from ..ops_interface import Ops
 from ..requests import Requests
-from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, sound_rows, top_of
+from ..step_checks import check_heads, check_sources, check_vectors, check_wanted, finite_rows, top_of
 from ..steps import CacheStatistics, Row, Scores
 from .attention import attention_weights
 from .plan import add_positions
@@ -89,7 +89,7 @@ class ReferenceDecoder(Requests[list[Heads]]):
         lines, whole = lines.astype(np.float32), np.repeat([row.best is None for row in rows],
                                                            [row.scored for row in rows])
         top = top_of(lines[~whole], max(row.best or 0 for row in rows))
-        return Scores(hypotheses, sound_rows(rows, lines[whole], top), lines[whole], top)
+        return Scores(hypotheses, finite_rows(rows, lines[whole], top), lines[whole], top)
 
     def step_unrounded(self, rows: Sequence[Row], stop: Stop = NEVER) -> tuple[NDArray[np.int64], np.ndarray]:
         """Return the new hypotheses, and all logits of each scored token in the decoder's own dtype."""

@@ -223,7 +223,7 @@ def test_rows_of_all_kinds_share_a_step(name):
     for order in ([0, 1, 2, 3, 4, 5], [3, 5, 0, 2, 4, 1], [1, 4], [2, 3], [1]):
         some = [rows[i] for i in order]
         scores = decoder.step(some)
-        assert scores.sound.tolist() == [True] * len(some)
+        assert scores.finite.tolist() == [True] * len(some)
         assert scores.logits.shape == (sum(each.scored for each in some if each.best is None), 50)
         for each, found in zip(some, scores.split([[each] for each in some]), strict=True):
             whole = decoder.step([replace(each, best=None)]).logits
@@ -248,7 +248,7 @@ def test_a_row_with_nan_is_marked_and_spoils_no_other(name, value):
             rows = [row(request, None, [1, 7 if i == 3 else 2, i % 7], best=best if i % 4 else None, every=i % 2 == 1)
                     for i, request in enumerate(open_requests(decoder, config, [5] * 8))]
             scores = decoder.step(rows)
-            assert scores.sound.tolist() == [own is not weights or i != 3 for i in range(8)]
+            assert scores.finite.tolist() == [own is not weights or i != 3 for i in range(8)]
             found.append(scores.split([[each] for each in rows]))
         for i, (own, other) in enumerate(zip(*found, strict=True)):
             if i != 3:
