@@ -66,7 +66,6 @@ class AudioStepper(SourceStepper):
         assert request is not None
         self._ready[number] = request       # at once, so that it ends with this object where the next line fails
         self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), self._stop)
-        return request
 
     def close(self, request: int) -> None:
         """End a request; if `times` will be called, keep its cross-attention keys and values."""
