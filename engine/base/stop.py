@@ -37,10 +37,8 @@ class Stop:
 
     def check(self) -> None:
         """Raise `TimedOut` if the time has come, and `Cancelled` if the call was cancelled."""
-        if self.cancelled:
-            raise Cancelled
-        if self.has_come:
-            raise TimedOut
+        if self.has_come:       # first, because another thread may cancel between two looks
+            raise Cancelled if self.cancelled else TimedOut
 
 
 NEVER = Stop()

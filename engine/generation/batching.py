@@ -7,7 +7,7 @@ batch (backends/steps.py), and because no search looks at another request.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -27,6 +27,8 @@ from .search import Outcome, Search, forced_first
 
 Event: TypeAlias = Token | Done | Failed
 """What a stream gives: a new token, or the end of a request."""
+Ends: TypeAlias = Generator[Done | Failed, None, None]
+"""The ends of requests, in their order."""
 MOST_ROWS = 1024
 """The most beams or samples of one request, unless `Budget.rows` is larger: they are set up before the first step."""
 
@@ -82,7 +84,7 @@ def generate(
 def in_order(
     stepper: SourceStepper, requests: Iterable[Request | Checked], *, budget: Budget | None = None, stop: Stop = NEVER,
     traffic: Traffic | None = None,
-) -> Iterator[Done | Failed]:  # fmt: skip
+) -> Ends:  # fmt: skip
     """Yield the end of each request, in the order of the requests, as soon as those before it have ended, too.
 
     Otherwise this is as `generate`, except that the requests of an iterator that is left end with the stepper.
@@ -97,7 +99,7 @@ def _succeeded(end: Done | Failed) -> Done:
     return end
 
 
-def _in_order(events: Events) -> Iterator[Done | Failed]:
+def _in_order(events: Events) -> Ends:
     ended: dict[int, Done | Failed] = {}
     following = 0
     for event in events:

@@ -51,7 +51,7 @@ class Lengths:
         self.source = Bound("the source", encoder.longest_sequence if encoder else None, together)
         self.scored = Bound("the text", None if longest is None else longest + 1, verb="scores")
         """Of a text that is scored from its second token on. The model does not read the last token."""
-        self.target = replace(self.scored, part="the target")
+        self.target = replace(self.scored, part="the target", positions=longest)    # after a prompt of a token or more
 
     def check(self, request: Request) -> None:
         """Raise `InputError` for a request to generate that is too long or has no prompt."""

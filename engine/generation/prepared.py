@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,10 @@ from ..model.precision import cache_name
 from ..model.run_config import RunConfig
 from ..model.text_config import TextConfig
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
-from .batching import Budget, Checked, Events, Traffic, checked, generate, in_order, stream
+from .batching import Budget, Checked, Ends, Events, Traffic, checked, generate, in_order, stream
 from .encoder_decoder import SourceStepper
 from .lengths import Lengths
-from .results import Done, Failed, Generated, Request
+from .results import Generated, Request
 from .scoring import score
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PreparedModel:
         """Return the results of each request; stepper: for requests that do not read the sources of `stepper`."""
         return generate(stepper or self.stepper(stop), requests, budget=self.budget, stop=stop, traffic=self.traffic)
 
-    def results(self, requests: Iterable[Checked], stop: Stop, stepper: SourceStepper) -> Iterator[Done | Failed]:
+    def results(self, requests: Iterable[Checked], stop: Stop, stepper: SourceStepper) -> Ends:
         """Yield the end of each request that `checked` has returned for a stepper, in their order."""
         return in_order(stepper, requests, budget=self.budget, stop=stop, traffic=self.traffic)
 

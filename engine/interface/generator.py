@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
 from ..encoding.outputs import read_heads
+from ..generation.batching import Ends
 from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
-from ..generation.results import Done, Failed, Request
+from ..generation.results import Failed, Request
 from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
@@ -182,18 +184,19 @@ class Generator(Loaded):
         ends = self._model.results(requests, stop, stepper)
         return self._run(ends, asked, config.num_return_sequences > 1, places)
 
-    def _run(self, ends: Iterator[Done | Failed], asked: dict[Head, Head], several: bool,
+    def _run(self, ends: Ends, asked: dict[Head, Head], several: bool,
              places: Sequence[str] | None) -> Iterator[Any]:
         """Yield the results of requests, with their texts and the weights of the heads that were asked for."""
-        for end in ends:
-            if isinstance(end, Failed):
-                with located(place_of(end.request, places)):
-                    raise end.error
-            results = [self._model.with_text(result) for result in end.results]
-            if asked:
-                results = [replace(result, attentions={given: result.attentions[head] for given, head in asked.items()})
-                           for result in results]
-            yield results if several else results[0]
+        with closing(ends):     # an error that somebody keeps would otherwise keep the open requests
+            for end in ends:
+                if isinstance(end, Failed):
+                    with located(place_of(end.request, places)):
+                        raise end.error
+                results = [self._model.with_text(result) for result in end.results]
+                if asked:
+                    results = [replace(one, attentions={given: one.attentions[head] for given, head in asked.items()})
+                               for one in results]
+                yield results if several else results[0]
 
     @renamed_arguments
     def translate(self, texts: Any, *, source_language: str | None = None, target_language: str | None = None,

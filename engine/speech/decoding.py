@@ -28,7 +28,7 @@ class AudioStepper(SourceStepper):
         self._numbers: dict[int, int] = {}
         """The number of the recording of each open request."""
         self._ready: dict[int, int] = {}
-        """The request of each recording whose cross-attention keys and values are computed, by its number."""
+        """The request of each recording whose cross-attention keys and values are kept, by its number."""
 
     def __enter__(self) -> AudioStepper:
         return self
@@ -40,7 +40,7 @@ class AudioStepper(SourceStepper):
     def first_logits(self, start: int) -> np.ndarray:
         """Return the logits after the start token [recordings, V], and keep the cross-attention keys and values."""
         for number in range(len(self._vectors)):
-            self._ready[number] = self._begin(number)
+            self._begin(number)
         scores = self._decoder.step([Row(request, None, np.array([start])) for request in self._ready.values()],
                                     self._stop)
         if not scores.finite.all():
@@ -55,15 +55,17 @@ class AudioStepper(SourceStepper):
         """Begin a request for the recording whose number is in `source`."""
         assert source is not None
         number = int(source[0])
-        request = self._ready.pop(number) if number in self._ready else self._begin(number)
+        if number not in self._ready:
+            self._begin(number)
+        request = self._ready.pop(number)
         self._numbers[request] = number
         return request
 
-    def _begin(self, number: int) -> int:
+    def _begin(self, number: int) -> None:
         request, vectors = self._decoder.open(self), self._vectors[number]
         assert request is not None
+        self._ready[number] = request       # at once, so that it ends with this object where the next line fails
         self._decoder.cache_sources([request], vectors, np.array([0, len(vectors)], np.int32), self._stop)
-        return request
 
     def close(self, request: int) -> None:
         """End a request; if `times` will be called, keep its cross-attention keys and values."""

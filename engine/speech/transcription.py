@@ -13,7 +13,7 @@ from ..backends import get_backend
 from ..backends.reference.formulas import softmax
 from ..base.errors import InputError, UnsupportedError, WeightsError
 from ..base.progress import growing_progress
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..encoding.packing import pack
 from ..generation.prepared import PreparedModel
 from ..generation.results import Generated, Request
@@ -78,7 +78,7 @@ class Transcription:
         item: samples, or what `recording_samples` reads; the model hears its first window.
         """
         window = Recording(0, Spectrogram(recording_samples(item), self._channels), None).window()
-        with AudioStepper(self._decoder, [self._vectors(window, Stop())]) as stepper:
+        with AudioStepper(self._decoder, [self._vectors(window, NEVER)]) as stepper:
             return self._language_of(stepper.first_logits(self._tokens.start)[0])
 
     @property

@@ -15,13 +15,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine import Generator, InputError, TimedOut, Transformer
+from engine import Generator, InputError, Model, TimedOut, Transformer, WeightsError
 from engine.backends.cpu.cache import Cache
 from engine.backends.lock import new_turn
 from engine.base.errors import EngineError
 from engine.base.stop import Stop
 
-from ..tools.decoders import make_weights
+from ..tools.decoders import DECODERS, make_weights
 from ..tools.encoders import engine_of
 from ..tools.generators import SOURCES, ids_of, language_model, translator
 from ..tools.interrupts import interruptible
@@ -388,6 +388,17 @@ def test_the_cache_gives_the_memory_of_a_large_request_back(monkeypatch):
 def test_long_inputs_are_refused_before_they_are_copied(call):
     with pytest.raises(InputError, match=r"1,099,511,627,776 tokens, but the model (reads|scores) at most"):
         call(Generator(language_model()))
+
+
+def test_an_error_that_is_kept_keeps_no_request_open():
+    config = replace(DECODERS["Llama"], logits="own", embedding_scale=100.0)
+    weights = make_weights(config)
+    weights["embeddings.word"][7] = 3e38
+    generator = Generator(Model(decoder=Transformer(config, weights)), max_rows=2)
+    with pytest.raises(WeightsError, match=r"input 1: .*NaN") as kept:
+        generator.generate([[5], [7], [8]], max_new_tokens=5)       # the last one is open when the first one ends
+    assert is_empty(generator)
+    assert kept.value
 
 
 def test_many_samples_and_beams_are_refused_before_they_are_made():

@@ -77,6 +77,17 @@ def test_files_and_samples(transcriber, tmp_path):
     assert transcriber.transcribe([tmp_path / "a.wav"]) == transcriber.transcribe([str(tmp_path / "a.wav")]) == expected
 
 
+def test_an_error_that_is_kept_keeps_no_recording_open(transcriber, monkeypatch):
+    def stop(*_):
+        raise TimedOut
+
+    monkeypatch.setattr(transcriber._model.decoder, "cache_sources", stop)
+    with pytest.raises(TimedOut) as kept:
+        transcriber.transcribe(sounds(1))
+    assert transcriber._model.decoder.statistics().open_requests == 0
+    assert kept.value
+
+
 def test_the_command_line(transcriber, tmp_path, capsys):
     wav(tmp_path / "a.wav")
     save(model_of(), tmp_path / "m.npz")
