@@ -69,8 +69,9 @@ def attention(
     maximum    the weight that has the full colour; None for the largest. A smaller one makes small weights visible
     as_figure  return a matplotlib figure, which needs matplotlib
 
-    Returns an SVG picture as a string, which a notebook shows. Its background is transparent, and its colours follow the
-    light or dark theme of the reader. A cell shows its weight where the mouse rests on it, and always if there are at most 12 columns.
+    Returns an SVG picture as a string, which a notebook shows. Its background is transparent, and its colours follow
+    the light or dark theme of the reader. A cell shows its weight where the mouse rests on it, and always if there are
+    at most 12 columns.
     Raises `InputError` if the arguments do not fit, and `UnsupportedError` for a figure without matplotlib.
     """
     rows, columns = _labels("tokens", tokens), _labels("keys", tokens if keys is None else keys)
