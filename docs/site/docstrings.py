@@ -29,9 +29,15 @@ def to_markdown(docstring: str) -> str:
     return "\n".join(lines)
 
 
+def with_first_paragraph_in_a_line(text: str) -> str:
+    """Return Markdown whose first paragraph is one line, because the summary of a page shows that line alone."""
+    first, gap, rest = text.partition("\n\n")
+    return (first if first.startswith(("- ", "    ")) else first.replace("\n", " ")) + gap + rest
+
+
 class PlainText(griffe.Extension):
     """Rewrite every docstring."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
-            obj.docstring.value = to_markdown(obj.docstring.value)
+            obj.docstring.value = with_first_paragraph_in_a_line(to_markdown(obj.docstring.value))

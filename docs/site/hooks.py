@@ -30,6 +30,7 @@ class Shown(File):
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Complete the navigation: the pages of the reference, and every document that it does not list."""
+    config.site_name = f"{config.site_name} {pages.version()}"
     config.theme.static_templates.clear()  # 404.html and sitemap.xml state the address of a site, which we do not know
     if "MIKE_DOCS_VERSION" in os.environ:  # mike writes the list of versions that the page then reads
         config.extra["version"] = {"provider": "mike"}

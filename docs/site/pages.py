@@ -21,6 +21,13 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 LANGUAGES = {".py": "python", ".pyx": "cython", ".pxi": "cython", ".pxd": "cython", ".toml": "toml", ".sh": "sh"}
 
 
+def version(root: Path = ROOT) -> str:
+    """Return the version of the package, for the header of the site."""
+    found = re.search(r'^__version__ = "([^"]+)"', (root / "engine/base/version.py").read_text("utf-8"), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
 def documents(root: Path = ROOT) -> list[str]:
     """Return the documents, as paths relative to the root of the repository."""
     found = [*root.glob("*.md"), *(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))]

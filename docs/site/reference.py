@@ -5,7 +5,10 @@ A test checks that each public name of `engine`, `engine.ops` and `engine.plot` 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 
 class Page(NamedTuple):
@@ -52,6 +55,37 @@ PAGES = (
 )  # fmt: skip
 
 
+FIRST = ("load", "encode", "encode_query", "encode_document", "similarity", "forward", "generate", "translate",
+         "stream", "rank", "predict", "transcribe", "classify", "tag", "answer", "fill_mask")
+"""The methods that stand first in a class, in this order. The others follow as the code has them, with those of base
+classes before its own."""
+HIDDEN = ("runner_of",)
+"""Methods for other modules of the engine."""
+
+
+def in_order(members: Iterable[str]) -> list[str]:
+    """Return the public members of a class in the order of its page."""
+    shown = [name for name in members if not name.startswith("_") and name not in HIDDEN]
+    return sorted(shown, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+
+
+@cache
+def package() -> Any:
+    """Return what griffe, which `make docs` installs, reads in the package."""
+    import griffe
+
+    return griffe.load("engine", search_paths=[str(Path(__file__).parents[2])])
+
+
+def options(name: str) -> str:
+    """Return the options of a name for mkdocstrings: of a class, its members in order."""
+    found = package()[name.removeprefix("engine.")]
+    if not found.is_class:
+        return ""
+    members = in_order(each for each, value in found.all_members.items() if value.has_docstring)
+    return f"    options:\n      members: [{', '.join(members)}]\n" if members else ""
+
+
 def markdown(page: Page) -> str:
     """Return the source of a page, which mkdocstrings fills."""
-    return f"# {page.title}\n\n{page.text}\n" + "".join(f"\n::: {name}\n" for name in page.names)
+    return f"# {page.title}\n\n{page.text}\n" + "".join(f"\n::: {name}\n{options(name)}" for name in page.names)

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1]
 
 def install_command(extra: str = "") -> str:
     """Return advice to install the package, or one of its extras, with the command in full."""
-    # There is no package on an index: pip finds this name only where the engine is installed. The quotes are for zsh.
+    # There is no package on an index: pip knows this name only where the engine is installed. The quotes are for zsh.
     if not extra:
         return "run pip install . in a clone of encoder-engine"
     return (f"run pip install '.[{extra}]' in a clone of encoder-engine, or pip install 'encoder-engine[{extra}]' "

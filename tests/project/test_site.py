@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,32 @@ def test_every_public_name_is_on_one_page_of_the_reference(monkeypatch):
     public += [f"engine.plot.{name}" for name, value in vars(plot).items()
                if inspect.isfunction(value) and value.__module__ == plot.__name__ and not name.startswith("_")]
     assert named == sorted(public)
+
+
+def test_a_page_begins_with_the_methods_that_people_need(monkeypatch):
+    reference = load("reference", monkeypatch)
+    members = ["answer", "runner_of", "heads", "encode", "_pack", "look", "load"]
+    assert reference.in_order(members) == ["load", "encode", "answer", "heads", "look"]
+    assert {name for owner in (engine.Engine, engine.Generator, engine.Reranker, engine.Transcriber)
+            for name in dir(owner)} >= {*reference.FIRST, *reference.HIDDEN}
+
+
+def test_a_summary_shows_a_whole_sentence(monkeypatch):
+    """The summary of a page has the first line of a docstring alone."""
+    monkeypatch.setitem(sys.modules, "griffe", SimpleNamespace(Extension=object, Object=object))
+    value = SimpleNamespace(docstring=SimpleNamespace(value="A\nb.\n\nC\nd."))
+    load("docstrings", monkeypatch).PlainText().on_instance(obj=value)
+    assert value.docstring.value == "A b.\n\nC\nd."
+
+
+def test_the_header_has_the_version(pages):
+    assert pages.version() == engine.__version__
+
+
+def test_links_between_documents_are_called_by_titles(pages):
+    named = [(path, text) for path in pages.documents()
+             for text in re.findall(r"\[`?([\w./-]+\.md)`?\]\(", (ROOT / path).read_text(encoding="utf-8"))]
+    assert named == []
 
 
 @pytest.mark.parametrize(("path", "place"), [

@@ -214,10 +214,10 @@ def test_damaged_heads_cost_little(tmp_path):
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "soxr", None)
     assert len(read_audio(wav(bytes(20)))) == 10
-    with pytest.raises(UnsupportedError, match=r"needs the package soxr; run pip install 'encoder-engine\[speech\]'"):
+    with pytest.raises(UnsupportedError, match=r"needs the package soxr; run pip install '\.\[speech\]'"):
         read_audio(wav(bytes(20), rate=8000))
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(UnsupportedError, match=r"needs the package soundfile; run pip install 'encoder-engine\[speech"):
+    with pytest.raises(UnsupportedError, match=r"needs the package soundfile; run pip install '\.\[speech"):
         read_audio(wav(bytes(20)))
     np.testing.assert_array_equal(recording_samples(np.zeros(9)), np.zeros(9), strict=True)
 
