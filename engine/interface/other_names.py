@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, OtherName, instead, nothing, register, same
+from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, LIMIT, OtherName, instead, nothing, register, same
 
 _CACHE = "the environment variable HF_HUB_CACHE says where models of the hub are kept"
 _TOKEN = "log in with hf auth login, or set the environment variable HF_TOKEN"
@@ -61,8 +61,7 @@ LOAD: Mapping[str, OtherName] = {
     "seed": instead(_AT_CALL),
     "verbose": instead('logging.getLogger("engine") says how much is logged', False),
     **{name: instead(_AT_CALL) for name in ("truncate_dim", "normalize_embeddings", "batch_size")},
-    **{name: nothing("the model's folder says where texts are truncated")
-       for name in ("query_max_length", "passage_max_length")},
+    **{name: instead(LIMIT) for name in ("max_seq_length", "query_max_length", "passage_max_length")},
     "query_instruction_for_retrieval": instead("prompt=... of encode stands in front of each text"),
     "pooling_method": instead(FOLDER),
     "prompts": instead(FOLDER),

@@ -17,7 +17,7 @@ LOUDEST = 2.0**31
 """Limit on the absolute value of a sample of a file or of a resampling: 32-bit integers that were never divided pass,
 damaged floats do not."""
 HEARD = 100.0
-"""Limit on the absolute value of a sample that a model hears. Sound is from -1 to 1, a little more where a file is too
+"""Limit on the absolute value of a sample that a model hears. Audio is from -1 to 1, a little more where a file is too
 loud, and far more where somebody forgot to divide integers: the model would then write text that nobody said."""
 _INTEGERS = {8: 2**7, 16: 2**15, 24: 2**23, 32: 2**31}
 """The number that divides integers of some bits."""
