@@ -62,10 +62,10 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 def use_our_names(function: str, arguments: dict[str, Any], own: Collection[str]) -> None:
     """Replace the names of other libraries, and of earlier versions, by ours in the arguments of a call.
 
-    function: a key of `CALLS`. own: the names that the function has, which are never replaced. Raises `InputError` for
-    an argument that the engine lacks, unless its value asks for nothing.
+    function: its rows are those of `CALLS`, if it has some. own: the names that the function has, which are never
+    replaced. Raises `InputError` for an argument that the engine lacks, unless its value asks for nothing.
     """
-    rows = CALLS[function]
+    rows = CALLS.get(function, {})
     for name in [name for name in arguments if name in rows and name not in own]:
         row, value = rows[name], arguments.pop(name)
         if row.ours is None:
@@ -80,9 +80,10 @@ def use_our_names(function: str, arguments: dict[str, Any], own: Collection[str]
 
 
 def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function of `CALLS` accept the other names of its arguments, or say what to do instead.
+    """Make a function accept the other names of its arguments that `CALLS` has, or say what to do instead.
 
-    Calls raise `InputError` for a keyword argument that neither the function nor the table has.
+    Calls raise `InputError` for a keyword argument that neither the function nor the table has, and `CallError` for too
+    few or too many arguments.
     """
     parameters = signature(function).parameters.values()
     own = [parameter.name for parameter in parameters if parameter.kind.name != "VAR_KEYWORD"]
@@ -95,13 +96,20 @@ def renamed_arguments(function: Callable[P, R]) -> Callable[P, R]:
         use_our_names(function.__name__, kwargs, own)
         if len(args) > most or any(name not in kwargs for name in needed[len(args) :]):
             raise _wrong_call(function.__name__, positional, needed, args, kwargs)
-        if not takes_all and (unknown := [name for name in kwargs if name not in own]):
-            known = [name for name in own if name not in ("self", "cls")]
-            raise InputError(f"{_spoken(function.__name__)} has no argument {listed(unknown)}"
-                             f"{nearest(unknown[0], known)}; it has {', '.join(known)}")
+        if twice := [name for name in positional[: len(args)] if name in kwargs]:
+            raise CallError(f"{_spoken(function.__name__)} got {twice[0]} twice, without a name and with one")
+        if not takes_all:
+            refuse_unknown(function.__name__, kwargs, [name for name in own if name not in ("self", "cls")])
         return function(*args, **kwargs)
 
     return renaming
+
+
+def refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `InputError` for the names of arguments that a function does not have."""
+    if unknown := [name for name in given if name not in known]:
+        raise InputError(f"{_spoken(function)} has no argument {listed(unknown)}{nearest(unknown[0], known)}; it has "
+                         f"{', '.join(known)}")
 
 
 def _has_no_default(function: Callable[..., Any], name: str) -> bool:

@@ -85,7 +85,7 @@ def _floats(what: str, given: Any) -> np.ndarray:
     try:
         array = np.asarray(given, np.float32)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what}; NumPy cannot read one of them: {error}") from error
+        raise InputError(f"{what}, not {shown(given, 60)}") from error
     if array.ndim != 2 or not array.shape[1]:
         raise InputError(f"{what}; one has the shape {list(array.shape)}")
     return array

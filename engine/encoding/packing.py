@@ -262,7 +262,7 @@ def _as_array(name: str, value: Any, expected: str) -> np.ndarray:
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be {expected}; NumPy cannot read it: {error}") from error
+        raise InputError(f"{name} must be {expected}, not {shown(value, 60)}") from error
 
 
 def _with_mask(form: InputShape, attention_mask: Any) -> InputShape:

@@ -143,7 +143,7 @@ def _rows(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
         try:
             array = np.atleast_2d(np.asarray(vectors, np.float32))
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"vectors must be numbers [n,D] or [D]; NumPy cannot read them: {error}") from error
+            raise InputError(f"vectors must be numbers [n,D] or [D], not {shown(vectors, 60)}") from error
         if array.ndim != 2:
             raise InputError(f"vectors must have the shape [n,D] or [D], not {list(array.shape)}")
         rows.append(array)

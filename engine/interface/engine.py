@@ -193,6 +193,7 @@ class Engine(HeadMethods, Loaded):
         texts = {id(part): self._routes.get(name, self).text for name, part in model.parts.items()}
         return model.map(lambda part: part if part.text == texts[id(part)] else replace(part, text=texts[id(part)]))
 
+    @renamed_arguments
     def with_text(self, **changes: Any) -> Engine:
         """Return this engine with other text settings; both share the weights, and this one does not change.
 
@@ -234,6 +235,7 @@ class Engine(HeadMethods, Loaded):
                             if not isinstance(getattr(Engine, name, None), lazy)}, text=text)
         return other
 
+    @renamed_arguments
     def forward(
         self,
         input_ids: Any = None,
@@ -299,6 +301,7 @@ class Engine(HeadMethods, Loaded):
                                    "entropies; cython, numba and reference do: Engine.load(..., backend=...)")
         return self._plan.observe(batch, asked.observed, stop)
 
+    @renamed_arguments
     def look(self, text: Any, *, timeout: float | None = None) -> Look:
         """Return what attention does with one text: the entropy of each head, its share of the maximum, and rollout.
 
@@ -408,6 +411,7 @@ class Engine(HeadMethods, Loaded):
             rows = quantize_vectors(rows, precision, ranges)
         return rows[0] if single else rows if convert_to_numpy else list(rows)
 
+    @renamed_arguments
     def encode_stream(self, sentences: Iterable[Any], *, rows: int = 4096, result: str = "vectors",
                       **options: Any) -> Iterator[Any]:
         """Return an iterator over the results of sentences, `rows` of them at a time, in their order.
@@ -428,6 +432,7 @@ class Engine(HeadMethods, Loaded):
         """
         return encode_stream(self, sentences, rows, result, options)
 
+    @renamed_arguments
     def encode_query(self, sentences: Any, **options: Any) -> Any:
         """Encode queries: as `encode`, with the prompt "query" of the model unless options name a prompt.
 
@@ -436,6 +441,7 @@ class Engine(HeadMethods, Loaded):
         """
         return self._encode_as("query", sentences, options)
 
+    @renamed_arguments
     def encode_document(self, sentences: Any, **options: Any) -> Any:
         """Encode documents: as `encode`, with the prompt "document" of the model unless options name a prompt.
 
@@ -444,6 +450,7 @@ class Engine(HeadMethods, Loaded):
         """
         return self._encode_as("document", sentences, options)
 
+    @renamed_arguments
     def tokenize(self, sentences: Any, *, truncation: bool | None = None) -> dict[str, np.ndarray]:
         """Return the token ids of sentences as the arguments of `forward`: `engine.forward(**engine.tokenize(texts))`.
 
@@ -494,6 +501,7 @@ class Engine(HeadMethods, Loaded):
         each token: "maxsim" or "meanmaxsim"."""
         return self.text.similarity if self.text else "cosine"
 
+    @renamed_arguments
     def similarity(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
         """Return the similarity of each vector of a, [n,D] or [D], and each of b, [m,D] or [D]: float32 [n,m].
 
@@ -521,6 +529,7 @@ class Engine(HeadMethods, Loaded):
         ops = None if self.backend == "cuda" else self._ops("similarity")
         return similarity(self.similarity_fn_name, a, b, ops)
 
+    @renamed_arguments
     def similarity_pairwise(self, a: Any, b: Any, *, precision: str | None = None) -> np.ndarray:
         """Return the similarity of each vector of a, [n,D] or [D], and its partner in b: float32 [n].
 

@@ -493,7 +493,7 @@ def _lists_of_words(texts: Any) -> tuple[list[list[str]], bool]:
 
 
 def _labels(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
         raise InputError(f"{name} must be a list of labels, not {shown(value)}")
     labels = tuple(value)
     if not all(isinstance(label, str) for label in labels):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ..base.errors import EngineError, InputError, UnsupportedError, shown
+from ..base.arguments import renamed_arguments
+from ..base.errors import EngineError, InputError, UnsupportedError, nearest, shown
 from ..model.config import ModelConfig
 from ..model.text_config import TextConfig
 from ..weights.calibration import Calibration
@@ -29,14 +30,23 @@ _OF_CLOSED = ("_closed", "_configs", "_calibrations")
 """The private attributes that a closed object keeps."""
 
 
+def _advice(name: str, cls: type) -> str:
+    """Return what a message says behind the name of an attribute that a class does not have."""
+    if name in METHODS:
+        return f"; {METHODS[name]}"
+    if name.startswith("_"):
+        return ""
+    public = [one for one in dir(cls) if not one.startswith("_")]
+    return f"{nearest(name, public)}; help({cls.__name__}) lists what there is"
+
+
 class _Named(type):
     """A class that says what to do in place of a method that the classes of other libraries have."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(cls, name: str) -> Any:
-            advice = f"; {METHODS[name]}" if name in METHODS else ""
-            raise AttributeError(f"{cls.__name__!r} has no attribute {name!r}{advice}")
+            raise AttributeError(f"{cls.__name__!r} has no attribute {name!r}{_advice(name, cls)}")
 
 
 class Loaded(metaclass=_Named):
@@ -136,6 +146,7 @@ class Loaded(metaclass=_Named):
             model = model.with_calibration(calibration)
         return model
 
+    @renamed_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model of this object as one `.npz`, with its calibrations and text settings, as `engine.save` does.
 
@@ -150,6 +161,7 @@ class Loaded(metaclass=_Named):
         """What is known from labelled texts about the scores of each method, as `engine.calibrate` finds it."""
         return dict(self._calibrations)
 
+    @renamed_arguments
     def with_calibration(self: AnyLoaded, calibration: Calibration) -> AnyLoaded:
         """Return this object with a calibration of its model; both share the weights, and this one does not change.
 
@@ -193,8 +205,8 @@ class Loaded(metaclass=_Named):
             """Say what to do in place of a method that another library or another class here has."""
             if self._closed and name.startswith("_") and not name.startswith("__"):
                 raise self._is_closed()
-            advice = f"; {METHODS[name]}" if name in METHODS else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}"
+                                 f"{_advice(name, type(self))}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute once; raise `InputError` for a second time, as a change would have no effect."""

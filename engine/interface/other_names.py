@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, OtherName, instead, nothing, register, same
+from ..base.other_names import BATCHES, CHAT, CPU, FOLDER, LACKS, LIMIT, OtherName, instead, nothing, register, same
 
 _CACHE = "the environment variable HF_HUB_CACHE says where models of the hub are kept"
 _TOKEN = "log in with hf auth login, or set the environment variable HF_TOKEN"
@@ -61,8 +61,7 @@ LOAD: Mapping[str, OtherName] = {
     "seed": instead(_AT_CALL),
     "verbose": instead('logging.getLogger("engine") says how much is logged', False),
     **{name: instead(_AT_CALL) for name in ("truncate_dim", "normalize_embeddings", "batch_size")},
-    **{name: nothing("the model's folder says where texts are truncated")
-       for name in ("query_max_length", "passage_max_length")},
+    **{name: instead(LIMIT) for name in ("max_seq_length", "query_max_length", "passage_max_length")},
     "query_instruction_for_retrieval": instead("prompt=... of encode stands in front of each text"),
     "pooling_method": instead(FOLDER),
     "prompts": instead(FOLDER),
@@ -117,6 +116,16 @@ METHODS: Mapping[str, str] = {
     "complete": "generate(prompt) of a Generator does it",
     "summarize": "generate(text) of a Generator does it",
     "perplexity": "score(text) of a Generator gives the log probability of each token",
+    **dict.fromkeys(("dim", "dimension", "embedding_size", "embedding_dim", "shape"),
+                    "get_embedding_dimension() of an Engine says it, and config.hidden_size the width of the model"),
+    **dict.fromkeys(("hidden_size", "vocab_size", "num_layers", "num_attention_heads", "config_class"),
+                    "the attribute config has it"),
+    **dict.fromkeys(("num_parameters", "name", "path", "model_name", "summary", "info"),
+                    "print(model) says what it is, and the command engine info more"),
+    **dict.fromkeys(("free", "release", "unload", "delete"), "close() frees the weights"),
+    **dict.fromkeys(("run", "infer", "inference", "pipeline", "invoke"), "help(model) lists the methods"),
+    **dict.fromkeys(("similarity_fn", "score_fn", "score_functions"), "similarity_fn_name and similarity have it"),
+    "encode_multi_process": "encode(sentences) uses all CPUs that the process may use",
     "apply_chat_template": CHAT,
     "create_chat_completion": CHAT,
     "chat": CHAT,
@@ -149,7 +158,8 @@ METHODS: Mapping[str, str] = {
     "encode": _ENCODES,
     "encode_query": _ENCODES,
     "encode_document": _ENCODES,
-    "forward": _ENCODES,
+    **dict.fromkeys(("forward", "similarity", "similarity_pairwise", "with_text", "encode_stream", "encode_sparse",
+                     "encode_tokens", "classify", "tag", "answer", "fill_mask", "look"), _ENCODES),
     "generate": _GENERATES,
     "stream": _GENERATES,
     "score": _GENERATES,
@@ -185,6 +195,15 @@ MODULE: Mapping[str, str] = {
                     "it is a method of a loaded model: model = engine.load(path)"),
     **dict.fromkeys(("attention", "layer_norm", "linear", "softmax"), "engine.ops has it"),
     "convert": "engine.convert_model(model, precision) and the command engine convert do it",
+    **dict.fromkeys(("cos_sim", "dot_score", "util"), "similarity(a, b) of an Engine compares vectors"),
+    **dict.fromkeys(("cuda", "device", "set_device", "is_available", "get_backend"),
+                    "backend=... of load chooses the backend, and engine info lists them"),
+    **dict.fromkeys(("set_threads", "set_num_threads", "get_num_threads"), "threads=... of load says how many"),
+    **dict.fromkeys(("download", "fetch", "snapshot_download", "list_models"),
+                    "engine.load(name) downloads a model of the hub, and the command engine fetch, too"),
+    **dict.fromkeys(("load_audio", "load_wav"), "engine.read_audio(path) reads a file"),
+    "Whisper": "engine.load(path) returns a Transcriber for Whisper",
+    "version": "engine.__version__ says it",
     "Tokenizer": "a loaded model has the attribute tokenizer",
     "adapters": "import engine.adapters.sentence_transformers, langchain or another one by its whole name",
 }

@@ -18,6 +18,7 @@ from ..base.arguments import (
     flag,
     positive_int,
     positive_int_or_none,
+    refuse_unknown,
     renamed_arguments,
     use_our_names,
     warn_caller,
@@ -54,6 +55,8 @@ TEMPLATE = (
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 ANSWERS = ("yes", "no")
 MAX_LENGTH = 8192
+_OPTIONS = ("instruction", "logits", "show_progress_bar", "truncation", "timeout")
+"""The options of `predict`, which `rank` passes on."""
 _PLACES = ("{instruction}", "{query}", "{document}")
 
 
@@ -152,6 +155,7 @@ class Reranker(Loaded):
         if engine is not None:
             engine.close()
 
+    @renamed_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one `.npz`, as `Loaded.save` does; the file does not hold the template and the answers."""
         if self._engine is None:
@@ -222,9 +226,8 @@ class Reranker(Loaded):
         """
         query, texts = check_query(query, documents)
         top_k = positive_int_or_none("top_k", top_k)
-        if unknown := options.keys() - {"instruction", "logits", "show_progress_bar", "truncation", "timeout"}:
-            use_our_names("predict", options, ())
-            raise TypeError(f"rank() got an unexpected keyword argument {min(unknown)!r}")
+        use_our_names("predict", options, _OPTIONS)
+        refuse_unknown("rank", options, ["query", "documents", "top_k", "return_documents", "coverage", *_OPTIONS])
         as_logits = flag("logits", options.pop("logits", False))
         limit = limit_of_rank(self._calibrations, coverage, top_k)
         logits = self.predict([(query, text) for text in texts], logits=True, **options)

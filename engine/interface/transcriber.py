@@ -147,7 +147,7 @@ def _checked(audio: Any, max_seconds: float) -> list[Any]:
     """Return the recordings of a call: sources, whose paths lead to files, and checked arrays of samples."""
     if _is_recording(audio):
         audio = [audio]
-    if not isinstance(audio, (Sequence, np.ndarray)):
+    if not isinstance(audio, (Sequence, np.ndarray)) or getattr(audio, "shape", None) == ():
         raise InputError("audio must be a path, the bytes of a file, an open file or an array of samples, or a list of "
                          f"them, not {shown(audio)}")
     for item in audio:

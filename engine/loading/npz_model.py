@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.arguments import renamed_arguments
 from ..base.errors import InputError, UnsupportedError, WeightsError, listed, shown
 from ..files.npz import read_npz, write_npz
 from ..files.reading import MAX_JSON, FormatError, naming, parse_object, within
@@ -70,6 +71,7 @@ class HoldsModel(Protocol):
         """Return the model, with the calibrations and the text settings of the object."""
 
 
+@renamed_arguments
 def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
     """Write a model, or that of an engine, as one `.npz`, which `load_model` reads back bit for bit.
 
@@ -83,6 +85,12 @@ def save(model: Model | HoldsModel, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Model):
         raise InputError(f"save takes a Model or an engine, and then the path, not {shown(model)}; load_model returns "
                          "a Model")
+    if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
+        raise InputError(f"save takes the path of the file to write, as a str or a Path, not {shown(path)}")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InputError(f"the path {shown(path)} has characters that no file name can have") from None
     document, arrays = _contents(model)
     text = json.dumps({"format": FORMAT, **document}, indent=1)
     write_npz(path, {"config": np.frombuffer(text.encode(), np.uint8)} | arrays)

@@ -36,7 +36,7 @@ def check_samples(samples: Any, max_seconds: float = MAX_SECONDS, loudest: float
     try:
         samples = np.asarray(samples)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"samples must be finite floats in one axis; NumPy makes no array of them: {error}") from None
+        raise InputError(f"samples must be finite floats in one axis, not {shown(samples, 60)}") from error
     if samples.ndim != 1 or samples.dtype.kind != "f":
         raise _no_samples(f"{samples.dtype} of shape {list(samples.shape)}")
     check_length(len(samples), max_seconds)

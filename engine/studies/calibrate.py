@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.arguments import flag, is_one_of, positive_int_or_none
+from ..base.arguments import flag, is_one_of, positive_int_or_none, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, shown
 from ..base.progress import progress
 from ..base.stop import Stop
@@ -29,7 +29,7 @@ from ..heads import (
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import Reranker
-from ..text.sentences import check_sentences
+from ..text.sentences import check_order, check_sentences
 from ..uncertainty import (
     Measures,
     aps_scores,
@@ -80,6 +80,7 @@ class CalibrationReport:
         return self.calibration.bias
 
 
+@renamed_arguments
 def calibrate(model: Engine | Reranker | Generator, texts: Any, labels: Any = None, *, task: str | None = None,
               bias: bool | None = None, seed: int = 0, batch_size: int | None = None,
               show_progress_bar: bool | None = None, timeout: float | None = None) -> CalibrationReport:
@@ -265,8 +266,11 @@ class _Run:
 
 
 def _list(name: str, values: Any) -> list[Any]:
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a list, with one entry for each labelled text, not {shown(values)}")
+    expected = f"{name} must be a list, with one entry for each labelled text"
+    single = isinstance(values, (str, bytes, Mapping)) or getattr(values, "shape", None) == ()
+    if single or not isinstance(values, Iterable):
+        raise InputError(f"{expected}, not {shown(values)}")
+    check_order(values, expected)
     return list(values)
 
 

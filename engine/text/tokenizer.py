@@ -136,8 +136,10 @@ class Tokenizer:
         stop: when to stop; it is looked at between batches of `CHARACTERS_AT_A_TIME`. Raises `InputError` for a text
         alone.
         """
-        if isinstance(sentences, str):
-            raise InputError("a tokenizer is called with a list of texts; encode(text) takes one text")
+        if not isinstance(sentences, (list, tuple)) or not all(
+                isinstance(one, str) or (isinstance(one, tuple) and len(one) == 2) for one in sentences):
+            raise InputError(f"a tokenizer is called with a list of texts, not {shown(sentences, 60)}; encode(text) "
+                             "takes one text")
         encodings: list[Any] = []
         for part in _batches(sentences, CHARACTERS_AT_A_TIME * self._threads):
             stop.check()
@@ -358,7 +360,8 @@ class Tokenizer:
 
         def __getattr__(self, name: str) -> Any:
             """Say what to do in place of a method that the tokenizers of other libraries have."""
-            advice = f"; {METHODS[name]}" if name in METHODS else ""
+            advice = f"; {METHODS[name]}" if name in METHODS else "" if name.startswith("_") else (
+                "; it has encode, decode, token, token_id, special_tokens and limit")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def prompt_length(self, prompt: str) -> int:

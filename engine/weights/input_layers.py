@@ -176,7 +176,7 @@ def _numbers(stem: Stem, value: Any, axes: int) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{stem.given} must be {stem.expected}; NumPy cannot read it: {error}") from error
+        raise InputError(f"{stem.given} must be {stem.expected}, not {shown(value, 60)}") from error
     if array.ndim != axes or array.dtype.kind != "f":
         raise InputError(f"{stem.given} must be an array of {stem.expected} for each input, or a list of them, not "
                          f"{array.dtype} {list(array.shape)}; scale and normalise integers first")

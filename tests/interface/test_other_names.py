@@ -196,8 +196,11 @@ def test_methods_of_other_libraries(generator):
         assert not hasattr(found, name)
         with pytest.raises(AttributeError, match=f"' object has no attribute '{name}'; .*{words}"):
             getattr(found, name)
-    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'other'; help\(Engine\) lists what there is$"):
         _ = encoder.other
+    with pytest.raises(AttributeError, match=r"no attribute 'encod' \(did you mean encode\?\); help\(Engine\)"):
+        _ = encoder.encod
+    assert not hasattr(encoder, "_repr_html_")
     for found, words in ((generator, r"call generate\(prompt\)"), (encoder, r"call encode\(sentences\)")):
         with pytest.raises(TypeError, match=f"object is not a function; {words}"):
             found("the cat")
@@ -216,7 +219,7 @@ def test_one_text_in_place_of_a_list_and_a_list_in_place_of_one(generator):
                         (lambda: generator.generate({"the cat"}), "not set, whose order is by chance"),
                         (lambda: generator.generate([5, 6]), "a flat sequence of token ids|must be token ids"),
                         (lambda: generator.stream(["the cat"]), r"one text, not 1 in a list; call stream\(text\) for"),
-                        (lambda: generator.tokenizer("the cat"), r"a list of texts; encode\(text\) takes one text")):
+                        (lambda: generator.tokenizer("the cat"), r"a list of texts, not 'the cat'; encode\(text")):
         with pytest.raises(InputError, match=words):
             call()
 
@@ -265,8 +268,7 @@ def test_names_of_classes_modules_and_tokenizers(generator):
         (Engine, "from_pretrained", "load reads a path or"), (engine, "pipeline", r"engine\.load\(path\) returns"),
         (engine, "encode", "a method of a loaded model"), (generator, "to", "runs on CPUs"),
         (generator, "predict_proba", "classify"), (generator.tokenizer, "convert_ids_to_tokens", r"token\(id\) gives"),
-        (generator.tokenizer, "apply_chat_template", "special tokens"),
-        (generator.tokenizer, "eos_token_id", "special_t"),
+        (generator.tokenizer, "apply_chat_template", "special tokens"), (generator.tokenizer, "pad_token", "special"),
     ]:
         assert not hasattr(found, name)
         with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*{words}"):
@@ -296,6 +298,13 @@ def test_attributes_of_a_loaded_model_do_not_change(generator):
     (lambda m, g: g.generate("a", "b"), "^generate takes only inputs .* prompts go into one list"),
     (lambda m, g: Engine.load(), "^load needs path$"), (lambda m, g: Engine(), "^load needs model$"),
     (lambda m, g: engine.load("a", "b"), "^load takes only path"),
+    (lambda m, g: g.generate("a", prompt="b"), "^generate got inputs twice, without a name and with one$"),
+    (lambda m, g: m.tokenize("a", padding=True), "^tokenize has no argument padding; it has sentences, truncation$"),
+    (lambda m, g: m.similarity([1.0]), "^similarity needs b$"), (lambda m, g: m.save(), "^save needs path$"),
+    (lambda m, g: engine.save(m), "^save needs path$"), (lambda m, g: engine.calibrate(m), "^calibrate needs texts$"),
+    (lambda m, g: engine.save(Model(encoder=random_model()), None), "^save takes the path of the file to write"),
+    (lambda m, g: m.similarity("a", "b"), "^vectors must be numbers .* not 'a'$"),
+    (lambda m, g: m.tokenizer([["a"]]), "called with a list of texts, not"),
     (lambda m, g: m.forward([1, 2]), r"not the number 1; input_ids of one sequence goes into .*=\[\[\.\.\.\]\]"),
     (lambda m, g: m.forward("hello"), r"not 'hello'; encode reads texts, and forward\(\*\*tokenize\(texts\)\)"),
 ])

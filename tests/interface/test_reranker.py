@@ -15,6 +15,7 @@ from engine.generation.batching import Budget
 from engine.generation.scoring import common_prefix, last_logits
 
 from ..generation.table_stepper import TableStepper
+from ..tools.head_models import folder_of
 from ..tools.paths import DECODERS
 from ..tools.tiny_models import write_json
 
@@ -206,3 +207,9 @@ def test_the_budget_changes_nothing(rows, tokens):
     # The first group's four prompts share what the model reads first.
     assert len(stepper.steps[0]) == 1
     assert len(stepper.steps[0][0].tokens) >= 4
+
+
+def test_a_misspelt_argument_of_rank_is_guessed():
+    reranker = Reranker.load(folder_of("bert_pairs"), threads=1)
+    with pytest.raises(InputError, match=r"rank has no argument instructoin \(did you mean instruction\?\); it has"):
+        reranker.rank("q", ["d"], instructoin="x")

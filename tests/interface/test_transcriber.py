@@ -149,7 +149,7 @@ def test_languages():
 @pytest.mark.parametrize(("given", "options", "words"), [
     ("none.wav", {}, "none.wav: cannot be read"), (3, {}, "audio must be a path, .* or a list of them, not 3"),
     (b"RIFF", {}, "first bytes"), (io.BytesIO(), {}, "first bytes"), (np.int16([3]), {}, "int16"), ([3], {}, "floats"),
-    ([(np.zeros(16000), 44100)], {}, "without its rate"), ([[1.0, [2.0]]], {}, "no array of them"),
+    ([(np.zeros(16000), 44100)], {}, "without its rate"), ([[1.0, [2.0]]], {}, "in one axis, not"),
     ([np.float64([1e300])], {}, "beyond 2.31"), ([np.zeros(16001)], {"max_seconds": 1}, "more than 1 s"),
     ([np.zeros(480001)], {}, "none for the times from 0 to 30 s"), ([], {"task": "x"}, "task must be one of"),
     ([], {"language": "de"}, "knows English alone"), ([], {"task": "translate"}, "knows English alone"),

@@ -87,7 +87,7 @@ def test_a_long_recording_takes_little_memory(monkeypatch):
     (np.zeros((2, 3)), "one axis"), (np.zeros(5, np.int16), "not int16"), (np.array([np.nan]), "not NaN"),
     (np.array([0, -1e300]), "beyond 2.31"), ((np.zeros(5), 44100), "without its rate"),
     ({"array": np.zeros(5), "sampling_rate": 44100}, "without its rate"),
-    ([[1.0], [1.0, 2.0]], "no array"),
+    ([[1.0], [1.0, 2.0]], "one axis, not"),
     (np.array([0, -12345.0]), r"the largest of these is 12,345, as of integers of 16 bits; divide .*samples / 32768$"),
     (np.array([0, 8e6]), "24 bits; divide them: samples / 8388608"), (np.array([127.0]), "8 bits"),
     ("x", "finite floats"), (np.zeros(480001), "has 30.0 s; the model reads 30 s at a time"),

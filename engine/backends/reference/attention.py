@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -47,9 +49,21 @@ def _scores(call: AttentionCall, b: int, h: int) -> np.ndarray:
         scores = scores + call.bias[b, h]
     visible = visible_keys(call, b, h)
     if call.score_mod is not None:
+        _check_signature(call.score_mod)
         for t, s in np.argwhere(visible).tolist():
             scores[t, s] = _checked(call.score_mod(scores[t, s].item(), b, h, t, s), b, h, t, s)
     return np.where(visible, scores, np.array(-np.inf, scores.dtype))
+
+
+def _check_signature(score_mod: Callable[..., float]) -> None:
+    """Raise `InputError` for a function that cannot be called with a score and four indices."""
+    try:
+        signature(score_mod).bind(0.0, 0, 0, 0, 0)
+    except TypeError as error:
+        raise InputError("score_mod: expected a function of (score, b, h, q_index, kv_index), any further parameters "
+                         f"with defaults or given by functools.partial; got {shown(score_mod)}: {error}") from None
+    except ValueError:      # a function of C, which has no signature
+        pass
 
 
 def _checked(score: Any, b: int, h: int, t: int, s: int) -> Any:
