@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .backends.peak import forward_flops, measure_peak
     from .files.torch_checkpoint import read_checkpoint
     from .files.torch_pickle import read_pickle
-    from .interface import plot
     from .loading.load import load_model
     from .loading.npz_model import save
     from .loading.torch_modules import read_pytorch_seq2seq, read_torch_transformer
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from .speech.resampling import resample
     from .studies.calibrate import CalibrationReport, calibrate
     from .studies.importance import measure_importance
+    from .uncertainty import plot
     from .weights.calibration import Calibration
     from .weights.model import Model, Transformer
     from .weights.parameters import expected_shapes
@@ -119,7 +119,7 @@ _LAZY = {
 }
 """The modules that define public names which are imported at their first use, so that `import engine` is fast."""
 
-_MODULES = {"ops": ".ops", "plot": ".interface.plot"}
+_MODULES = {"ops": ".ops", "plot": ".uncertainty.plot"}
 """The public names that are modules; they are imported at their first use, too."""
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..base.errors import InputError, UnsupportedError
 from ..files.writing import check_folder, replacing
-from ..interface import plot
 from ..interface.engine import Engine
 from ..interface.generator import Generator
 from ..interface.reranker import ANSWERS, Reranker
@@ -18,6 +17,7 @@ from ..loading.load import choose_kind, load_model, open_source
 from ..loading.npz_model import save
 from ..studies import LINES, RELEVANCES, label_numbers, parse_labelled
 from ..studies.calibrate import CalibrationReport, calibrate, task_of
+from ..uncertainty import plot
 from ..weights.calibration import TASKS
 from ..weights.model import Model
 from .console import MODEL_OR_GGUF, TABS, TABS_ADVICE, add_model, print_row, read_lines

@@ -17,8 +17,8 @@ from ..backends import get_backend
 from ..base.arguments import positive_int, positive_int_or_none
 from ..base.errors import InputError, WeightsError, listed, shown, without_credentials
 from ..base.version import __version__
+from ..encoding.stream import RESULTS
 from ..encoding.vector_precision import PRECISIONS
-from ..interface.encoding_stream import RESULTS
 from ..interface.engine import Engine
 from ..jobs import (
     COUNTS,

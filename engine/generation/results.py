@@ -51,6 +51,19 @@ class Generated:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """The log probabilities of given tokens under a model."""
+
+    log_probabilities: NDArray[np.float32]
+    """[n]: ln p of each token, given the tokens before it; the first token of a prompt has none and is left out."""
+
+    @property
+    def total(self) -> float:
+        """Return ln p of all tokens together."""
+        return float(self.log_probabilities.sum(dtype=np.float64))
+
+
+@dataclass(frozen=True)
 class Token:
     """A new token of a request, as a stream gives it as soon as it is certain: in a beam search, at its end.
 

@@ -36,6 +36,7 @@ from ..encoding import (
 )
 from ..encoding.outputs import Asked, read_asked
 from ..encoding.packing import pack
+from ..encoding.stream import encode_stream
 from ..heads import SparseVectors, check_sparse
 from ..model.precision import canonical_name
 from ..model.run_config import RunConfig
@@ -45,7 +46,6 @@ from ..text.sentences import check_sentences, choose_prompt
 from ..text.tokenizer import NO_TOKENIZER, Tokenizer
 from ..weights.input_layers import embed
 from ..weights.packed import PREFIX
-from .encoding_stream import encode_stream
 from .head_methods import HeadMethods
 from .loaded import Loaded
 from .look import Look, make_look

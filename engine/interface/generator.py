@@ -20,7 +20,7 @@ from ..encoding.outputs import read_heads
 from ..generation.batching import Ends
 from ..generation.lengths import Bound
 from ..generation.prepared import PreparedModel
-from ..generation.results import Failed, Request
+from ..generation.results import Failed, Request, Scored
 from ..generation.settings import settings_of_call
 from ..model.generation_config import GenerationConfig, ids_array
 from ..model.text_config import TextConfig
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 def place_of(i: int, places: Sequence[str] | None) -> str:
     """Return what an error message calls input i; places: as in `Generator.results`."""
     return f"input {i}" if places is None else places[i]
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The log probabilities of given tokens under a model."""
-
-    log_probabilities: NDArray[np.float32]
-    """[n]: ln p of each token, given the tokens before it; the first token of a prompt has none and is left out."""
-
-    @property
-    def total(self) -> float:
-        """Return ln p of all tokens together."""
-        return float(self.log_probabilities.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,13 @@ class Look:
 
     def heads_picture(self, *, title: str = "", as_figure: bool = False) -> Any:
         """Draw `head_shares` as `engine.plot.heads` does: an SVG picture, or a matplotlib figure."""
-        from . import plot
+        from ..uncertainty import plot
 
         return plot.heads(self.head_shares, title=title, as_figure=as_figure)
 
     def rollout_picture(self, *, title: str = "", as_figure: bool = False) -> Any:
         """Draw `rollout` as `engine.plot.attention` does: an SVG picture, or a matplotlib figure."""
-        from . import plot
+        from ..uncertainty import plot
 
         return plot.attention(np.minimum(self.rollout, 1), self.tokens, title=title, as_figure=as_figure)
 

@@ -78,8 +78,8 @@ NO_LIMITS = {
     "interface/reranker.py: MAX_LENGTH": "the default of an argument",
     "base/errors.py: _MOST_COMPARED": "names that a suggestion is looked for among",
     "base/errors.py: _LONGEST_COMPARED": "characters of these names",
-    "interface/plot.py: LONGEST": "characters of a drawing",
-    "interface/plot.py: MOST": "tokens of a drawing, an argument",
+    "uncertainty/plot.py: LONGEST": "characters of a drawing",
+    "uncertainty/plot.py: MOST": "tokens of a drawing, an argument",
 }
 """Constants with such a name that do not bound what the engine reads."""
 

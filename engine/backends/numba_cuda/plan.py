@@ -124,8 +124,10 @@ class CudaPlan:
             self._workspace.take(shape, slot.integers)
             if batch.inputs_embeds is not None:
                 self._device.copy(self._workspace.embeds[: group.count], batch.inputs_embeds[group.tokens])
-            self._run(shape, stop)
-            slot.queued()
+            try:
+                self._run(shape, stop)
+            finally:            # after a stop, too, copies that are queued still read the slot
+                slot.queued()
             yield slot, group, shape
 
     def _run(self, shape: Shape, stop: Stop) -> None:

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from ..base.errors import InputError, UnsupportedError, shown
-from ..uncertainty import Bin, Measures
+from .measures import Bin, Measures
 
 __all__ = ["attention", "heads", "reliability"]
 
