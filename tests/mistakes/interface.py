@@ -6,6 +6,30 @@ from .mistake import Mistake
 
 MISTAKES = (
     Mistake(
+        name="cut-without-a-word",
+        what="A text that is longer than the model reads is cut without a warning.",
+        file="engine/text/tokenizer.py",
+        right="            self._report(part, kept, found)\n",
+        wrong="",
+        tests="tests/text/test_cuts.py",
+        caught_by=(
+            "tests/text/test_cuts.py::test_a_call_warns_once",
+            "tests/text/test_cuts.py::test_a_stream_warns_once",
+        ),
+    ),
+    Mistake(
+        name="bits-as-numbers",
+        what="Vectors of one bit a dimension are compared by the cosine of their bytes.",
+        file="engine/encoding/similarity.py",
+        right='        return "binary" if array.dtype == np.int8 else "ubinary"',
+        wrong="        return array.dtype.name",
+        tests="tests/encoding/test_similarity.py",
+        caught_by=(
+            "tests/encoding/test_similarity.py::test_packed_vectors_are_compared_by_their_bits",
+            "tests/encoding/test_similarity.py::test_vectors_in_two_precisions_are_not_compared",
+        ),
+    ),
+    Mistake(
         name="status-of-an-error",
         what="The command line says what is wrong, and ends with the status of success.",
         file="engine/cli/main.py",
