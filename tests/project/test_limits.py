@@ -69,7 +69,7 @@ pytest.importorskip("soundfile")
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
 FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "encoding", "ops", "speech", "interface",
-           "generation", "studies", "cli")
+           "uncertainty", "generation", "studies", "cli")
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",
@@ -78,6 +78,8 @@ NO_LIMITS = {
     "interface/reranker.py: MAX_LENGTH": "the default of an argument",
     "base/errors.py: _MOST_COMPARED": "names that a suggestion is looked for among",
     "base/errors.py: _LONGEST_COMPARED": "characters of these names",
+    "uncertainty/temperature.py: MOST": "the range in which a temperature is searched",
+    "uncertainty/shift.py: MOST_COMPARED": "the numbers of a sample that a test of shift reads",
     "uncertainty/plot.py: LONGEST": "characters of a drawing",
     "uncertainty/plot.py: MOST": "tokens of a drawing, an argument",
 }
