@@ -154,5 +154,6 @@ def canonical_name(name: str) -> str:
 
 def not_there(backend: str, names: Iterable[str], precision: str) -> str:
     """Return the message of a backend that lacks a precision. names: those in which it computes."""
-    why = "; auto compares the vectors of an encoder of text, so leave it out here" if precision == "auto" else ""
+    why = {"auto": "; auto compares the vectors of an encoder of text, so leave it out here",
+           "float16": "; bfloat16 has as many bits, and int8 fewer"}.get(precision, "")
     return f"the {backend} backend computes in {', '.join(names)} here; precision {precision!r} is not there{why}"

@@ -114,9 +114,6 @@ class Transformer:
         if not isinstance(asked, str):
             raise InputError(f"precision must be None or one of {', '.join(LOADABLE)}, not {shown(asked)}")
         asked = canonical_name(asked)
-        if asked == "float16" and self.precision != asked:
-            raise UnsupportedError('nothing is computed in float16 here; precision="bfloat16" has as many bits, and '
-                                   "int8 fewer")
         if self.layout is not None and stored_format(asked) != self.precision:
             raise UnsupportedError(f"the file is packed for precision {self.precision!r}, not {shown(asked)}; load the "
                                    "original model")

@@ -40,7 +40,7 @@ def test_names_that_are_refused():
         convert_encoder(random_model(), "int3")
     with pytest.raises(UnsupportedError, match="no weight is stored in bfloat16x3, which is a way to"):
         convert_encoder(random_model(), "bf16x3")
-    with pytest.raises(UnsupportedError, match="nothing is computed in float16 here"):
+    with pytest.raises(UnsupportedError, match="'float16' is not there; bfloat16 has as many bits"):
         engine_of(random_model(), backend="reference", precision="fp16")
     with pytest.raises(UnsupportedError, match="'auto' is not there; auto compares the vectors of an encoder of text"):
         Generator(language_model(), backend="reference", precision="auto")

@@ -111,7 +111,6 @@ def test_scalars_given_by_name_or_by_default():
     lambda score, b, h, q, kv: score,
     lambda score, b, h, q, kv: score if kv <= q else float("-inf"),
     lambda score, b, h, q, kv: q - kv,
-    lambda score, b, h, q, kv: q > kv,
     lambda score, b, h, q, kv: 7,
     lambda score, b, h, q, kv: b + 10 * h + score,
     lambda score, b, h, q, kv: 20 * math.tanh(score / 20),

@@ -245,7 +245,7 @@ def test_cached_attention(both, kind, storage, T, heads, d, e):
 def test_logits(both_float32):
     for M, V, D in ((1, 5, 3), (70, 1000, 40)):
         ours, theirs = (Vocabulary(kernels, "float32", M, V, D) for kernels in both_float32)
-        assert np.array_equal(ours.all(), theirs.all())
+        assert np.array_equal(ours.mixed(1, M)[0], theirs.mixed(1, M)[0])
         for found, expected in zip(ours.best(min(9, V)), theirs.best(min(9, V)), strict=True):
             assert np.array_equal(found, expected)
 
