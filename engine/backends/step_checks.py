@@ -50,9 +50,10 @@ def check_wanted(rows: Sequence[Row], vocab_size: int) -> None:
 
 def finite_rows(rows: Sequence[Row], logits: np.ndarray, top: Top) -> NDArray[np.bool_]:
     """Return for each row of a step whether all its lines have finite logits, apart from -inf: bool [R]."""
-    with np.errstate(invalid="ignore"):
-        lines = np.isfinite(logits.max(axis=1)), np.isfinite(top.log_sum_exp)
-    finite = np.ones(len(rows), bool)
+    finite, lines = np.ones(len(rows), bool), [np.ones(0, bool), np.isfinite(top.log_sum_exp)]
+    if len(logits):
+        with np.errstate(invalid="ignore"):
+            lines[0] = np.isfinite(logits.max(axis=1))
     if lines[0].all() and lines[1].all():       # as in nearly every step
         return finite
     ends = [0, 0]

@@ -45,7 +45,8 @@ Changes = dict[str, bytes | None]
 
 _MOST_NUMBERS = 20_000
 """Limit on the numbers of the weights that are made for a changed configuration."""
-_WARNED = r"id2label names|the target|the ranges of int8|.*of skiplist_words are no|.*documents have no vectors|.* cut to .* tokens"
+_WARNED = (r"id2label names|the target|the ranges of int8|.*of skiplist_words are no|.*documents have no vectors|"
+           r".* cut to .* tokens")
 """How the warnings begin that a changed model, or an option of a call, may give."""
 _NAMES = ("adapter_config.json", "modules.json", "config.json", "tokenizer.json", "sentence_roberta_config.json",
           "model.safetensors", "model.safetensors.index.json", "1_Pooling/config.json", "pytorch_model.bin")
