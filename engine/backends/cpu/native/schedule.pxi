@@ -81,11 +81,14 @@ cdef void run_by_rows(Job* job, const Group* g, Private* own, const Team* team) 
         if end == m.body:
             return
         if team.size == 1:
+            if stopped(job, own):
+                return
             attend(job, &m.code[end], g, own, 0, 1, True)
         else:
             i = take_next(&job.next)
             while i < pieces:
-                attend(job, &m.code[end], g, own, i, pieces, True)
+                if not stopped(job, own):
+                    attend(job, &m.code[end], g, own, i, pieces, True)
                 i = take_next(&job.next)
         meet(team)
         if team.rank == 0 and team.size > 1:
