@@ -185,32 +185,33 @@ def test_a_child_that_a_handler_forks_inside_a_pass_gets_an_error():
 def test_a_call_that_waits_for_the_threads_of_another_plan_looks():
     threads, small = 2, make_batch(SMALL, [3, 120])
     first, second = (make_plan(SMALL, WEIGHTS, threads, max_tokens=8192) for _ in range(2))
-    expected, over = second.forward(small), []
+    expected, over, passes = second.forward(small), [], []
 
     def compute():
         while not over:
             first.forward(BATCH)
+            passes.append(True)
 
     thread = threading.Thread(target=compute)
     thread.start()
 
     class Soon(Stop):
-        """A stop that comes at the second look while another pass runs, and this one has not begun."""
+        """A stop that comes at the second look of a call that has the turn of its plan, and has not begun its pass."""
 
         looks = 0
 
         def check(self):
-            self.looks += first._turn.held or second._turn.held
+            self.looks += second._turn.held
             if self.looks > 1:
                 raise TimedOut
 
-    def call_twenty_times():
-        for _ in range(20):
+    def call_beside_five_passes():
+        while len(passes) < 5:
             second.forward(small, Soon())
 
     try:
         with pytest.raises(TimedOut):
-            call_twenty_times()
+            call_beside_five_passes()
     finally:
         over.append(True)
         thread.join()
