@@ -9,6 +9,7 @@ waits at the end.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -67,7 +68,7 @@ class IncrementalText:
         return "".join(text for text, _ in parts)
 
 
-class _Step:
+class _Step(ABC):
     """A decoder. It gets the parts of its tokens one by one, and yields those of its own tokens that are certain."""
 
     @property
@@ -75,8 +76,9 @@ class _Step:
         """Return whether `end` may yield a text that is not empty."""
         return False
 
+    @abstractmethod
     def add(self, text: str, whole: bool) -> Iterator[Part]:
-        raise NotImplementedError
+        """Take a part of a token, and whether the token ends with it; yield the parts that are certain now."""
 
     def end(self) -> Iterator[Part]:
         """Yield the rest, when no more tokens come."""
@@ -96,8 +98,9 @@ class _Tokens(_Step):
             self._parts.clear()
             yield from self.token(token)
 
+    @abstractmethod
     def token(self, token: str) -> Iterator[Part]:
-        raise NotImplementedError
+        """Take a whole token, and yield the parts that are certain now."""
 
     @property
     def waits(self) -> bool:
