@@ -35,6 +35,15 @@ class InputError(EngineError, ValueError):
     """An argument of a call has the wrong type, shape or range."""
 
 
+class TextTooLong(InputError):
+    """A text has more tokens than the model reads, and may not be cut."""
+
+    def __init__(self, message: str, tokens: str = "", limit: int = 0):
+        """tokens: how many it has, or "more than" so many, as a text. limit: how many the model reads."""
+        super().__init__(message)
+        self.tokens, self.limit = tokens, limit
+
+
 class CallError(InputError, TypeError):
     """A call has too few or too many arguments."""
 
@@ -63,6 +72,22 @@ class Cancelled(EngineError):
 
     def __init__(self) -> None:
         super().__init__("the call was cancelled")
+
+
+class Overloaded(EngineError):
+    """A server has more to do than it can answer in time; the request was refused before anything was computed."""
+
+    def __init__(self, reason: str, retry_after: float):
+        """retry_after: the seconds after which there should be room for it."""
+        super().__init__(f"{reason}; try again in {retry_after:.0f} s")
+        self.retry_after = retry_after
+
+
+class Closing(EngineError):
+    """A server stops, and takes no more requests."""
+
+    def __init__(self) -> None:
+        super().__init__("the server stops, and takes no more requests")
 
 
 class BackendUnavailable(EngineError, RuntimeError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.arguments import flag, warn_caller
-from ..base.errors import InputError, shown
+from ..base.errors import TextTooLong, shown
 from .sentences import Sentence
 
 
@@ -32,13 +32,14 @@ class Cuts:
 
     def add(self, sentences: Sequence[Sentence], cut: Sequence[Sentence], limit: int,
             length_of: Callable[[Sentence], str]) -> None:
-        """Count sentences, of which some were cut to `limit` tokens; raises `InputError` if the caller wants none."""
+        """Count sentences, of which some were cut to `limit` tokens; raises `TextTooLong` if the caller wants none."""
         self.texts += len(sentences)
         if not cut:
             return
         if self.truncation is False:
-            raise InputError(f"truncation=False, and a text of {length_of(cut[0])} tokens, {shown(cut[0], 60)}, is "
-                             f"longer than the {limit:,} that the model reads; shorten it, or leave truncation out")
+            tokens = length_of(cut[0])
+            raise TextTooLong(f"truncation=False, and a text of {tokens} tokens, {shown(cut[0], 60)}, is longer than "
+                              f"the {limit:,} that the model reads; shorten it, or leave truncation out", tokens, limit)
         self.cut, self.limit = self.cut + len(cut), limit
         self.longest, self.length_of = max([*cut, self.longest], key=_characters), length_of
 
