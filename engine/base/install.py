@@ -43,6 +43,11 @@ def require_speech(module: str, what: str) -> ModuleType:
     return _imported(module, what, install_command("speech"))
 
 
+def require_server(module: str) -> ModuleType:
+    """Import a module of the [server] extra as `require` does."""
+    return _imported(module, "serve", install_command("server"))
+
+
 @contextmanager
 def needs_package(name: str, what: str) -> Iterator[None]:
     """Let the imports of the block raise `PackageMissing` where a package is not installed.

@@ -32,6 +32,8 @@ from .heads import add_options as add_head_options
 from .heads import run as run_head
 from .info import info
 from .parsing import CommandParser, parse
+from .serve import add_options as add_serving
+from .serve import serve
 from .transcribe import add_options as add_transcription
 from .transcribe import run as transcribe
 
@@ -142,6 +144,16 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, CommandParser]]:
     _add_run_options(command)
     _add_precision(command, cache=True)
     command.set_defaults(run=transcribe)
+    command = commands.add_parser("serve", help="answer HTTP requests for vectors, ranks, labels and tags",
+                                  description="Answer HTTP requests in the forms of OpenAI, Cohere, Jina, vLLM and "
+                                  "text-embeddings-inference, until the process gets SIGTERM. docs/server.md explains "
+                                  "the routes.")
+    add_serving(command)
+    _add_kind(command)
+    _add_run_options(command)
+    _add_precision(command, auto=True)
+    _add_task(command)
+    command.set_defaults(run=serve)
     _add_measurements(commands)
     return parser, commands.choices
 

@@ -214,6 +214,11 @@ class Tokenizer:
         """The most tokens of a sentence, with special tokens."""
         return self._limit
 
+    @property
+    def truncation_side(self) -> str:
+        """The end of a long text from which tokens are removed, "left" or "right"."""
+        return "left" if self._from_right else "right"
+
     def windows(self, texts: Sequence[Sentence | Sequence[str]], stride: int, limit: int | None = None, *,
                 split: bool = False, stop: Stop = NEVER) -> list[list[Places]]:
         """Cut each text, or the second text of each pair, into windows that overlap by `stride` tokens.

@@ -1,0 +1,85 @@
+"""Implement `engine serve`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..base.errors import InputError, UnsupportedError
+from ..base.install import require_server
+from ..interface.engine import Engine
+from ..interface.load import load
+from ..interface.reranker import Reranker
+from .console import add_model
+
+if TYPE_CHECKING:
+    from ..server.settings import Settings
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of `engine serve`, except those of the backend and the precision."""
+    add_model(command)
+    command.add_argument("--host", default="127.0.0.1", help="address to listen at; by default 127.0.0.1, which this "
+                         "machine alone reaches")
+    command.add_argument("--port", type=int, default=8080, help="port to listen at; by default 8080, and 0 for a free "
+                         "one")
+    command.add_argument("--uds", metavar="PATH", help="Unix socket to listen at, in place of a port")
+    command.add_argument("--api-key-file", metavar="FILE", help="file with the keys that clients may have, one a line, "
+                         "or sha256: and the hash of one; without it every client is served")
+    command.add_argument("--served-model-name", action="append", metavar="NAME", help="name of the model in requests; "
+                         "may come several times, and by default it is MODEL")
+    command.add_argument("--max-batch-tokens", type=int, default=1024, metavar="N", help="the most tokens that are "
+                         "computed at a time; by default 1024, and more is slower for each and faster for all")
+    command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 whose "
+                         "first answer would wait longer; by default 2")
+    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="how long a request may take, "
+                         "which the header x-request-timeout shortens; by default 60")
+    command.add_argument("--max-body-bytes", type=int, default=16_777_216, metavar="N", help="the most bytes of the body "
+                         "of a request; by default 16777216")
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Load a model, and serve it until the process gets SIGTERM or SIGINT."""
+    require_server("uvicorn")
+    from ..server.start import bind     # here: the other commands need none of these packages
+    from ..server.keys import Keys
+
+    settings = _settings(args)
+    keys = Keys([]) if args.api_key_file is None else Keys.read(args.api_key_file)
+    with bind(settings) as listener:
+        model = _model(args)
+        _run(model, settings, keys, listener)
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    from ..server.settings import Settings
+
+    names = args.served_model_name or [args.model, Path(args.model).name]
+    return Settings(args.host, args.port, args.uds, tuple(dict.fromkeys(names)), args.max_batch_tokens, args.max_wait,
+                    args.timeout, args.max_body_bytes)
+
+
+def _model(args: argparse.Namespace) -> Engine | Reranker:
+    """Return the loaded model; raises `UnsupportedError` for one that writes texts."""
+    options: dict[str, Any] = {"backend": args.backend, "threads": args.threads, "precision": args.precision,
+                               "revision": args.revision, "kind": args.kind}
+    if args.task is not None:
+        options["task"] = args.task
+    model = load(args.model, **options)
+    if not isinstance(model, Engine | Reranker):
+        raise UnsupportedError(f"{args.model}: engine serve runs encoders and rerankers, and this model is for a "
+                               f"{type(model).__name__}; --kind rank serves a language model that ranks")
+    return model
+
+
+def _run(model: Engine | Reranker, settings: Settings, keys: Any, listener: Any) -> None:
+    from ..server.app import Served
+    from ..server.metrics import Metrics
+    from ..server.service import Service
+    from ..server.start import run
+
+    service = Service(model, max_batch_tokens=settings.max_batch_tokens, max_wait=settings.max_wait)
+    info = {"model": settings.names[0], "precision": model.precision, "backend": model.backend}
+    run(Served(service, settings, keys, Metrics(service, info)), listener,
+        lambda address: print(f"{settings.names[0]} is served at {address}", flush=True))

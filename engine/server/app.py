@@ -1,0 +1,463 @@
+"""The ASGI application of a server: it reads requests, asks the service, and writes answers and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Path
+
+from ..base.errors import InputError, TimedOut, listed, shown
+from ..base.version import __version__
+from . import cohere, logs, openai, tei
+from .forms import Asked, Kind, Route, Work, options_of, read_fields, read_form
+from .keys import Keys
+from .metrics import CONTENT_TYPE, Metrics
+from .protocol import ABORT
+from .refusals import OPENAI, TEI, Family, Refusal, refusal_of
+from .service import Answer, Service, Times
+from .settings import MAX_HELD, Settings, check_seconds
+
+ROUTES: tuple[Route, ...] = (*openai.ROUTES, *tei.ROUTES, *cohere.ROUTES)
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_ID = re.compile(rb"[\w.:-]{1,64}")
+_CHUNK = 2**18
+"""Bytes of an answer that are handed to the connection at a time."""
+_JSON = (b"content-type", b"application/json")
+
+
+class Gone(Exception):
+    """The client has ended the connection."""
+
+
+class Held:
+    """The bytes of bodies that are in memory, of requests and of answers."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    @contextlib.contextmanager
+    def room(self) -> Any:
+        """Yield a function that takes a number of bytes until the block ends; it raises `Refusal` if there is no room."""
+        own = 0
+
+        def take(size: int) -> None:
+            nonlocal own
+            if self.bytes + size > MAX_HELD:
+                raise Refusal("overloaded", f"requests and answers with {self.bytes:,} bytes are in memory, and at most "
+                              f"{MAX_HELD:,} may be", retry_after=1.0)
+            own, self.bytes = own + size, self.bytes + size
+
+        try:
+            yield take
+        finally:
+            self.bytes -= own
+
+
+@dataclass(eq=False)
+class Served:
+    """A service and what all routes share."""
+
+    service: Service
+    settings: Settings
+    keys: Keys
+    metrics: Metrics
+    held: Held = field(default_factory=Held)
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "engine-text"))
+    """The thread of routes that need no model."""
+    closing: bool = False
+    """Whether new requests are refused, because the server stops."""
+
+    def __post_init__(self) -> None:
+        self.created = int(time.time())
+        prefix, numbers = os.urandom(6).hex(), count(1)
+        self.new_id = lambda: f"{prefix}-{next(numbers):x}"
+
+    @property
+    def serves(self) -> str:
+        """What the model serves, for messages."""
+        return f"this model serves {', '.join(sorted(self.service.tasks))}"
+
+
+def make_app(served: Served) -> Starlette:
+    """Return the application of a service."""
+    paths = [Path(route.path, Endpoint(served, route), methods=["POST"]) for route in ROUTES]
+    for path, answer in (("/health", _health), ("/ping", _health), ("/", _health), ("/metrics", _metrics),
+                         ("/info", _info), ("/v1/models", _models), ("/models", _models),
+                         ("/v1/models/{name:path}", _model)):
+        paths.append(Path(path, Page(served, answer, is_open=answer in (_health, _metrics)), methods=["GET"]))
+    refuse: Any = partial(_refuse_path, served)
+    app = Starlette(routes=paths, exception_handlers={HTTPException: refuse})
+    app.router.redirect_slashes = False
+    return app
+
+
+class Endpoint:
+    """Answers the requests to one route, as an ASGI application."""
+
+    def __init__(self, served: Served, route: Route):
+        self._served, self._route = served, route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. Whatever goes wrong becomes an answer with the status of its reason."""
+        exchange = Exchange(self._served, self._route, scope, receive, send)
+        with self._served.held.room() as take:
+            await exchange.run(take)
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, served: Served, route: Route, scope: Scope, receive: Receive, send: Send):
+        self._served, self._route, self._scope, self._receive, self._send = served, route, scope, receive, send
+        self._begun = time.monotonic()
+        self._headers = _headers_of(scope)
+        given = self._headers.get(b"x-request-id", b"")
+        self._id = given.decode() if _ID.fullmatch(given) else served.new_id()
+        self._family, self._owner, self._tokens = route.kind.family, "", 0
+
+    async def run(self, take: Callable[[int], None]) -> None:
+        """Read the request, compute and answer; write a line into the log. take: see `Held.room`."""
+        status: int | None = None
+        failure: BaseException | None = None
+        try:
+            try:
+                headers, body = await self._answer(take)
+                status = 200
+            except (Gone, asyncio.CancelledError):
+                raise
+            except Exception as error:
+                failure = error
+                status, headers, body = self._refused(refusal_of(error, self._id))
+            take(len(body))
+            await self._write(status, headers, body)
+        except Refusal as error:        # no room for the body
+            status, headers, body = self._refused(error)
+            await self._write(status, headers, body)
+        except Gone:
+            status = 499
+            self._served.metrics.refuse("gone")
+        finally:
+            failed = failure if status == 500 else None
+            logs.write("request", id=self._id, route=self._route.path, status=status, key=self._owner or None,
+                       seconds=round(time.monotonic() - self._begun, 6), tokens=self._tokens or None,
+                       error=None if failed is None else type(failed).__name__,
+                       places=None if failed is None else logs.places_of(failed))
+
+    async def _answer(self, take: Callable[[int], None]) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Return the headers and the body of an answer; raises `Refusal` and whatever the computation raises."""
+        served = self._served
+        owner = served.keys.owner(self._headers.get(b"authorization", b""))
+        if owner is None:
+            raise Refusal("key", "this server needs a key that it knows, in the header authorization: Bearer KEY")
+        self._owner = owner
+        if served.closing:
+            raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
+        deadline = self._deadline()
+        fields = read_fields(await self._body(take), served.settings.max_body)
+        kind = self._route.kind_of(fields)
+        self._family = kind.family
+        work, options = self._understand(kind, fields)
+        served.metrics.begin(work.task, work.single)
+        asked = Asked(self._id, served.settings.names[0])
+        if work.task:
+            answer = await self._ask(work, options, deadline)
+            body = orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)
+        else:
+            answer = Answer(None, [], [], Times())
+            body = await self._until(served.threads.submit(
+                lambda: orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)), deadline)
+        self._tokens = sum(answer.tokens)
+        seconds = time.monotonic() - self._begun
+        served.metrics.answer(work.task, work.single, seconds, answer.times, answer.tokens)
+        return _headers_of_answer(answer, work, seconds), body
+
+    def _understand(self, kind: Kind, fields: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
+        """Return the work for the fields of a request, and its options; raises `Refusal`."""
+        served, model = self._served, self._served.service.model
+        form = read_form(fields, kind.form)
+        if form.model is not None and form.model not in served.settings.names:
+            raise Refusal("model", f"there is no model {shown(form.model)} here; this server has "
+                          f"{listed(served.settings.names)}", "model")
+        work = kind.work(form, model)
+        if work.task and work.task not in served.service.tasks:
+            raise Refusal("unsupported", f"{self._route.path} needs a model for {work.task}, and {served.serves}")
+        options = options_of(form, kind.family, model)
+        if len(options) > 1 and any(isinstance(one, list) for one in work.inputs):
+            raise Refusal("wrong", "token ids are read as they are, without a prompt; leave prompt_name and input_type "
+                          "out, or send texts", "prompt_name")
+        return work, options | work.options
+
+    def _deadline(self) -> float:
+        """Return when nobody waits for the answer any more, of `time.monotonic`; raises `Refusal`."""
+        seconds = self._served.settings.timeout
+        if (given := self._headers.get(b"x-request-timeout")) is not None:
+            try:
+                seconds = min(seconds, check_seconds("x-request-timeout", given.decode("latin-1")))
+            except InputError as error:
+                raise Refusal("wrong", str(error), "x-request-timeout") from None
+        return self._begun + seconds
+
+    async def _body(self, take: Callable[[int], None]) -> bytes:
+        """Return the body of a request; raises `Refusal` for a large or slow one and a wrong type, and `Gone`."""
+        limit = self._served.settings.max_body
+        self._check_type()
+        too_large = Refusal("too_large", f"the body has more than {limit:,} bytes; send less in one request, or start "
+                            "the server with a larger --max-body-bytes")
+        stated = self._headers.get(b"content-length", b"")
+        if stated.isdigit() and int(stated[:20]) > limit:
+            raise too_large
+        size, parts, more = 0, [], True
+        with _alarm(self._served.settings.body_seconds) as alarm:
+            try:
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Gone
+                    parts.append(message.get("body", b""))
+                    size, more = size + len(parts[-1]), message.get("more_body", False)
+                    if size > limit:
+                        raise too_large
+                    take(len(parts[-1]))
+            except asyncio.CancelledError:
+                if alarm.rang:
+                    raise Refusal("slow", "the body was not whole within "
+                                  f"{self._served.settings.body_seconds:g} s") from None
+                raise
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check_type(self) -> None:
+        """Raise `Refusal` for a body that is not said to be plain JSON.
+
+        A page in a browser may send every other type to a server on the same machine without asking.
+        """
+        given = self._headers.get(b"content-type", b"").lower()
+        kind, _, rest = given.partition(b";")
+        if kind.strip() not in (b"application/json", b"") and not kind.strip().endswith(b"+json"):
+            raise Refusal("type", "the body must be JSON; send the header content-type: application/json")
+        if (found := re.search(rb"charset=\"?([\w-]+)", rest)) and found[1] not in (b"utf-8", b"utf8", b"us-ascii"):
+            raise Refusal("wrong", f"the body must be in UTF-8, not in {found[1].decode()}")
+        if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
+
+    async def _ask(self, work: Work, options: dict[str, Any], deadline: float) -> Answer:
+        """Return the answer of the service; raises `Gone`, and the errors of `Service.submit`."""
+        future = self._served.service.submit(work.task, work.inputs, options, key=self._owner, deadline=deadline)
+        return await self._until(future, deadline)
+
+    async def _until(self, future: Future[Any], deadline: float) -> Any:
+        """Return the result of a future, which is cancelled at the deadline and when the client has gone."""
+        waiter = asyncio.wrap_future(future)
+        gone = late = False
+
+        async def watch() -> None:
+            nonlocal gone
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            gone = True
+            waiter.cancel()
+
+        def end() -> None:
+            nonlocal late
+            late = True
+            waiter.cancel()
+
+        loop = asyncio.get_running_loop()
+        watcher = loop.create_task(watch())
+        timer = loop.call_later(max(0.0, deadline - time.monotonic()), end)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if gone:
+                raise Gone from None
+            if late:
+                raise TimedOut from None
+            raise
+        finally:
+            timer.cancel()
+            watcher.cancel()
+
+    def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        """Return the status, the headers and the body that say why there is no answer."""
+        self._served.metrics.refuse(refusal.reason)
+        return refused(self._family, refusal, self._id)
+
+    async def _write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send an answer. A client that reads nothing of a long one for some time loses its connection."""
+        await self._send({"type": "http.response.start", "status": status, "headers": [
+            (b"content-length", b"%d" % len(body)), (b"x-request-id", self._id.encode()), *headers]})
+        for start in range(0, max(1, len(body)), _CHUNK):
+            part = {"type": "http.response.body", "body": body[start : start + _CHUNK],
+                    "more_body": start + _CHUNK < len(body)}
+            if len(body) <= _CHUNK:
+                await self._send(part)
+                continue
+            with _alarm(self._served.settings.idle_seconds) as alarm:
+                try:
+                    await self._send(part)
+                except asyncio.CancelledError:
+                    if not alarm.rang:
+                        raise
+                    self._scope.get("extensions", {}).get(ABORT, lambda: None)()
+                    raise Gone from None
+
+
+@dataclass
+class Alarm:
+    """Whether the time of an `_alarm` is over."""
+
+    rang: bool = False
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Any:
+    """Cancel what the block waits for after some time; yields the alarm. `asyncio.timeout` needs Python 3.11."""
+    alarm, task = Alarm(), asyncio.current_task()
+    assert task is not None
+
+    def ring() -> None:
+        alarm.rang = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, ring)
+    try:
+        yield alarm
+    finally:
+        timer.cancel()
+
+
+class Page:
+    """Answers GET with what a function makes of the server, as an ASGI application."""
+
+    def __init__(self, served: Served, answer: Callable[[Served, Scope], Response], is_open: bool):
+        """is_open: whether the page needs no key."""
+        self._served, self._answer, self._is_open = served, answer, is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request, family = self._served.new_id(), TEI if self._answer in (_info, _health) else OPENAI
+        if self._is_open or self._served.keys.owner(_headers_of(scope).get(b"authorization", b"")) is not None:
+            try:
+                response = self._answer(self._served, scope)
+            except Refusal as refusal:
+                response = _response(*refused(family, refusal, request))
+        else:
+            response = _response(*refused(family, Refusal("key", "this server needs a key that it knows, in the header "
+                                                          "authorization: Bearer KEY"), request))
+        await response(scope, receive, send)        # type: ignore[arg-type]
+
+
+def refused(family: Family, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return the status, the headers and the body that say why there is no answer. request: its id."""
+    status = family.status(refusal)
+    headers = [_JSON]
+    if refusal.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(refusal.retry_after))))
+    if refusal.reason == "key":
+        headers.append((b"www-authenticate", b"Bearer"))
+    return status, headers, orjson.dumps(family.body(refusal, status, request))
+
+
+def _headers_of(scope: Scope) -> dict[bytes, bytes]:
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return dict(headers)
+
+
+def _headers_of_answer(answer: Answer, work: Work, seconds: float) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer: what was cut, and what TEI says of the work and its times, in milliseconds."""
+    times = answer.times
+    headers = [_JSON, (b"x-compute-type", b"cpu"), (b"x-compute-characters", b"%d" % work.characters),
+               (b"x-compute-tokens", b"%d" % sum(answer.tokens)),
+               *((name, b"%d" % round(1000 * value)) for name, value in (
+                   (b"x-total-time", seconds), (b"x-tokenization-time", times.tokenize), (b"x-queue-time", times.queue),
+                   (b"x-inference-time", times.compute), (b"x-compute-time", times.tokenize + times.compute)))]
+    if cut := sum(answer.truncated):
+        headers.append((b"x-engine-truncated", b"%d" % cut))
+    return headers
+
+
+def _response(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
+    return Response(body, status, {name.decode(): value.decode() for name, value in headers})
+
+
+def _json(value: Any) -> Response:
+    return _response(200, [_JSON], orjson.dumps(value))
+
+
+def _refuse_path(served: Served, request: Request, error: HTTPException) -> Response:
+    """Answer a path or a method that there is not."""
+    reason = "method" if error.status_code == 405 else "path"
+    what = f"this path does not take {request.method[:20]}" if reason == "method" else "there is no such path here"
+    paths = [route.path for route in ROUTES]
+    response = _response(*refused(OPENAI, Refusal(reason, f"{what}; POST goes to {', '.join(paths)}"), served.new_id()))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _health(served: Served, scope: Scope) -> Response:
+    """Return 200: the service computed a batch when it was made. A server that stops is not healthy."""
+    if served.closing:
+        raise Refusal("closing", "the server stops, and takes no more requests")
+    return Response(b"")
+
+
+def _metrics(served: Served, scope: Scope) -> Response:
+    return Response(served.metrics.text(), headers={"content-type": CONTENT_TYPE.decode()})
+
+
+def _models(served: Served, scope: Scope) -> Response:
+    return _json({"object": "list", "data": [_model_of(served, name) for name in served.settings.names]})
+
+
+def _model(served: Served, scope: Scope) -> Response:
+    name = scope["path_params"]["name"]
+    if name not in served.settings.names:
+        raise Refusal("model", f"there is no model {shown(name)} here; this server has {listed(served.settings.names)}",
+                      "model")
+    return _json(_model_of(served, name))
+
+
+def _model_of(served: Served, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": served.created, "owned_by": "encoder-engine"}
+
+
+def _info(served: Served, scope: Scope) -> Response:
+    """Return what TEI's /info has of this server, and the tasks of the model."""
+    model, settings = served.service.model, served.settings
+    labels = [] if not hasattr(model, "heads") else getattr(model.heads.get("classify"), "labels", None) or []
+    classes = {"id2label": {str(i): label for i, label in enumerate(labels)},
+               "label2id": {label: i for i, label in enumerate(labels)}}
+    tasks = served.service.tasks
+    if "rank" in tasks:
+        kind: dict[str, Any] = {"reranker": classes}
+    elif "classify" in tasks:
+        kind = {"classifier": classes}
+    else:
+        kind = {"embedding": {"pooling": "+".join(model.text.pooling) if model.text is not None else ""}}
+    longest = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
+    return _json({"model_id": settings.names[-1], "model_sha": None, "model_dtype": model.precision,
+                  "served_model_name": settings.names[0], "model_type": kind, "max_concurrent_requests": None,
+                  "max_input_length": longest, "max_batch_tokens": settings.max_batch_tokens,
+                  "max_batch_requests": None, "max_client_batch_size": None, "auto_truncate": True,
+                  "tokenization_workers": model.threads, "version": __version__, "sha": None, "docker_label": None,
+                  "payload_limit": settings.max_body, "max_wait": settings.max_wait, "timeout": settings.timeout,
+                  "tasks": sorted(tasks), "backend": model.backend,
+                  "prompts": sorted(model.text.prompts) if model.text is not None else []})

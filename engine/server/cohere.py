@@ -1,0 +1,95 @@
+"""The routes of Cohere, whose ranks Jina has, too: forms of requests, and bodies of answers."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import msgspec
+
+from ..encoding import quantize_vectors
+from .forms import AnyModel, Asked, Form, Kind, Route, Work, characters_of, check_items, dimensions_of, finite
+from .openai import usage
+from .refusals import COHERE, Refusal
+from .service import Answer
+from .tei import RERANK
+
+
+class EmbedForm(Form):
+    """A request to /v2/embed."""
+
+    texts: list[str]
+    embedding_types: list[Literal["float", "base64", "binary", "ubinary"]] = msgspec.field(
+        default_factory=lambda: ["float"])
+    output_dimension: int | None = None
+
+    @property
+    def dimensions(self) -> int | None:
+        """The number of dimensions by the name of the other routes."""
+        return self.output_dimension
+
+
+class RerankForm(Form):
+    """A request for ranks with `documents`."""
+
+    query: str
+    documents: list[str | dict[str, str]]
+    top_n: int | None = None
+    return_documents: bool | None = None
+
+
+def embed(form: EmbedForm, model: AnyModel) -> Work:
+    """Return the work for vectors in Cohere's form."""
+    check_items("texts", form.texts)
+    check_items("embedding_types", form.embedding_types, "type")
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        vectors = finite(answer.value)
+        found: dict[str, Any] = {}
+        for kind in form.embedding_types:
+            if kind == "float":
+                found[kind] = vectors
+            elif kind == "base64":
+                found[kind] = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
+            else:
+                found[kind] = quantize_vectors(vectors, kind, None)
+        return {"id": asked.request, "response_type": "embeddings_by_type", "embeddings": found,
+                "meta": _meta(answer)}
+
+    return Work("embed", form.texts, body, dimensions_of(form, model), len(form.texts), characters_of(form.texts))
+
+
+def rerank(form: RerankForm, model: AnyModel) -> Work:
+    """Return the work for ranks in the form of Cohere and Jina, which is a superset of both."""
+    check_items("documents", form.documents, "document")
+    if form.top_n is not None and form.top_n < 1:
+        raise Refusal("wrong", f"top_n must be at least 1, not {form.top_n}", "top_n")
+    texts = [_text(i, one) for i, one in enumerate(form.documents)]
+    options = {"return_documents": bool(form.return_documents)} | ({} if form.top_n is None else {"top_k": form.top_n})
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        finite([one["score"] for one in answer.value])
+        results = [{"index": one["corpus_id"], "relevance_score": one["score"]}
+                   | ({"document": {"text": one["text"]}} if form.return_documents else {}) for one in answer.value]
+        return {"id": asked.request, "object": "list", "model": asked.model, "results": results,
+                "usage": usage(answer), "meta": _meta(answer)}
+
+    return Work("rank", (form.query, texts), body, options, len(texts), len(form.query) + characters_of(texts))
+
+
+def _text(i: int, document: str | dict[str, str]) -> str:
+    """Return the text of a document; raises `Refusal` for an object with other fields."""
+    if isinstance(document, str):
+        return document
+    if document.keys() != {"text"}:
+        raise Refusal("wrong", f"documents: item {i} must be a text, or an object with the field text alone", "documents")
+    return document["text"]
+
+
+def _meta(answer: Answer) -> dict[str, Any]:
+    return {"api_version": {"version": "2"}, "tokens": {"input_tokens": sum(answer.tokens)}}
+
+
+ROUTES = (Route("/v2/embed", Kind(COHERE, EmbedForm, embed)),
+          *(Route(path, Kind(COHERE, RerankForm, rerank), ("texts", RERANK))
+            for path in ("/rerank", "/v1/rerank", "/v2/rerank")))

@@ -1,0 +1,242 @@
+"""The form of a request: from its bytes to checked fields, and from the fields that all routes share to options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+
+from ..base.errors import UnsupportedError, listed, nearest, shown
+from ..encoding import ROLE_PROMPTS, role_prompt
+from ..files.reading import FormatError, parse_json
+from ..interface.engine import Engine
+from ..interface.reranker import Reranker
+from ..text.sentences import choose_prompt
+from ..text.tokenizer import NO_TOKENIZER
+from .refusals import TEI, Family, NotFinite, Refusal
+from .service import Answer
+
+AnyModel: TypeAlias = Engine | Reranker
+Inputs: TypeAlias = str | list[str | int | list[int]]
+"""A text, texts, the token ids of a text, or those of several."""
+
+ROLES = {"search_query": "query", "query": "query", "search_document": "document", "document": "document",
+         "passage": "document"}
+"""The role of a text by `input_type`, in the words of Cohere, Jina and Voyage."""
+PURPOSES = ("classification", "clustering")
+"""The other values of `input_type`: prompts of the same names, where the model has them."""
+_CUTS = {"none": False, "end": "right", "start": "left", "right": "right", "left": "left"}
+"""What the words of Cohere and TEI for `truncate` and `truncation_direction` mean."""
+
+
+class Form(msgspec.Struct, kw_only=True):
+    """The fields that every route has which asks the model."""
+
+    model: str | None = None
+    prompt_name: str | None = None
+    """The name of a prompt of the model, which stands in front of each text."""
+    input_type: str | None = None
+    """What the texts are, one of `ROLES` or `PURPOSES`."""
+    truncate: bool | str | None = None
+    """Whether a long text is cut: a flag, as TEI has it, or NONE, START or END, as Cohere has it."""
+    truncation_direction: str | None = None
+    """The end of a long text that is cut, left or right."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a body has beside the answer."""
+
+    request: str
+    """The id of the request."""
+    model: str
+    """The name of the model."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the model computes for a request, and how the answer becomes a body."""
+
+    task: str
+    """One of the tasks of a `Service`; "" for what needs no model, whose `body` is called by a thread of its own."""
+    inputs: Any
+    body: Callable[[Answer, Asked], Any]
+    """Makes the body, for orjson."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The options of the task beside those that all routes share."""
+    count: int = 1
+    """The number of inputs."""
+    characters: int = 0
+    """The characters of the inputs that are texts."""
+    single: bool = False
+    """Whether the client gave one input, and not a list."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One form of the requests of a route."""
+
+    family: Family
+    form: type[Form]
+    work: Callable[[Any, AnyModel], Work]
+    """Makes the work from the form; raises `Refusal`."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path, and the form of its requests."""
+
+    path: str
+    kind: Kind
+    other: tuple[str, Kind] | None = None
+    """A field that makes a request one of another form."""
+
+    def kind_of(self, fields: dict[str, Any]) -> Kind:
+        """Return the form of a request with these fields."""
+        return self.other[1] if self.other is not None and self.other[0] in fields else self.kind
+
+
+def read_fields(data: bytes, limit: int) -> dict[str, Any]:
+    """Return the fields of a body; raises `Refusal`."""
+    try:
+        fields = parse_json(data, limit)
+    except FormatError as error:
+        raise Refusal("wrong", f"the body is no JSON that can be read: {error}") from None
+    if not isinstance(fields, dict):
+        raise Refusal("wrong", f"the body must be a JSON object with fields, not {shown(fields, 60)}")
+    return fields
+
+
+def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
+    """Return checked fields; raises `Refusal`, which names the field."""
+    known = form.__struct_fields__
+    for name in fields:
+        if name not in known:
+            raise Refusal("wrong", f"there is no field {listed([name])}{nearest(name, known)}; this route has "
+                          f"{', '.join(known)}", name[:100])
+    try:
+        return msgspec.convert(fields, form)
+    except msgspec.ValidationError as error:
+        found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
+        assert found is not None
+        missing = re.fullmatch(r"Object missing required field `(\w+)`", found[1])
+        name = ".".join(part for part in (found[2], missing and missing[1]) if part)
+        why = "the field is missing" if missing else found[1][:1].lower() + found[1][1:]
+        raise Refusal("wrong", f"{name}: {why}", name) from None
+
+
+def check_items(name: str, items: Sequence[Any], what: str = "text") -> None:
+    """Raise `Refusal` for an empty list; the message has the name of the field."""
+    if not items:
+        raise Refusal("empty", f"{name} is an empty list; give at least one {what}", name)
+
+
+def texts_or_ids(name: str, value: Any) -> tuple[list[Any], bool]:
+    """Return the inputs of a field that has a text, token ids, or a list of either; and whether it has one input.
+
+    Raises `Refusal` for a list with inputs of several kinds, and for an empty list.
+    """
+    if isinstance(value, str):
+        return [value], True
+    check_items(name, value)
+    kinds = {type(item) for item in value}
+    if kinds == {int}:
+        return [value], True
+    if len(kinds) > 1:
+        raise Refusal("wrong", f"{name} must be a text, texts, token ids or lists of token ids, and its items are of "
+                      "several kinds", name)
+    if list in kinds:
+        for i, ids in enumerate(value):
+            if not ids:
+                raise Refusal("empty", f"{name}: item {i} is an empty list; give at least one token id", name)
+    return value, False
+
+
+def characters_of(inputs: Sequence[Any]) -> int:
+    """Return the characters of inputs that are texts, or tuples of texts."""
+    return sum(len(one) if isinstance(one, str) else sum(map(len, one)) if isinstance(one, tuple) else 0
+               for one in inputs)
+
+
+def check_not_empty(name: str, texts: Sequence[Any]) -> None:
+    """Raise `Refusal` for an empty text, or a pair of empty texts, in a family whose routes take none."""
+    for i, text in enumerate(texts):
+        if text == "" or text == ("", ""):
+            raise Refusal("empty", f"{name}: text {i} is empty", name)
+
+
+def role_of(form: Form) -> str | None:
+    """Return the role of the texts, "query" or "document", if the request has one."""
+    return None if form.input_type is None else ROLES.get(form.input_type.lower())
+
+
+def dimensions_of(form: Any, model: AnyModel) -> dict[str, Any]:
+    """Return the option for the field `dimensions`; raises `Refusal` for more than the vectors of the model have."""
+    dimensions = form.dimensions
+    if dimensions is None or not isinstance(model, Engine):
+        return {}
+    most = model.engine_of(role_of(form) if model.routes else None).with_text(truncate_dim=None).get_embedding_dimension()
+    if not 1 <= dimensions <= most:
+        raise Refusal("wrong", f"dimensions must be from 1 to {most:,}, the width of this model's vectors, not "
+                      f"{shown(dimensions)}", "dimensions")
+    return {"truncate_dim": dimensions}
+
+
+def finite(array: Any) -> np.ndarray:
+    """Return numbers as an array that orjson writes; raises `NotFinite` if one is NaN or infinite."""
+    if not np.isfinite(array).all():
+        raise NotFinite
+    return np.ascontiguousarray(array)
+
+
+def options_of(form: Form, family: Family, model: AnyModel) -> dict[str, Any]:
+    """Return the options of a `Service` for the fields that all routes share; raises `Refusal`."""
+    options: dict[str, Any] = {"truncation": _truncation(form, family, model)}
+    if form.prompt_name is not None and form.input_type is not None:
+        raise Refusal("wrong", "prompt_name and input_type both choose a prompt; give one of them", "input_type")
+    if form.prompt_name is not None:
+        options["prompt_name"] = form.prompt_name
+    elif form.input_type is not None:
+        kind = form.input_type.lower()
+        if (role := role_of(form)) is not None:
+            options["role"] = role
+        elif kind in PURPOSES:
+            prompts = model.text.prompts if model.text is not None else {}
+            options["prompt"] = next((prompts[name] for name in prompts if name.lower() == kind), "")
+        else:
+            raise Refusal("wrong", f"input_type must be one of {', '.join([*ROLES, *PURPOSES])}, not "
+                          f"{shown(form.input_type)}", "input_type")
+    return options
+
+
+def prompt_of(form: Form, model: AnyModel) -> str:
+    """Return the prompt that stands in front of each text of a request; raises `Refusal` and `InputError`."""
+    options = options_of(form, TEI, model)
+    if model.text is None:
+        raise UnsupportedError(NO_TOKENIZER)
+    if (role := options.get("role")) is not None:
+        return role_prompt(model.text, ROLE_PROMPTS[role])
+    return choose_prompt(model.text, options.get("prompt"), options.get("prompt_name"))
+
+
+def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
+    """Return whether long texts are cut; raises `Refusal` for words that nobody has, and for the other end."""
+    cut, end = form.truncate, form.truncation_direction
+    asked: Any = family.cuts if cut is None else cut
+    if isinstance(cut, str):
+        if cut.lower() not in _CUTS:
+            raise Refusal("wrong", f'truncate must be true, false, "NONE", "START" or "END", not {shown(cut)}', "truncate")
+        asked = _CUTS[cut.lower()]
+    if end is not None and _CUTS.get(end.lower()) not in ("left", "right"):
+        raise Refusal("wrong", f'truncation_direction must be "left" or "right", not {shown(end)}',
+                      "truncation_direction")
+    side = asked if isinstance(asked, str) else _CUTS[end.lower()] if end is not None and asked else None
+    if side is not None and side != model.tokenizer.truncation_side:
+        raise Refusal("wrong", f"the tokenizer of this model cuts long texts on the {model.tokenizer.truncation_side}, "
+                      f"and cannot cut them on the {side}",
+                      "truncate" if isinstance(asked, str) else "truncation_direction")
+    return bool(asked)

@@ -1,0 +1,60 @@
+"""The keys of clients: read from a file, kept as hashes, and compared in a time that does not depend on them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from pathlib import Path
+
+from ..base.errors import InputError
+from .settings import MAX_KEY, MAX_KEYS, check_size
+
+_HASHED = re.compile(r"sha256:([0-9a-f]{64})")
+_SCHEME = b"bearer "
+
+
+class Keys:
+    """The keys that a server accepts. Without any, it accepts every request."""
+
+    def __init__(self, lines: list[str]):
+        """lines: a key in each, or sha256: and the 64 hexadecimal digits of the hash of one. Raises `InputError`."""
+        keys = [line.strip() for line in lines]
+        keys = [key for key in keys if key and not key.startswith("#")]
+        check_size("the longest key", max(map(len, keys), default=0), MAX_KEY, "give a shorter one")
+        if len(keys) > MAX_KEYS:
+            raise InputError(f"there are {len(keys):,} keys, and at most {MAX_KEYS:,} are read")
+        self._hashes = [bytes.fromhex(found[1]) if (found := _HASHED.fullmatch(key)) else _hash(key.encode())
+                        for key in keys]
+
+    @classmethod
+    def read(cls, path: str) -> Keys:
+        """Return the keys of a file of UTF-8 text, one a line; raises `InputError` for one without a key."""
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--api-key-file: {path} cannot be read as UTF-8 text: {error}") from error
+        keys = cls(text.splitlines())
+        if not keys._hashes:
+            raise InputError(f"--api-key-file: {path} has no key; write one a line, or leave the option out to serve "
+                             "every client")
+        return keys
+
+    def owner(self, authorization: bytes) -> str | None:
+        """Return a name of the client with a header "Authorization: Bearer KEY"; None if its key is not known.
+
+        The name is the start of the key's hash; "" where no key is needed.
+        """
+        if not self._hashes:
+            return ""
+        is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
+        given = _hash(authorization[len(_SCHEME) :].strip() if is_bearer else b"")
+        found = ""
+        for one in self._hashes:        # all of them, so that the time says nothing about the place of a key
+            if hmac.compare_digest(one, given):
+                found = given.hex()[:12]
+        return found or None
+
+
+def _hash(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

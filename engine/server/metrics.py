@@ -1,0 +1,139 @@
+"""Counts and times of requests, for Prometheus, by the names of text-embeddings-inference and some of our own."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client.core import CollectorRegistry, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+from .service import Service, Times
+
+_SECONDS = [1e-5 * 1.5**i for i in range(1, 36)]
+"""The buckets of TEI's times."""
+_PARTS = ("", "_tokenization", "_queue", "_inference")
+EMBEDDING = frozenset({"embed", "tokens", "sparse", "late"})
+"""The tasks that TEI counts as embeddings; the others are predictions."""
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Histogram:
+    """How many values lie in each bucket. One thread may add values."""
+
+    def __init__(self, bounds: Sequence[float]):
+        """bounds: the largest value of each bucket but the last, which has no bound."""
+        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def family(self, name: str, text: str) -> HistogramMetricFamily:
+        """Return the histogram as Prometheus has it: each bucket with all smaller ones."""
+        total, buckets = 0, []
+        for bound, count in zip([*map(repr, self._bounds), "+Inf"], self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
+
+
+class Metrics:
+    """What a server did until now. The thread of the event loop alone calls it."""
+
+    def __init__(self, service: Service, info: Mapping[str, str]):
+        """info: the labels of `engine_model_info`."""
+        self._service, self._info = service, info
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._tasks: Counter[str] = Counter()
+        self._times = {f"te_{kind}{part}_duration": Histogram(_SECONDS)
+                       for kind in ("request", "embed", "predict") for part in _PARTS}
+        self._lengths = Histogram([2.0**i for i in range(18)])
+        self._registry = CollectorRegistry()
+        self._registry.register(self)       # type: ignore[arg-type]
+
+    def begin(self, task: str, single: bool) -> None:
+        """Count a request that was understood."""
+        self._requests["te_request_count", _method(single)] += 1
+        if task:
+            self._tasks[f"te_{_kind(task)}_count"] += 1
+
+    def answer(self, task: str, single: bool, seconds: float, times: Times, tokens: Sequence[int]) -> None:
+        """Count an answer. tokens: how many the model read of each input."""
+        self._requests["te_request_success", _method(single)] += 1
+        if not task:
+            return
+        kind = _kind(task)
+        self._tasks[f"te_{kind}_success"] += 1
+        for part, value in zip(_PARTS, (seconds, times.tokenize, times.queue, times.compute), strict=True):
+            self._times[f"te_request{part}_duration"].add(value)
+            self._times[f"te_{kind}{part}_duration"].add(value)
+        for length in tokens:
+            self._lengths.add(length)
+
+    def refuse(self, reason: str) -> None:
+        """Count a request without an answer."""
+        self._requests["te_request_failure", reason] += 1
+
+    def text(self) -> bytes:
+        """Return all numbers in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics, for the registry of prometheus-client."""
+        for name, label, text in (("te_request_count", "method", "Requests that were understood"),
+                                  ("te_request_success", "method", "Requests with an answer"),
+                                  ("te_request_failure", "err", "Requests without an answer, by the reason")):
+            # Not a CounterMetricFamily, which puts _total behind the name; TEI's names have no such end.
+            found = Metric(name, text, "unknown")
+            for (own, value), count in self._requests.items():
+                if own == name:
+                    found.add_sample(name, {label: value}, count)
+            yield found
+        for name in ("te_embed_count", "te_embed_success", "te_predict_count", "te_predict_success"):
+            yield _number(name, "Requests for vectors (embed) or for labels, tags and ranks (predict)", self._tasks[name])
+        for name, histogram in self._times.items():
+            yield histogram.family(name, "Seconds of a request, or of a part of it")
+        yield self._lengths.family("te_request_input_length", "Tokens of an input")
+        numbers = self._service.statistics()
+        for name, text, value in (
+                ("te_queue_size", "Requests that wait for their answer", numbers.waiting_requests),
+                ("te_batch_next_size", "Sequences of the last batch", numbers.last_sequences),
+                ("te_batch_next_tokens", "Tokens of the last batch", numbers.last_tokens),
+                ("engine_queue_tokens", "Tokens that wait to be computed", numbers.waiting_tokens),
+                ("engine_queue_bytes", "Memory of what waits, and of answers that are not whole", numbers.waiting_bytes),
+                ("engine_tokens_per_second", "The measured rate, by which requests are admitted", numbers.rate),
+                ("engine_batches_total", "Batches", numbers.batches),
+                ("engine_mixed_batches_total", "Batches with sequences of several requests", numbers.mixed_batches),
+                ("engine_sequences_total", "Sequences of all batches", numbers.sequences),
+                ("engine_tokens_total", "Tokens of all batches", numbers.tokens),
+                ("engine_busy_seconds_total", "Seconds of all batches; its rate is the utilisation",
+                 numbers.busy_seconds)):
+            yield _number(name, text, value, "gauge")
+        rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
+        for reason, count in (("overloaded", numbers.refused), ("late", numbers.expired), ("gone", numbers.cancelled),
+                              ("failed", numbers.failed)):
+            rejected.add_sample("engine_rejected_total", {"reason": reason}, count)
+        yield rejected
+        info = Metric("engine_model_info", "The model", "gauge")
+        info.add_sample("engine_model_info", dict(self._info), 1)
+        yield info
+
+
+def _number(name: str, text: str, value: Any, kind: str = "unknown") -> Metric:
+    """Return one number; a name that ends in _total is a counter, to which Prometheus puts that end itself."""
+    own = name.removesuffix("_total")
+    found = Metric(own, text, kind if own == name else "counter")
+    found.add_sample(name, {}, value)
+    return found
+
+
+def _method(single: bool) -> str:
+    return "single" if single else "batch"
+
+
+def _kind(task: str) -> str:
+    return "embed" if task in EMBEDDING else "predict"

@@ -1,0 +1,135 @@
+"""The routes of OpenAI and of vLLM, and our own: forms of requests, and bodies of answers."""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any, Literal
+
+import msgspec
+
+from .forms import (
+    AnyModel,
+    Asked,
+    Form,
+    Inputs,
+    Kind,
+    Route,
+    Work,
+    characters_of,
+    check_items,
+    check_not_empty,
+    dimensions_of,
+    finite,
+    texts_or_ids,
+)
+from .refusals import OPENAI, Refusal
+from .service import Answer
+
+
+class EmbeddingsForm(Form):
+    """A request to /v1/embeddings."""
+
+    input: Inputs
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    user: str | None = None
+    """Who the client's user is; nothing depends on it."""
+
+
+class ScoreForm(Form):
+    """A request to /score, with the two names that vLLM has for each field."""
+
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    queries: str | list[str] | None = None
+    documents: str | list[str] | None = None
+    user: str | None = None
+
+
+class TagForm(Form):
+    """A request to /tag."""
+
+    inputs: str | list[str]
+    aggregation_strategy: str = "simple"
+    ignore_labels: list[str] = msgspec.field(default_factory=lambda: ["O"])
+    stride: int | None = None
+    words: str = "spaces"
+
+
+def embeddings(form: EmbeddingsForm, model: AnyModel) -> Work:
+    """Return the work for vectors in OpenAI's form."""
+    inputs, single = texts_or_ids("input", form.input)
+    check_not_empty("input", inputs)
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        vectors = finite(answer.value)
+        rows: Any = vectors
+        if form.encoding_format == "base64":
+            rows = [base64.b64encode(row).decode() for row in vectors.astype("<f4", copy=False)]
+        return {"object": "list", "model": asked.model, "usage": usage(answer),
+                "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]}
+
+    return Work("embed", inputs, body, dimensions_of(form, model), len(inputs),
+                characters_of(inputs), single)
+
+
+def usage(answer: Answer) -> dict[str, int]:
+    """Return how many tokens the model read, in OpenAI's form."""
+    tokens = sum(answer.tokens)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def score(form: ScoreForm, model: AnyModel) -> Work:
+    """Return the work for the scores of pairs in vLLM's form."""
+    first, second = (_one_of(form, *names) for names in (("text_1", "queries"), ("text_2", "documents")))
+    single = isinstance(first, str) and isinstance(second, str)
+    firsts, seconds = ([one] if isinstance(one, str) else one for one in (first, second))
+    check_items("text_1", firsts)
+    check_items("text_2", seconds)
+    if isinstance(first, str) or len(firsts) == 1:
+        firsts = firsts * len(seconds)
+    if len(firsts) != len(seconds):
+        raise Refusal("wrong", f"text_1 has {len(firsts):,} texts and text_2 has {len(seconds):,}; give as many of "
+                      "both, or one text_1", "text_2")
+    pairs = list(zip(firsts, seconds, strict=True))
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        if answer.value.ndim > 1:
+            raise Refusal("unsupported", f"this model has {answer.value.shape[1]} labels, and a score is one number; "
+                          "/predict gives all")
+        return {"id": asked.request, "object": "list", "created": int(time.time()), "model": asked.model,
+                "data": [{"index": i, "object": "score", "score": one} for i, one in enumerate(finite(answer.value))],
+                "usage": usage(answer) | {"completion_tokens": 0}}
+
+    return Work("score", pairs, body, {}, len(pairs), characters_of(pairs), single)
+
+
+def tag(form: TagForm, model: AnyModel) -> Work:
+    """Return the work for the tags of texts."""
+    single = isinstance(form.inputs, str)
+    texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
+    check_items("inputs", texts)
+    options = {"aggregation_strategy": form.aggregation_strategy, "ignore_labels": form.ignore_labels,
+               "words": form.words} | ({} if form.stride is None else {"stride": form.stride})
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        for row in answer.value:
+            finite([tag["score"] for tag in row])
+        return answer.value[0] if single else answer.value
+
+    return Work("tag", texts, body, options, len(texts), characters_of(texts), single)
+
+
+def _one_of(form: ScoreForm, name: str, other: str) -> str | list[str]:
+    """Return the field of a form that has one of two names; raises `Refusal`."""
+    given = [one for one in (getattr(form, name), getattr(form, other)) if one is not None]
+    if len(given) != 1:
+        raise Refusal("wrong", f"{name}: give {name}, which may also be called {other}, once", name)
+    found: str | list[str] = given[0]
+    return found
+
+
+ROUTES = (*(Route(path, Kind(OPENAI, EmbeddingsForm, embeddings)) for path in ("/v1/embeddings", "/embeddings")),
+          *(Route(path, Kind(OPENAI, ScoreForm, score)) for path in ("/score", "/v1/score")),
+          Route("/tag", Kind(OPENAI, TagForm, tag)))

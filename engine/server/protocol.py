@@ -1,0 +1,144 @@
+"""uvicorn's protocol with what it lacks: limits of headers and of time, and errors as JSON.
+
+An ASGI application sees a request when its headers are whole, so that nothing behind this class can limit them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httptools
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from . import logs
+from .refusals import STATUSES
+from .settings import MAX_HEADER, Limit, Settings, check_size
+
+ABORT = "engine.abort"
+"""The extension of a scope with a function that ends the connection at once."""
+MOST_SKIPPED = 2**27
+"""Bytes of a body that are read and thrown away behind an early answer, so that the client sees the answer."""
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection.
+
+    The headers of a request have a limit on their bytes (431) and on the time from their first byte (408). A connection
+    without a request, or whose client reads nothing of an answer, ends after some time.
+    """
+
+    settings = Settings()
+    """Those of the server; a subclass has its own."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.timeout_keep_alive = self.settings.idle_seconds    # type: ignore[assignment]
+        self._in_headers, self._ends = False, False
+        self._read = self._skipped = self._unsent = 0
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the timers."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._set_late(None)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        if self._ends:
+            return
+        self._unset_keepalive_if_required()
+        self._read = self._read + len(data) if self._in_headers else len(data)
+        try:
+            self.parser.feed_data(data)
+            if self._in_headers:
+                check_size("the header", self._read, MAX_HEADER, "send less")
+        except httptools.HttpParserUpgrade:
+            pass            # to websockets or HTTP/2; the request is answered as it is
+        except Limit as error:
+            self._refuse("header", str(error))
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, Limit):
+                self._refuse("header", str(error.__context__))
+            else:
+                self._refuse("wrong", "this is no HTTP request that can be read")
+        if self._ends:
+            return
+        if not self._in_headers:
+            self._set_late(None)
+            if self.cycle is None or self.cycle.response_complete:
+                self._wait()
+        elif self._late is None:
+            self._set_late(self.settings.header_seconds)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._in_headers = True
+        self.scope["extensions"] = {ABORT: self.transport.abort}        # type: ignore[dict-item]
+
+    def on_headers_complete(self) -> None:
+        """Check the headers, and start the application."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        check_size("the header", size, MAX_HEADER, "send less")
+        self._in_headers = False
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body, or throw it away where the answer was given before it was whole."""
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._skipped += len(body)
+            if self._skipped > MOST_SKIPPED:
+                self._ends = True
+                self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection without a request; one whose client reads an answer slowly goes on."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent and unsent != self._unsent:
+            self._unsent = unsent
+            self._wait()
+        elif unsent:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _wait(self) -> None:
+        """Wait for a request, for a limited time."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _set_late(self, seconds: float | None) -> None:
+        """Set or end the timer of the headers."""
+        if self._late is not None:
+            self._late.cancel()
+        self._late = None if seconds is None else self.loop.call_later(seconds, self._refuse, "slow", (
+            f"the headers were not whole within {seconds:g} s"))
+
+    def _refuse(self, reason: str, message: str) -> None:
+        """Answer a request that no application sees, and end the connection; an answer that is due comes first."""
+        self._ends = True
+        self._set_late(None)
+        logs.write("request", status=STATUSES[reason], reason=reason)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True       # the rest of its body cannot be read
+            cycle.message_event.set()
+        body = orjson.dumps({"error": {"message": message, "type": "invalid_request_error", "param": None,
+                                       "code": None}})
+        self.transport.write(STATUS_LINE[STATUSES[reason]] + b"content-type: application/json\r\ncontent-length: %d\r\n"
+                             b"connection: close\r\n\r\n%b" % (len(body), body))
+        # What the client still sends is read for a second: a closed connection would reset it before it reads this.
+        self.transport.write_eof()
+        self.loop.call_later(1.0, self.transport.close)

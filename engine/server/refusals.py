@@ -1,0 +1,86 @@
+"""Why a request is refused, and how each family of routes says it: the status, and the form of the body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.errors import Closing, EngineError, InputError, Overloaded, TextTooLong, TimedOut, UnsupportedError
+
+STATUSES: Mapping[str, int] = {
+    "wrong": 400, "empty": 400, "unsupported": 400, "too_long": 400, "key": 401, "path": 404, "model": 404,
+    "method": 405, "slow": 408, "too_large": 413, "type": 415, "header": 431, "overloaded": 429, "failed": 500,
+    "closing": 503, "late": 504}
+"""The status of each reason, unless a family has another."""
+
+
+class Refusal(EngineError):
+    """A request gets no answer but an error; reason: one of `STATUSES`."""
+
+    def __init__(self, reason: str, message: str, field: str | None = None, retry_after: float | None = None):
+        """field: the field of the request that is wrong. retry_after: seconds after which to try again."""
+        super().__init__(message)
+        self.reason, self.field, self.retry_after = reason, field, retry_after
+
+
+class NotFinite(EngineError):
+    """The result of a request is not a number, or infinite."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the routes of one interface answer what they refuse."""
+
+    body: Callable[[Refusal, int, str], Any]
+    """Makes the body from the reason, the status and the id of the request."""
+    cuts: bool
+    """Whether a long text is cut where a request does not say it."""
+    statuses: Mapping[str, int]
+    """Statuses other than those of `STATUSES`."""
+
+    def status(self, refusal: Refusal) -> int:
+        """Return the status of an answer."""
+        return self.statuses.get(refusal.reason, STATUSES[refusal.reason])
+
+
+def refusal_of(error: BaseException, request: str) -> Refusal:
+    """Return why a request has no answer, for an error of its computation. request: its id."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, TextTooLong):
+        return Refusal("too_long", f"a text has {error.tokens} tokens, and the model reads at most {error.limit:,}; "
+                       'shorten it, or say "truncate": true')
+    for kind, reason in ((InputError, "wrong"), (UnsupportedError, "unsupported"), (Closing, "closing"),
+                         (TimedOut, "late")):
+        if isinstance(error, kind):
+            return Refusal(reason, str(error))
+    if isinstance(error, Overloaded):
+        return Refusal("overloaded", str(error), retry_after=error.retry_after)
+    if isinstance(error, NotFinite):
+        return Refusal("failed", f"the result of request {request} has NaN or infinity, which is no answer")
+    return Refusal("failed", f"the computation of request {request} failed; the log of the server has the error under this id")
+
+
+def _openai(refusal: Refusal, status: int, request: str) -> Any:
+    kind = {429: "rate_limit_error", 401: "authentication_error"}.get(
+        status, "server_error" if status >= 500 else "invalid_request_error")
+    code = {"key": "invalid_api_key", "model": "model_not_found", "overloaded": "rate_limit_exceeded",
+            "too_long": "context_length_exceeded"}.get(refusal.reason)
+    return {"error": {"message": str(refusal), "type": kind, "param": refusal.field, "code": code}}
+
+
+def _cohere(refusal: Refusal, status: int, request: str) -> Any:
+    return {"id": request, "message": str(refusal)}
+
+
+def _tei(refusal: Refusal, status: int, request: str) -> Any:
+    kinds = {"empty": "Empty", "overloaded": "Overloaded", "failed": "Backend", "unsupported": "Backend",
+             "closing": "Unhealthy"}
+    return {"error": str(refusal), "error_type": kinds.get(refusal.reason, "Validation")}
+
+
+OPENAI = Family(_openai, cuts=False, statuses={})
+"""Of the routes of OpenAI and vLLM, and of ours."""
+COHERE = Family(_cohere, cuts=True, statuses={})
+TEI = Family(_tei, cuts=True, statuses={"wrong": 422, "too_long": 413})

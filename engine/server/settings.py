@@ -1,0 +1,78 @@
+"""The settings of a server, and the limits of what it reads: one table, which docs/limits.md shows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.arguments import positive_int
+from ..base.errors import EngineError, InputError, shown
+
+MAX_BODY = 16_777_216
+"""Limit on the bytes of the body of a request; `--max-body-bytes` is another one."""
+MAX_HEADER = 32_768
+"""Limit on the bytes of the request line and the headers."""
+MAX_HELD = 536_870_912
+"""Limit on the bytes of all bodies of requests and answers that are in memory at one time."""
+MAX_TOKENIZED = 1_048_576
+"""Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
+MAX_KEYS = 10_000
+"""Limit on the keys of a file of keys."""
+MAX_KEY = 1_000
+"""Limit on the characters of a key."""
+HEADER_SECONDS = 10.0
+"""How long the headers of a request may take from their first byte."""
+BODY_SECONDS = 10.0
+"""How long the body of a request may take."""
+IDLE_SECONDS = 75.0
+"""How long a connection stays open without a request; and how long a client may read nothing of an answer."""
+
+
+class Limit(EngineError):
+    """What a client sends, or what all clients send together, is more than a limit."""
+
+
+def check_size(what: str, size: int, limit: int, advice: str) -> None:
+    """Raise `Limit` for a size above its limit; the message has both numbers."""
+    if size > limit:
+        raise Limit(f"{what} has {size:,} bytes, and at most {limit:,} are read; {advice}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a server listens, and what it accepts. Times are in seconds."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    uds: str | None = None
+    """The path of a Unix socket, in place of host and port."""
+    names: tuple[str, ...] = ("model",)
+    """The names of the model in requests; answers have the first."""
+    max_batch_tokens: int = 1024
+    max_wait: float = 2.0
+    timeout: float = 60.0
+    """How long a request may wait for its answer."""
+    max_body: int = MAX_BODY
+    header_seconds: float = HEADER_SECONDS
+    body_seconds: float = BODY_SECONDS
+    idle_seconds: float = IDLE_SECONDS
+
+    def __post_init__(self) -> None:
+        if type(self.port) is not int or not 0 <= self.port <= 65535:
+            raise InputError(f"--port must be from 0 to 65535, not {shown(self.port)}; 0 takes a free one")
+        for option, number in (("--max-batch-tokens", self.max_batch_tokens), ("--max-body-bytes", self.max_body)):
+            positive_int(option, number)
+        for option, seconds in (("--max-wait", self.max_wait), ("--timeout", self.timeout)):
+            check_seconds(option, seconds)
+
+
+def check_seconds(name: str, value: Any) -> float:
+    """Return a number of seconds above 0; raises `InputError`."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InputError(f"{name} must be a number of seconds above 0, not {shown(value)}")
+    return seconds

@@ -1,0 +1,242 @@
+"""The routes of Hugging Face's text-embeddings-inference: forms of requests, and bodies of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from ..interface.reranker import Reranker
+from ..text.sentences import check_texts
+from ..text.tokenizer import Tokenizer
+from .forms import (
+    AnyModel,
+    Asked,
+    Form,
+    Inputs,
+    Kind,
+    Route,
+    Work,
+    characters_of,
+    check_items,
+    check_not_empty,
+    dimensions_of,
+    finite,
+    prompt_of,
+    texts_or_ids,
+)
+from .refusals import TEI, Refusal
+from .service import Answer
+from .settings import MAX_TOKENIZED
+
+
+class EmbedForm(Form):
+    """A request to /embed."""
+
+    inputs: Inputs
+    normalize: bool = True
+    dimensions: int | None = None
+
+
+class InputsForm(Form):
+    """A request to /embed_all or /embed_sparse."""
+
+    inputs: Inputs
+
+
+class PredictForm(Form):
+    """A request to /predict: a text, a pair of texts, or a list of lists with one or two texts."""
+
+    inputs: str | list[str | list[str]]
+    raw_scores: bool = False
+
+
+class RerankForm(Form):
+    """A request to /rerank with `texts`."""
+
+    query: str
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+
+
+class Sentences(msgspec.Struct, forbid_unknown_fields=True):
+    """The texts of a request to /similarity."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class Parameters(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields that TEI's other requests have at their top."""
+
+    truncate: bool | str | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+
+
+class SimilarityForm(Form):
+    """A request to /similarity."""
+
+    inputs: Sentences
+    parameters: Parameters | None = None
+
+    def __post_init__(self) -> None:
+        for name in Parameters.__struct_fields__ if self.parameters is not None else ():
+            if (value := getattr(self.parameters, name)) is not None:
+                setattr(self, name, value)
+
+
+class TokenizeForm(Form):
+    """A request to /tokenize."""
+
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+
+
+class DecodeForm(Form):
+    """A request to /decode."""
+
+    ids: list[int | list[int]]
+    skip_special_tokens: bool = True
+
+
+def embed(form: EmbedForm, model: AnyModel) -> Work:
+    """Return the work for vectors in TEI's form."""
+    inputs, single = _inputs(form)
+    options = {"normalize_embeddings": form.normalize} | dimensions_of(form, model)
+    return Work("embed", inputs, lambda answer, asked: finite(answer.value), options, len(inputs),
+                characters_of(inputs), single)
+
+
+def embed_all(form: InputsForm, model: AnyModel) -> Work:
+    """Return the work for the vectors of tokens: for late interaction, if the model has them, or what is pooled."""
+    inputs, single = _inputs(form)
+    late = not isinstance(model, Reranker) and "encode_tokens" in model.heads
+    return Work("late" if late else "tokens", inputs, lambda answer, asked: [finite(one) for one in answer.value], {},
+                len(inputs), characters_of(inputs), single)
+
+
+def embed_sparse(form: InputsForm, model: AnyModel) -> Work:
+    """Return the work for sparse vectors in TEI's form."""
+    inputs, single = _inputs(form)
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        finite(answer.value.values)
+        return [[{"index": index, "value": value} for index, value in zip(row.indices.tolist(), row.values, strict=True)]
+                for row in answer.value]
+
+    return Work("sparse", inputs, body, {}, len(inputs), characters_of(inputs), single)
+
+
+def predict(form: PredictForm, model: AnyModel) -> Work:
+    """Return the work for the labels of texts in TEI's form, all labels of each, the best first."""
+    single = isinstance(form.inputs, str) or any(isinstance(one, str) for one in form.inputs)
+    rows: Sequence[Any] = [form.inputs] if single else form.inputs
+    check_items("inputs", rows)
+    texts = [_text_or_pair(one) for one in rows]
+    check_not_empty("inputs", texts)
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        found = [[{"score": one["score"], "label": one["label"]} for one in row] for row in answer.value]
+        for row in found:
+            finite([one["score"] for one in row])
+        return found[0] if single else found
+
+    options = {"top_k": None} | ({"function_to_apply": "none"} if form.raw_scores else {})
+    return Work("classify", texts, body, options, len(texts), characters_of(texts), single)
+
+
+def rerank(form: RerankForm, model: AnyModel) -> Work:
+    """Return the work for ranks in TEI's form."""
+    check_items("texts", form.texts)
+    raw = {"logits": True} if isinstance(model, Reranker) else {"activation_fn": "identity"}
+    options = {"return_documents": form.return_text} | (raw if form.raw_scores else {})
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        finite([one["score"] for one in answer.value])
+        return [{"index": one["corpus_id"], "score": one["score"]} | ({"text": one["text"]} if form.return_text else {})
+                for one in answer.value]
+
+    return Work("rank", (form.query, form.texts), body, options, len(form.texts),
+                len(form.query) + characters_of(form.texts))
+
+
+def similarity(form: SimilarityForm, model: AnyModel) -> Work:
+    """Return the work for the similarities of a text and others."""
+    check_items("inputs.sentences", form.inputs.sentences)
+    texts = [form.inputs.source_sentence, *form.inputs.sentences]
+    check_not_empty("inputs", texts)
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        assert not isinstance(model, Reranker)
+        vectors = finite(answer.value)
+        return finite(model.similarity(vectors[:1], vectors[1:])[0])
+
+    return Work("embed", texts, body, {}, len(texts), characters_of(texts))
+
+
+def tokenize(form: TokenizeForm, model: AnyModel) -> Work:
+    """Return the work for the tokens of texts, which are never cut."""
+    texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
+    check_items("inputs", texts)
+    check_not_empty("inputs", texts)
+    if (characters := characters_of(texts)) > MAX_TOKENIZED:
+        raise Refusal("too_large", f"inputs has {characters:,} characters, and at most {MAX_TOKENIZED:,} are made "
+                      "tokens in one request; send several", "inputs")
+    prompt = prompt_of(form, model)
+    whole = [prompt + text for text in check_texts(texts, "inputs")]
+
+    def body(answer: Answer, asked: Asked) -> Any:
+        return [_tokens(text, places, form.add_special_tokens)
+                for text, places in zip(whole, _whole_tokenizer(model).places(whole), strict=True)]
+
+    return Work("", texts, body, {}, len(texts), characters, isinstance(form.inputs, str))
+
+
+@lru_cache(maxsize=1)
+def _whole_tokenizer(model: AnyModel) -> Tokenizer:
+    """Return the tokenizer of a model that gives all tokens of a text."""
+    assert model.text is not None
+    return Tokenizer(model.text, None, 1, truncates=False)
+
+
+def decode(form: DecodeForm, model: AnyModel) -> Work:
+    """Return the work for the texts of token ids."""
+    rows, single = texts_or_ids("ids", form.ids)
+    return Work("", rows, lambda answer, asked: [
+        model.tokenizer.decode(ids, skip_special_tokens=form.skip_special_tokens) for ids in rows], {}, len(rows), 0,
+        single)
+
+
+def _inputs(form: EmbedForm | InputsForm) -> tuple[list[Any], bool]:
+    inputs, single = texts_or_ids("inputs", form.inputs)
+    check_not_empty("inputs", inputs)
+    return inputs, single
+
+
+def _text_or_pair(value: str | list[str]) -> Any:
+    """Return a text, or a pair as a tuple; raises `Refusal` for another number of texts."""
+    if isinstance(value, str):
+        return value
+    if len(value) not in (1, 2) or not all(isinstance(text, str) for text in value):
+        raise Refusal("wrong", "inputs must be a text, a pair of texts, or a list of lists with one or two texts",
+                      "inputs")
+    return value[0] if len(value) == 1 else (value[0], value[1])
+
+
+def _tokens(text: str, places: Any, special: bool) -> list[dict[str, Any]]:
+    """Return the tokens of a text, each with its place in the text."""
+    rows = zip(places.input_ids.tolist(), places.tokens, places.offsets, places.special, strict=True)
+    return [{"id": number, "text": token if added else text[start:stop], "special": added,
+             "start": None if added else start, "stop": None if added else stop}
+            for number, token, (start, stop), added in rows if special or not added]
+
+
+RERANK = Kind(TEI, RerankForm, rerank)
+ROUTES = tuple(Route(path, Kind(TEI, form, work)) for path, form, work in (
+    ("/embed", EmbedForm, embed), ("/embed_all", InputsForm, embed_all), ("/embed_sparse", InputsForm, embed_sparse),
+    ("/predict", PredictForm, predict), ("/similarity", SimilarityForm, similarity),
+    ("/tokenize", TokenizeForm, tokenize), ("/decode", DecodeForm, decode)))
