@@ -91,6 +91,11 @@ class Served:
         prefix, numbers = os.urandom(6).hex(), count(1)
         self.new_id = lambda: f"{prefix}-{next(numbers):x}"
 
+    def close(self) -> None:
+        """End the service and the threads, after all answers."""
+        self.service.close()
+        self.threads.shutdown()
+
     @property
     def serves(self) -> str:
         """What the model serves, for messages."""

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -21,45 +22,55 @@ from .app import Served, make_app
 from .protocol import Protocol
 from .settings import Settings
 
+BACKLOG = 2048
+"""Connections that wait to be taken."""
+
 
 def bind(settings: Settings) -> socket.socket:
     """Return a socket that is bound to the address of a server, and does not listen yet; raises `InputError`.
 
     A server binds before it loads its model, so that an address in use is known at once.
     """
-    if settings.uds is not None:
-        return _bind_path(settings.uds)
     try:
-        [family, kind, protocol, _, address], *_ = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        if settings.uds is not None:
+            return _bound(socket.AF_UNIX, settings.uds)
+        [family, _, _, _, address], *_ = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM,
+                                                            flags=socket.AI_PASSIVE)
+        return _bound(family, address)
     except OSError as error:
-        raise InputError(f"--host {settings.host} --port {settings.port} cannot be bound: {error}; choose another port, "
-                         "or --port 0 for a free one") from error
-    return found
+        asked = f"--uds {settings.uds}" if settings.uds is not None else f"--host {settings.host} --port {settings.port}"
+        raise InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port"
+                         ) from error
 
 
-def _bind_path(path: str) -> socket.socket:
-    """Return a Unix socket at a path, which only this user may open; one that no server listens at is replaced."""
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if os.path.exists(path):
-            if not stat.S_ISSOCK(os.stat(path).st_mode):
-                raise InputError(f"--uds {path} is no socket; choose a path where nothing is")
-            with contextlib.suppress(ConnectionRefusedError):
-                found.connect(path)
-                raise InputError(f"--uds {path}: another server listens there; choose another path")
-            os.unlink(path)
-        mask = os.umask(0o177)
-        try:
-            found.bind(path)
-        finally:
-            os.umask(mask)
-    except OSError as error:
-        raise InputError(f"--uds {path} cannot be bound: {error}; choose another path") from error
-    return found
+def _bound(family: int, address: Any) -> socket.socket:
+    """Return a socket that is bound to an address; a Unix socket at which no server listens is replaced."""
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        if family == socket.AF_UNIX:
+            _remove_old(address)
+            mask = os.umask(0o177)      # this user alone may open it
+            try:
+                found.bind(address)
+            finally:
+                os.umask(mask)
+        else:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+        stack.pop_all()
+        return found
+
+
+def _remove_old(path: str) -> None:
+    """Remove a Unix socket at which no server listens; raises `InputError` for anything else at its path."""
+    if not os.path.exists(path):
+        return
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise InputError(f"--uds {path} is no socket; choose a path where nothing is")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, contextlib.suppress(ConnectionRefusedError):
+        client.connect(path)
+        raise InputError(f"--uds {path}: another server listens there; choose another path")
+    os.unlink(path)
 
 
 def address_of(listener: socket.socket) -> str:
@@ -83,45 +94,51 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
 
     ready: called with the address when the server listens.
     """
-    settings = served.settings
     logs.log_as_json()
     descriptors = raise_descriptors()
-    protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings})
-    config = uvicorn.Config(
-        make_app(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3", log_config=None,
-        access_log=False, proxy_headers=False, server_header=False, backlog=2048,
-        timeout_graceful_shutdown=int(settings.timeout + settings.body_seconds) + 1)
     address = address_of(listener)
-    listener.listen(2048)
-    logs.write("start", address=address, model=settings.names[0], tasks=sorted(served.service.tasks),
+    listener.listen(BACKLOG)
+    logs.write("start", address=address, model=served.settings.names[0], tasks=sorted(served.service.tasks),
                descriptors=descriptors)
     ready(address)
     try:
-        asyncio.run(_Server(config, served).serve(sockets=[listener]))
+        asyncio.run(Server(served).serve(sockets=[listener]))
     finally:
-        served.service.close()
-        served.threads.shutdown()
-        if settings.uds is not None:
+        served.close()
+        if served.settings.uds is not None:
             with contextlib.suppress(OSError):
-                os.unlink(settings.uds)
+                os.unlink(served.settings.uds)
     logs.write("stop", address=address)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server of uvicorn that refuses requests from the signal on, and whose process then ends with status 0."""
 
-    def __init__(self, config: uvicorn.Config, served: Served):
-        super().__init__(config)
+    def __init__(self, served: Served):
+        settings = served.settings
+        protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings})
+        super().__init__(uvicorn.Config(
+            make_app(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
+            log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=BACKLOG,
+            timeout_graceful_shutdown=int(settings.timeout + settings.body_seconds) + 1))
         self._served = served
+
+    def stop(self) -> None:
+        """Refuse new requests, answer those that were accepted, and end."""
+        self._served.closing = True
+        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; a second SIGINT does not wait for answers."""
-        self._served.closing = True
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.stop()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle the signals of the block. uvicorn would send them to the process again at its end."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         old = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield

@@ -1,0 +1,363 @@
+"""What goes wrong below the routes: keys, sizes, times, connections, a queue that is full, and results that fail."""
+
+import json
+import socket
+import stat
+import time
+from concurrent.futures import Future
+from http.client import HTTPConnection
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from engine.base.errors import Closing, InputError, Overloaded, TimedOut
+
+from ..tools.encoders import engine_of
+from ..tools.tiny_models import random_model
+from ..tools.tiny_text import tiny_text
+
+pytest.importorskip("uvicorn")
+
+from engine.server import app  # noqa: E402
+from engine.server.keys import Keys  # noqa: E402
+from engine.server.service import Answer, Service, Times  # noqa: E402
+from engine.server.settings import MAX_HEADER, Settings  # noqa: E402
+from engine.server.start import address_of, bind  # noqa: E402
+
+from ..tools.serving import Client, raw, serving  # noqa: E402
+
+TEXT = "the cat sat, and nobody else may read it"
+BODIES = {"/v1/embeddings": {"input": TEXT}, "/embed": {"inputs": TEXT}, "/v2/embed": {"texts": [TEXT]}}
+"""One route of each family."""
+FAMILIES = pytest.mark.parametrize("path", BODIES)
+REQUEST = b"POST /embed HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return engine_of(random_model(tiny_text()), threads=1)
+
+
+@pytest.fixture(scope="module")
+def client(model):
+    with serving(model) as client:
+        yield client
+
+
+class Scripted(Service):
+    """A service whose answers a test makes: `script` gets the future of each request, and what was asked."""
+
+    def __init__(self, model, script):
+        super().__init__(model)
+        self.script = script
+
+    def submit(self, task, inputs, options=None, *, key="", deadline=None):
+        future = Future()
+        self.script(future, inputs, key)
+        return future
+
+
+def answer(value):
+    return Answer(value, [1] * len(value), [False] * len(value), Times())
+
+
+def raising(error):
+    return lambda future, inputs, key: future.set_exception(error)
+
+
+@FAMILIES
+def test_a_key_is_needed(model, path):
+    hashed = "sha256:" + "a" * 64
+    with serving(model, keys=["# of nobody", "secret", hashed, " other "]) as client:
+        for header in ("", "secret", "Bearer", "Bearer wrong", "Bearer secret2", "Bearer " + "a" * 64, "Basic secret"):
+            found = client.post(path, BODIES[path], authorization=header)
+            assert found.status == 401, header
+            assert found.headers["www-authenticate"] == "Bearer"
+            assert found.headers["content-type"] == "application/json"
+        for header in ("Bearer secret", "bearer other", "BEARER  secret"):
+            assert client.post(path, BODIES[path], authorization=header).status == 200
+        for page in ("/health", "/metrics", "/ping"):
+            assert client.get(page).status == 200
+        for page in ("/info", "/v1/models"):
+            assert client.get(page).status == 401
+            assert client.get(page, authorization="Bearer secret").status == 200
+
+
+def test_keys_come_from_a_file(tmp_path):
+    path = tmp_path / "keys"
+    for text in ("", "# no key\n\n", "\xff"):
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(InputError, match="--api-key-file"):
+            Keys.read(str(path))
+    with pytest.raises(InputError, match="absent"):
+        Keys.read(str(tmp_path / "absent"))
+    path.write_text("one\ntwo\n")
+    keys = Keys.read(str(path))
+    assert keys.owner(b"Bearer one") != keys.owner(b"Bearer two")
+    assert len(keys.owner(b"Bearer one")) == 12
+    assert "one" not in str(vars(keys))
+
+
+@FAMILIES
+def test_a_large_body_is_refused_and_the_connection_goes_on(model, path):
+    with serving(model, max_body=1000) as client:
+        assert client.post(path, BODIES[path]).status == 200
+        for _ in range(2):
+            found = client.post(path, b'"' + b"x" * 100_000)
+            assert found.status == 413
+            assert "1,000 bytes" in str(found.data)
+        assert client.post(path, BODIES[path]).status == 200
+        chunks = b"".join(b"400\r\n" + b" " * 1024 + b"\r\n" for _ in range(4)) + b"0\r\n\r\n"
+        found = raw(client.port, b"POST %b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n"
+                    b"content-type: application/json\r\n\r\n" % path.encode(), chunks)
+        assert found.startswith(b"HTTP/1.1 413 ")
+
+
+def test_all_bodies_together_have_a_limit(model, monkeypatch):
+    monkeypatch.setattr(app, "MAX_HELD", 100)
+    with serving(model) as client:
+        found = client.post("/embed", {"inputs": "x" * 200})
+        assert found.status == 429
+        assert found.headers["retry-after"] == "1"
+        assert client.served.held.bytes == 0
+        assert client.post("/tokenize", {"inputs": "the cat"}).status == 429      # the answer is longer
+        assert client.post("/decode", {"ids": [4]}).status == 200
+        assert client.served.held.bytes == 0
+
+
+def test_a_large_header_is_refused(client):
+    for lines in (b"x: " + b"a" * MAX_HEADER + b"\r\n", b"x: abc\r\n" * (MAX_HEADER // 7)):
+        found = raw(client.port, b"GET /health HTTP/1.1\r\nhost: x\r\n" + lines + b"\r\n")
+        assert found.startswith(b"HTTP/1.1 431 ")
+        assert b"32,768" in found
+    assert raw(client.port, b"GET /" + b"a" * 2 * MAX_HEADER).startswith(b"HTTP/1.1 431 ")
+    assert client.get("/health").status == 200
+
+
+@FAMILIES
+def test_a_slow_request_is_refused(model, path):
+    with serving(model, header_seconds=0.3, body_seconds=0.3) as client:
+        head = REQUEST.replace(b"/embed", path.encode()) % 50
+        assert raw(client.port, head[:20]).startswith(b"HTTP/1.1 408 ")
+        found = raw(client.port, head.replace(b"host: x", b"host: x\r\nconnection: close"), b'{"in')
+        assert found.startswith(b"HTTP/1.1 408 ")
+        assert b"0.3 s" in found
+        assert client.post(path, BODIES[path]).status == 200
+
+
+def test_a_connection_without_a_request_ends(model):
+    with serving(model, idle_seconds=0.3) as client:
+        assert raw(client.port) == b""
+        begun = time.monotonic()
+        assert client.get("/health").status == 200
+        assert raw(client.port, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 9 + b"x y",
+                                  b"POST /embed HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+                                  b"POST /embed HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"])
+def test_what_is_no_http_is_refused(client, sent):
+    found = raw(client.port, sent)
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["error"]["message"]
+
+
+def test_requests_may_follow_at_once(client):
+    body = json.dumps({"inputs": "the cat"}).encode()
+    one = REQUEST % len(body) + body
+    last = one.replace(b"host: x", b"connection: close\r\nhost: x")
+    found = raw(client.port, one * 3 + last)
+    assert found.count(b"HTTP/1.1 200 OK") == 4
+
+
+@FAMILIES
+def test_the_type_of_a_body_must_be_json(client, path):
+    def send(kind, body=None, **more):
+        headers = {"content-type": kind} | {name.replace("_", "-"): value for name, value in more.items()}
+        return client.send("POST", path, BODIES[path] if body is None else body, headers).status
+
+    assert send("application/json; charset=UTF-8") == 200
+    assert send("text/plain") == 415
+    assert send("application/x-www-form-urlencoded") == 415
+    assert send("application/json", content_encoding="gzip") == 415
+    assert send("application/json; charset=utf-16", json.dumps(BODIES[path]).encode("utf-16")) in (400, 422)
+
+
+@FAMILIES
+def test_a_full_queue_a_stop_and_a_deadline(model, path):
+    for error, status in ((Overloaded("2,000 tokens wait", 2.4), 429), (Closing(), 503), (TimedOut(), 504)):
+        with serving(model, service=Scripted(model, raising(error))) as client:
+            found = client.post(path, BODIES[path])
+            assert found.status == status
+            assert found.headers.get("retry-after") == ("3" if status == 429 else None)
+    with serving(model, service=Scripted(model, lambda *_: None)) as client:
+        found = client.post(path, BODIES[path], x_request_timeout=0.2)
+        assert found.status == 504
+        for wrong in ("x", "-1", "0", "nan", "inf"):
+            assert client.post(path, BODIES[path], x_request_timeout=wrong).status in (400, 422)
+
+
+@FAMILIES
+def test_a_result_that_is_no_number_is_an_error_of_its_request_alone(model, path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(app.logs, "write", lambda event, **fields: lines.append(fields))
+
+    def script(future, inputs, key):
+        if inputs[0] == TEXT:
+            future.set_result(answer(np.full((1, 4), np.nan, np.float32)))
+        elif inputs[0] == "raises":
+            future.set_exception(ZeroDivisionError(TEXT))
+        else:
+            future.set_result(answer(np.ones((1, 4), np.float32)))
+
+    def body(text):
+        name, value = next(iter(BODIES[path].items()))
+        return {name: text if isinstance(value, str) else [text]}
+
+    with serving(model, service=Scripted(model, script)) as client:
+        for text, failure in ((TEXT, "NotFinite"), ("raises", "ZeroDivisionError")):
+            count = len(lines)
+            found = client.post(path, body(text), x_request_id="mine-1")
+            assert (found.status, found.headers["x-request-id"]) == (500, "mine-1")
+            assert "mine-1" in str(found.data)
+            assert TEXT not in str(found.data)
+            wait_for(lambda before=count: len(lines) > before)
+            assert lines[-1]["error"] == failure
+            assert lines[-1]["places"]
+        assert client.post(path, body("fine")).status == 200
+    assert TEXT not in str(lines)
+
+
+@FAMILIES
+def test_a_client_that_has_gone_is_dropped(model, path):
+    futures = []
+    with serving(model, service=Scripted(model, lambda future, *_: futures.append(future))) as client:
+        body = json.dumps(BODIES[path]).encode()
+        with socket.create_connection(("127.0.0.1", client.port)) as connection:
+            connection.sendall(REQUEST.replace(b"/embed", path.encode()) % len(body) + body)
+            wait_for(lambda: futures)
+        wait_for(futures[0].cancelled)
+        wait_for(lambda: client.served.held.bytes == 0)
+        head = REQUEST.replace(b"/embed", path.encode()) % 1000
+        with socket.create_connection(("127.0.0.1", client.port)) as connection:
+            connection.sendall(head + b"{")
+        wait_for(lambda: client.served.held.bytes == 0 and len(client.server.server_state.tasks) == 0)
+        assert len(futures) == 1
+
+
+def test_a_client_that_reads_nothing_loses_its_connection(model):
+    rows = np.ones((1, 2_000_000), np.float32)
+    service = Scripted(model, lambda future, *_: future.set_result(answer(rows)))
+    with serving(model, service=service, idle_seconds=0.3) as client, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", client.port))
+        connection.sendall(REQUEST % 14 + b'{"inputs":"x"}')
+        wait_for(lambda: client.served.held.bytes > 2_000_000)
+        wait_for(lambda: client.served.held.bytes == 0 and not client.server.server_state.connections)
+
+
+def test_many_idle_connections_do_not_stop_others(client):
+    idle = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(200)]
+    try:
+        assert client.post("/embed", BODIES["/embed"]).status == 200
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_a_stop_answers_what_was_accepted_and_refuses_the_rest(model):
+    futures = []
+    with serving(model, service=Scripted(model, lambda future, *_: futures.append(future))) as client:
+        found = []
+        other = Client(client.port)
+        thread = Thread(target=lambda: found.append(other.post("/embed", BODIES["/embed"])))
+        thread.start()
+        wait_for(lambda: futures)
+        keeping = HTTPConnection("127.0.0.1", client.port)
+        client.served.closing = True
+        refused = client.post("/embed", BODIES["/embed"])
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert client.get("/health").status == 503
+        client.server.stop()
+        futures[0].set_result(answer(np.ones((1, 4), np.float32)))
+        thread.join()
+        assert found[0].status == 200
+        other.close()
+        keeping.close()
+
+
+def test_logs_have_no_texts(client, monkeypatch):
+    lines = []
+    monkeypatch.setattr(app.logs, "write", lambda event, **fields: lines.append(fields))
+    client.post("/embed", BODIES["/embed"])
+    client.post("/embed", {"inputs": [TEXT, 5]})
+    client.post("/embed", {"inputs": TEXT, TEXT: 1})
+    client.get("/embed?text=cat")
+    wait_for(lambda: len(lines) == 3)
+    assert [line["status"] for line in lines] == [200, 422, 422]
+    assert "cat" not in str(lines)
+
+
+def test_metrics_have_the_names_of_tei(model):
+    with serving(model) as client:
+        client.post("/embed", BODIES["/embed"])
+        client.post("/embed", {"inputs": [TEXT, TEXT]})
+        client.post("/embed", {"inputs": []})
+        found = client.get("/metrics")
+    text = found.data.decode()
+    assert found.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for line in ('te_request_count{method="single"} 1.0', 'te_request_count{method="batch"} 1.0',
+                 'te_request_success{method="batch"} 1.0', 'te_request_failure{err="empty"} 1.0', "te_embed_count 2.0",
+                 "te_embed_success 2.0", "te_predict_count 0.0", "te_request_duration_count 2.0",
+                 'te_request_duration_bucket{le="+Inf"} 2.0', "te_request_input_length_count 3.0", "te_queue_size 0.0",
+                 'engine_rejected_total{reason="late"} 0.0', 'engine_model_info{model="tiny"} 1.0'):
+        assert f"\n{line}\n" in text, line
+    for name in ("te_request_tokenization_duration", "te_embed_queue_duration", "te_predict_inference_duration",
+                 "te_batch_next_size", "te_batch_next_tokens", "engine_tokens", "engine_busy_seconds"):
+        assert f"# TYPE {name}" in text
+
+
+def test_answers_have_the_times_of_tei(client):
+    headers = client.post("/embed", {"inputs": ["the cat", "a"]}).headers
+    assert headers["x-compute-type"] == "cpu"
+    assert headers["x-compute-characters"] == "8"
+    for name in ("x-compute-tokens", "x-compute-time", "x-total-time", "x-tokenization-time", "x-queue-time",
+                 "x-inference-time"):
+        assert headers[name].isdecimal(), name
+
+
+def test_sockets(tmp_path):
+    path = tmp_path / "socket"
+    with bind(Settings(uds=str(path))) as one:
+        one.listen()
+        assert address_of(one) == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with pytest.raises(InputError, match="another server"):
+            bind(Settings(uds=str(path)))
+    with bind(Settings(uds=str(path))) as again:        # nobody listens there any more
+        assert again.fileno() > 0
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="no socket"):
+        bind(Settings(uds=str(tmp_path / "file")))
+    with bind(Settings(port=0)) as one, pytest.raises(InputError, match="--port"):
+        one.listen()
+        bind(Settings(port=one.getsockname()[1]))
+    with pytest.raises(InputError, match="--host"):
+        bind(Settings(host="no such host.invalid"))
+
+
+@pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"timeout": 0}, {"max_wait": float("nan")},
+                                   {"max_body": 0}, {"max_batch_tokens": 0}])
+def test_settings_are_checked(wrong):
+    with pytest.raises(InputError, match="--"):
+        Settings(**wrong)
+
+
+def wait_for(true):
+    """Wait until a condition holds; a hang fails the test."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)

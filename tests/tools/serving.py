@@ -1,0 +1,84 @@
+"""A server in a thread of the test, on a real socket, and clients for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from types import SimpleNamespace
+
+from engine.server.app import Served
+from engine.server.keys import Keys
+from engine.server.metrics import Metrics
+from engine.server.service import Service
+from engine.server.settings import Settings
+from engine.server.start import BACKLOG, Server, bind
+
+JSON = {"content-type": "application/json"}
+
+
+class Client:
+    """One keep-alive connection."""
+
+    def __init__(self, port):
+        self.port, self._connection = port, None
+
+    def send(self, method, path, body=None, headers=JSON):
+        """Return the answer: status, headers and data, which is None or a value of JSON, or text."""
+        if self._connection is None:
+            self._connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        self._connection.request(method, path, body if isinstance(body, (bytes, type(None))) else json.dumps(body),
+                                 headers)
+        answer = self._connection.getresponse()
+        data = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        if found.get("content-type") == "application/json":
+            data = json.loads(data)
+        return SimpleNamespace(status=answer.status, headers=found, data=data)
+
+    def post(self, path, body, **headers):
+        return self.send("POST", path, body, JSON | {name.replace("_", "-"): str(one) for name, one in headers.items()})
+
+    def get(self, path, **headers):
+        return self.send("GET", path, None, headers)
+
+    def close(self):
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def raw(port, *parts, wait=30.0):
+    """Send bytes on a connection of its own, and return everything that comes back until the server ends it."""
+    with socket.create_connection(("127.0.0.1", port), timeout=wait) as connection:
+        for part in parts:
+            connection.sendall(part)
+        found = b""
+        while data := connection.recv(2**16):
+            found += data
+        return found
+
+
+@contextmanager
+def serving(model, *, service=None, keys=(), max_wait=1000.0, **settings):
+    """Yield a `Client` of a server in another thread, which also has `served`, `server` and `model`."""
+    own = Settings(port=0, names=("tiny", "other name"), **settings)
+    served_service = service or Service(model, max_batch_tokens=own.max_batch_tokens, max_wait=max_wait)
+    served = Served(served_service, own, Keys(list(keys)), Metrics(served_service, {"model": "tiny"}))
+    with bind(own) as listener:
+        listener.listen(BACKLOG)
+        client = Client(listener.getsockname()[1])
+        server = Server(served)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+        thread.start()
+        try:
+            client.served, client.server, client.model = served, server, model
+            yield client
+        finally:
+            client.close()
+            server.stop()
+            thread.join()
+            served.close()
