@@ -8,6 +8,7 @@ import math
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route as Path
 
 from ..base.errors import InputError, TimedOut, listed, shown
+from ..base.lazy import lazy
 from ..base.version import __version__
 from . import cohere, logs, openai, tei
 from .forms import Asked, Kind, Route, Work, options_of, read_fields, read_form
@@ -72,6 +74,42 @@ class Held:
             self.bytes -= own
 
 
+class Answers:
+    """Brings results of other threads to the event loop, which is woken once for all results that are there."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._woken = False
+
+    def wait(self, future: Future[Any]) -> asyncio.Future[Any]:
+        """Return what the event loop waits for in place of a future."""
+        waiter = self._loop.create_future()
+        future.add_done_callback(lambda future: self._add(waiter, future))
+        return waiter
+
+    def _add(self, waiter: asyncio.Future[Any], future: Future[Any]) -> None:
+        """Take a result, in any thread."""
+        self._done.append((waiter, future))
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):     # the loop has ended, and nobody waits
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False     # first: what comes from now on wakes the loop again
+        while self._done:
+            waiter, future = self._done.popleft()
+            if waiter.done():
+                continue
+            if future.cancelled():
+                waiter.cancel()
+            elif (error := future.exception()) is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(future.result())
+
+
 @dataclass(eq=False)
 class Served:
     """A service and what all routes share."""
@@ -85,6 +123,11 @@ class Served:
     """The thread of routes that need no model."""
     closing: bool = False
     """Whether new requests are refused, because the server stops."""
+
+    @lazy
+    def answers(self) -> Answers:
+        """Those of the event loop of the server."""
+        return Answers()
 
     def __post_init__(self) -> None:
         self.created = int(time.time())
@@ -270,7 +313,7 @@ class Exchange:
 
     async def _until(self, future: Future[Any], deadline: float) -> Any:
         """Return the result of a future, which is cancelled at the deadline and when the client has gone."""
-        waiter = asyncio.wrap_future(future)
+        waiter = self._served.answers.wait(future)
         gone = late = False
 
         async def watch() -> None:
@@ -299,6 +342,7 @@ class Exchange:
         finally:
             timer.cancel()
             watcher.cancel()
+            future.cancel()
 
     def _refused(self, refusal: Refusal) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """Return the status, the headers and the body that say why there is no answer."""

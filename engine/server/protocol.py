@@ -22,6 +22,38 @@ MOST_SKIPPED = 2**27
 """Bytes of a body that are read and thrown away behind an early answer, so that the client sees the answer."""
 
 
+class Joined:
+    """A transport that writes all parts of an answer with one system call: its header, and its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Write data when the tasks that run now have gone on."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Close the connection when all is written."""
+        self._flush()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        """Say to the client that nothing more comes."""
+        self._flush()
+        self._transport.write_eof()
+
+    def _flush(self) -> None:
+        if self._parts:
+            data, self._parts = b"".join(self._parts), []
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Protocol(HttpToolsProtocol):
     """One connection.
 
@@ -41,7 +73,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:    # type: ignore[override]
         """Begin to wait for a request."""
-        super().connection_made(transport)
+        super().connection_made(Joined(transport, self.loop))   # type: ignore[arg-type]
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:

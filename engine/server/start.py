@@ -34,19 +34,19 @@ def bind(settings: Settings) -> socket.socket:
     try:
         if settings.uds is not None:
             return _bound(socket.AF_UNIX, settings.uds)
-        [family, _, _, _, address], *_ = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM,
-                                                            flags=socket.AI_PASSIVE)
-        return _bound(family, address)
+        [family, _, protocol, _, address], *_ = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _bound(family, address, protocol)    # asyncio sets TCP_NODELAY where it is TCP's, and not 0
     except OSError as error:
         asked = f"--uds {settings.uds}" if settings.uds is not None else f"--host {settings.host} --port {settings.port}"
         raise InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port"
                          ) from error
 
 
-def _bound(family: int, address: Any) -> socket.socket:
+def _bound(family: int, address: Any, protocol: int = 0) -> socket.socket:
     """Return a socket that is bound to an address; a Unix socket at which no server listens is replaced."""
     with contextlib.ExitStack() as stack:
-        found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, protocol))
         if family == socket.AF_UNIX:
             _remove_old(address)
             mask = os.umask(0o177)      # this user alone may open it
