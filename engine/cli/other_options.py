@@ -48,6 +48,33 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
                    "--output-format": "--json, --srt and --vtt are the formats",
                    "-osrt": _option("--srt"), "-ovtt": _option("--vtt"), "-oj": _option("--json"),
                    "-otxt": "the text goes to standard output; -o FILE writes a file"},
+    "serve": {
+        **dict.fromkeys(("--model-id", "--model-name-or-path"), MODEL_FIRST), "--hostname": _option("--host"),
+        "-p": _option("--port"), "--uds-path": _option("--uds"), "--served-name": _option("--served-model-name"),
+        "--alias": _option("--served-model-name"), "--dtype": _option("--precision"), "--engine": _option("--backend"),
+        "--api-key": "a key in a command line is seen by all users of the machine; write it into a file, and give "
+                     "--api-key-file",
+        "--payload-limit": _option("--max-body-bytes"), "--disable-http2": "there is only HTTP/1.1",
+        **dict.fromkeys(("--max-num-batched-tokens", "--batch-size", "-b", "-ub", "--ubatch-size"),
+                        "--max-batch-tokens bounds what is computed at a time, in tokens"),
+        **dict.fromkeys(("--max-concurrent-requests", "--max-num-seqs", "--max-queue", "-np", "--parallel"),
+                        "requests are admitted by their tokens; --max-wait bounds how long the first answer waits"),
+        **dict.fromkeys(("--max-client-batch-size", "--max-batch-requests"),
+                        "a list of any length is served; --max-body-bytes bounds a request"),
+        **dict.fromkeys(("--auto-truncate", "--default-prompt", "--default-prompt-name"),
+                        "a request says it, in the fields truncate and prompt_name"),
+        **dict.fromkeys(("--cors-allow-origin", "--allowed-origins", "--permissive-cors"),
+                        "pages of other origins are refused; let a proxy allow them"),
+        **dict.fromkeys(("--ssl-keyfile", "--ssl-certfile", "--ssl-key-file", "--ssl-cert-file"),
+                        "let a proxy such as nginx or Caddy do TLS"),
+        **dict.fromkeys(("--prometheus-port", "--metrics", "--enable-metrics"), "GET /metrics has them"),
+        **dict.fromkeys(("--json-output", "--log-format", "--log-level"), "the log is lines of JSON on standard error"),
+        **dict.fromkeys(("--tokenization-workers", "--workers", "--num-workers"),
+                        "--threads bounds the threads, and one process serves all clients"),
+        **dict.fromkeys(("--embedding", "--embeddings", "--rerank", "--reranking", "--runner"),
+                        "the files of the model say what it is for, or --kind does"),
+        **dict.fromkeys(("--pooling", "--pooling-method"), "the files of the model say how its tokens are pooled"),
+        **dict.fromkeys(("--max-model-len", "--ctx-size", "-c"), "the files of the model say how long a text may be")},
 }
 """What to type in place of an option of another command line, by our command; "" is for all. These options are no
 arguments of `CALLS`, or are other options than arguments."""
@@ -75,7 +102,7 @@ COMMANDS: Mapping[str, str] = {name: ours for ours, names in {
     "engine transcribe MODEL RECORDING does it": ("asr", "speech", "whisper", "automatic-speech-recognition"),
     "engine bench MODEL does it": ("benchmark", "speed"),
     "engine --version does it": ("version",),
-    "there is no server; docs/guide.md says how a server uses the engine": ("serve", "server"),
+    "engine serve MODEL does it": ("server", "start", "api", "v2", "text-embeddings-router"),
 }.items() for name in names}
 """What to type in place of a command of another command line."""
 

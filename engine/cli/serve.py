@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import InputError, UnsupportedError
+from ..base.errors import UnsupportedError
 from ..base.install import require_server
 from ..interface.engine import Engine
 from ..interface.load import load
@@ -31,19 +31,19 @@ def add_options(command: argparse.ArgumentParser) -> None:
                          "may come several times, and by default it is MODEL")
     command.add_argument("--max-batch-tokens", type=int, default=1024, metavar="N", help="the most tokens that are "
                          "computed at a time; by default 1024, and more is slower for each and faster for all")
-    command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 whose "
-                         "first answer would wait longer; by default 2")
+    command.add_argument("--max-wait", type=float, default=2.0, metavar="SECONDS", help="refuse a request with 429 "
+                         "whose first answer would wait longer; by default 2")
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="how long a request may take, "
                          "which the header x-request-timeout shortens; by default 60")
-    command.add_argument("--max-body-bytes", type=int, default=16_777_216, metavar="N", help="the most bytes of the body "
-                         "of a request; by default 16777216")
+    command.add_argument("--max-body-bytes", type=int, default=16_777_216, metavar="N", help="the most bytes of the "
+                         "body of a request; by default 16777216")
 
 
 def serve(args: argparse.Namespace) -> None:
     """Load a model, and serve it until the process gets SIGTERM or SIGINT."""
     require_server("uvicorn")
-    from ..server.start import bind     # here: the other commands need none of these packages
     from ..server.keys import Keys
+    from ..server.start import bind  # here: the other commands need none of these packages
 
     settings = _settings(args)
     keys = Keys([]) if args.api_key_file is None else Keys.read(args.api_key_file)

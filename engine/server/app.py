@@ -58,14 +58,14 @@ class Held:
 
     @contextlib.contextmanager
     def room(self) -> Any:
-        """Yield a function that takes a number of bytes until the block ends; it raises `Refusal` if there is no room."""
+        """Yield a function that takes a number of bytes until the block ends, or raises `Refusal`."""
         own = 0
 
         def take(size: int) -> None:
             nonlocal own
             if self.bytes + size > MAX_HELD:
-                raise Refusal("overloaded", f"requests and answers with {self.bytes:,} bytes are in memory, and at most "
-                              f"{MAX_HELD:,} may be", retry_after=1.0)
+                raise Refusal("overloaded", f"requests and answers with {self.bytes:,} bytes are in memory, and at "
+                              f"most {MAX_HELD:,} may be", retry_after=1.0)
             own, self.bytes = own + size, self.bytes + size
 
         try:
@@ -131,8 +131,11 @@ class Served:
 
     def __post_init__(self) -> None:
         self.created = int(time.time())
-        prefix, numbers = os.urandom(6).hex(), count(1)
-        self.new_id = lambda: f"{prefix}-{next(numbers):x}"
+        self._prefix, self._numbers = os.urandom(6).hex(), count(1)
+
+    def new_id(self) -> str:
+        """Return the id of a request."""
+        return f"{self._prefix}-{next(self._numbers):x}"
 
     def close(self) -> None:
         """End the service and the threads, after all answers."""
@@ -411,7 +414,7 @@ class Page:
         else:
             response = _response(*refused(family, Refusal("key", "this server needs a key that it knows, in the header "
                                                           "authorization: Bearer KEY"), request))
-        await response(scope, receive, send)        # type: ignore[arg-type]
+        await response(scope, receive, send)
 
 
 def refused(family: Family, refusal: Refusal, request: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

@@ -82,7 +82,8 @@ def _text(i: int, document: str | dict[str, str]) -> str:
     if isinstance(document, str):
         return document
     if document.keys() != {"text"}:
-        raise Refusal("wrong", f"documents: item {i} must be a text, or an object with the field text alone", "documents")
+        raise Refusal("wrong", f"documents: item {i} must be a text, or an object with the field text alone",
+                      "documents")
     return document["text"]
 
 

@@ -179,7 +179,8 @@ def dimensions_of(form: Any, model: AnyModel) -> dict[str, Any]:
     dimensions = form.dimensions
     if dimensions is None or not isinstance(model, Engine):
         return {}
-    most = model.engine_of(role_of(form) if model.routes else None).with_text(truncate_dim=None).get_embedding_dimension()
+    engine = model.engine_of(role_of(form) if model.routes else None)
+    most = engine.with_text(truncate_dim=None).get_embedding_dimension()
     if not 1 <= dimensions <= most:
         raise Refusal("wrong", f"dimensions must be from 1 to {most:,}, the width of this model's vectors, not "
                       f"{shown(dimensions)}", "dimensions")
@@ -229,7 +230,8 @@ def _truncation(form: Form, family: Family, model: AnyModel) -> bool:
     asked: Any = family.cuts if cut is None else cut
     if isinstance(cut, str):
         if cut.lower() not in _CUTS:
-            raise Refusal("wrong", f'truncate must be true, false, "NONE", "START" or "END", not {shown(cut)}', "truncate")
+            raise Refusal("wrong", f'truncate must be true, false, "NONE", "START" or "END", not {shown(cut)}',
+                          "truncate")
         asked = _CUTS[cut.lower()]
     if end is not None and _CUTS.get(end.lower()) not in ("left", "right"):
         raise Refusal("wrong", f'truncation_direction must be "left" or "right", not {shown(end)}',

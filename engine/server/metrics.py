@@ -53,7 +53,7 @@ class Metrics:
                        for kind in ("request", "embed", "predict") for part in _PARTS}
         self._lengths = Histogram([2.0**i for i in range(18)])
         self._registry = CollectorRegistry()
-        self._registry.register(self)       # type: ignore[arg-type]
+        self._registry.register(self)
 
     def begin(self, task: str, single: bool) -> None:
         """Count a request that was understood."""
@@ -94,25 +94,28 @@ class Metrics:
                     found.add_sample(name, {label: value}, count)
             yield found
         for name in ("te_embed_count", "te_embed_success", "te_predict_count", "te_predict_success"):
-            yield _number(name, "Requests for vectors (embed) or for labels, tags and ranks (predict)", self._tasks[name])
+            yield _number(name, "Requests for vectors (embed), or for labels, tags and ranks (predict)",
+                          self._tasks[name])
         for name, histogram in self._times.items():
             yield histogram.family(name, "Seconds of a request, or of a part of it")
         yield self._lengths.family("te_request_input_length", "Tokens of an input")
         numbers = self._service.statistics()
-        for name, text, value in (
+        gauges: tuple[tuple[str, str, float], ...] = (
                 ("te_queue_size", "Requests that wait for their answer", numbers.waiting_requests),
                 ("te_batch_next_size", "Sequences of the last batch", numbers.last_sequences),
                 ("te_batch_next_tokens", "Tokens of the last batch", numbers.last_tokens),
                 ("engine_queue_tokens", "Tokens that wait to be computed", numbers.waiting_tokens),
-                ("engine_queue_bytes", "Memory of what waits, and of answers that are not whole", numbers.waiting_bytes),
+                ("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
+                 numbers.waiting_bytes),
                 ("engine_tokens_per_second", "The measured rate, by which requests are admitted", numbers.rate),
                 ("engine_batches_total", "Batches", numbers.batches),
                 ("engine_mixed_batches_total", "Batches with sequences of several requests", numbers.mixed_batches),
                 ("engine_sequences_total", "Sequences of all batches", numbers.sequences),
                 ("engine_tokens_total", "Tokens of all batches", numbers.tokens),
                 ("engine_busy_seconds_total", "Seconds of all batches; its rate is the utilisation",
-                 numbers.busy_seconds)):
-            yield _number(name, text, value, "gauge")
+                 numbers.busy_seconds))
+        for name, text, number in gauges:
+            yield _number(name, text, number, "gauge")
         rejected = Metric("engine_rejected", "Requests that were not computed, by the reason", "counter")
         for reason, count in (("overloaded", numbers.refused), ("late", numbers.expired), ("gone", numbers.cancelled),
                               ("failed", numbers.failed)):

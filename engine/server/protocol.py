@@ -14,12 +14,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from . import logs
 from .refusals import STATUSES
-from .settings import MAX_HEADER, Limit, Settings, check_size
+from .settings import MAX_HEADER, MAX_SKIPPED, Limit, Settings, check_size
 
 ABORT = "engine.abort"
 """The extension of a scope with a function that ends the connection at once."""
-MOST_SKIPPED = 2**27
-"""Bytes of a body that are read and thrown away behind an early answer, so that the client sees the answer."""
+
+
+_LONG = 2**15
+"""Bytes of a part of an answer that is written at once."""
 
 
 class Joined:
@@ -30,10 +32,12 @@ class Joined:
         self._parts: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """Write data when the tasks that run now have gone on."""
+        """Write data when the tasks that run now have gone on; a long part at once, so that its task can wait."""
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
+        if len(data) > _LONG:
+            self._flush()
 
     def close(self) -> None:
         """Close the connection when all is written."""
@@ -97,10 +101,13 @@ class Protocol(HttpToolsProtocol):
         except Limit as error:
             self._refuse("header", str(error))
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, Limit):
+            if not isinstance(error.__context__, Limit):
+                self._refuse("wrong", "this is no HTTP request that can be read")
+            elif self._in_headers:
                 self._refuse("header", str(error.__context__))
             else:
-                self._refuse("wrong", "this is no HTTP request that can be read")
+                self._ends = True
+                self.transport.abort()
         if self._ends:
             return
         if not self._in_headers:
@@ -118,8 +125,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the headers, and start the application."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        check_size("the header", size, MAX_HEADER, "send less")
+        self._check_headers()
         self._in_headers = False
         super().on_headers_complete()
 
@@ -127,10 +133,7 @@ class Protocol(HttpToolsProtocol):
         """Take a part of a body, or throw it away where the answer was given before it was whole."""
         super().on_body(body)
         if self.cycle.response_complete:
-            self._skipped += len(body)
-            if self._skipped > MOST_SKIPPED:
-                self._ends = True
-                self.transport.abort()
+            self._skip(len(body))
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection without a request; one whose client reads an answer slowly goes on."""
@@ -142,6 +145,16 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def _check_headers(self) -> None:
+        """Raise `Limit` for a request line and headers that are too long."""
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        check_size("the header", size, MAX_HEADER, "send less")
+
+    def _skip(self, size: int) -> None:
+        """Count bytes of a body that are thrown away; raises `Limit`."""
+        self._skipped += size
+        check_size("a body behind its answer", self._skipped, MAX_SKIPPED, "read the answer")
 
     def _wait(self) -> None:
         """Wait for a request, for a limited time."""

@@ -59,7 +59,8 @@ def refusal_of(error: BaseException, request: str) -> Refusal:
         return Refusal("overloaded", str(error), retry_after=error.retry_after)
     if isinstance(error, NotFinite):
         return Refusal("failed", f"the result of request {request} has NaN or infinity, which is no answer")
-    return Refusal("failed", f"the computation of request {request} failed; the log of the server has the error under this id")
+    return Refusal("failed", f"the computation of request {request} failed; the log of the server has the error under "
+                   "this id")
 
 
 def _openai(refusal: Refusal, status: int, request: str) -> Any:

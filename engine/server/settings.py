@@ -15,6 +15,8 @@ MAX_HEADER = 32_768
 """Limit on the bytes of the request line and the headers."""
 MAX_HELD = 536_870_912
 """Limit on the bytes of all bodies of requests and answers that are in memory at one time."""
+MAX_SKIPPED = 134_217_728
+"""Limit on the bytes of a body that are read and thrown away behind an early answer, so that the client sees it."""
 MAX_TOKENIZED = 1_048_576
 """Limit on the characters of a request to `/tokenize`, whose answer is a hundred times as long."""
 MAX_KEYS = 10_000

@@ -38,7 +38,8 @@ def bind(settings: Settings) -> socket.socket:
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return _bound(family, address, protocol)    # asyncio sets TCP_NODELAY where it is TCP's, and not 0
     except OSError as error:
-        asked = f"--uds {settings.uds}" if settings.uds is not None else f"--host {settings.host} --port {settings.port}"
+        own = f"--host {settings.host} --port {settings.port}"
+        asked = own if settings.uds is None else f"--uds {settings.uds}"
         raise InputError(f"{asked} cannot be bound: {error}; choose another address, or --port 0 for a free port"
                          ) from error
 

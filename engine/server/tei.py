@@ -125,8 +125,8 @@ def embed_sparse(form: InputsForm, model: AnyModel) -> Work:
 
     def body(answer: Answer, asked: Asked) -> Any:
         finite(answer.value.values)
-        return [[{"index": index, "value": value} for index, value in zip(row.indices.tolist(), row.values, strict=True)]
-                for row in answer.value]
+        return [[{"index": index, "value": value}
+                 for index, value in zip(row.indices.tolist(), row.values, strict=True)] for row in answer.value]
 
     return Work("sparse", inputs, body, {}, len(inputs), characters_of(inputs), single)
 

@@ -17,6 +17,7 @@ from ..tools.tiny_text import tiny_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("pyarrow")
+pytest.importorskip("uvicorn")
 
 RUN = [
     # encode
@@ -58,7 +59,15 @@ ANSWERED = {
     "env": "engine doctor does it",
     "download org/name": "engine fetch NAME does it",
     "chat G": "engine generate MODEL --prompt TEXT does it",
-    "serve G": "there is no server; docs/guide.md says how",
+    "serve G": "and this model is for a Generator",
+    "server E": "engine serve MODEL does it",
+    "serve E --api-key secret": "write it into a file, and give --api-key-file",
+    "serve --model-id E": "the model is the first argument, without an option",
+    "serve E --hostname 0.0.0.0": "--host is the same",
+    "serve E --max-client-batch-size 64": "a list of any length is served",
+    "serve E --max-num-batched-tokens 64": "--max-batch-tokens bounds",
+    "serve E --port 99999": "--port must be from 0 to 65535",
+    "serve E --api-key-file absent": "--api-key-file: absent cannot be read",
     "run --task ner --model T": "engine generate MODEL --prompt TEXT does it",
     "ner T f.txt": "engine tag MODEL FILE does",
     "text-classification C f.txt": "engine classify MODEL FILE does",

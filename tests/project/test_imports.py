@@ -34,7 +34,7 @@ BACKEND_IMPORTS = {
 KNOWN_EXCEPTIONS: set[tuple[str, str]] = set()
 """Pairs (backend, imported backend) that break the rule. The aim is to have none."""
 
-MOST_LENT = 3
+MOST_LENT = 4
 """The most modules that may have a single importer which lies in another package."""
 
 

@@ -6,6 +6,7 @@ test lowers the constant.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -65,11 +66,18 @@ from ..tools.torch_files import archive, integer, mapping, name, program, storag
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("soundfile")
+pytest.importorskip("uvicorn")
+
+from engine.server.app import ROUTES, Exchange, Held
+from engine.server.keys import Keys
+from engine.server.protocol import Protocol
+from engine.server.settings import Settings
+from engine.server.tei import TokenizeForm, tokenize
 
 ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<limit>[\d,]+) \| `(?P<file>[\w/]+)\.py: (?P<name>\w+)` \|"
                  r"(?P<argument>[^|]*)\|")
 FOLDERS = ("base", "files", "text", "loading", "model", "families", "weights", "encoding", "ops", "speech", "interface",
-           "uncertainty", "generation", "studies", "cli")
+           "uncertainty", "generation", "studies", "server", "cli")
 LIMIT = re.compile(r"_?(?:MAX|MOST|LONGEST|LARGEST|FREE)(?:_[A-Z]+)*")
 NO_LIMITS = {
     "text/safety.py: _FREE_TREE": "below it nothing is counted",
@@ -290,7 +298,31 @@ def fetched(n: int) -> None:
     library.http_get("https://hub/a/b/resolve/main/config.json", io.BytesIO())
 
 
+def sent(n: int) -> None:
+    """Let a server read a body of n bytes."""
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": bytes(n)}
+
+    served = SimpleNamespace(settings=Settings(), new_id=lambda: "1")
+    exchange = Exchange(served, ROUTES[0], {"headers": []}, receive, receive)     # type: ignore[arg-type]
+    asyncio.run(exchange._body(lambda size: None))
+
+
+def held(n: int) -> None:
+    with Held().room() as take:
+        take(n)
+
+
 PROBES: dict[str, Probe] = {
+    "server/settings.py: MAX_BODY": Probe(lambda n, place: sent(n)),
+    "server/settings.py: MAX_HEADER": Probe(
+        lambda n, place: Protocol._check_headers(SimpleNamespace(url=bytes(n - 7), headers=[(b"a", b"bc")]))),
+    "server/settings.py: MAX_HELD": Probe(lambda n, place: held(n)),
+    "server/settings.py: MAX_SKIPPED": Probe(lambda n, place: Protocol._skip(SimpleNamespace(_skipped=0), n)),
+    "server/settings.py: MAX_TOKENIZED": Probe(
+        lambda n, place: tokenize(TokenizeForm(inputs="a" * n), engine_of(random_model(tiny_text()), threads=1))),
+    "server/settings.py: MAX_KEYS": Probe(lambda n, place: Keys(["a"] * n)),
+    "server/settings.py: MAX_KEY": Probe(lambda n, place: Keys(["a" * n])),
     "loading/hub_guard.py: MOST_OF_UNKNOWN_SIZE": Probe(lambda n, place: fetched(n), 1000),
     "files/reading.py: MAX_JSON": Probe(lambda n, place: parse_json(b'"' + b"a" * (n - 2) + b'"')),
     "files/reading.py: _MAX_DEPTH": Probe(lambda n, place: parse_json(b"[" * n + b"]" * n)),
