@@ -5,7 +5,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
+.PHONY: help test test-quick test-cuda demo demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage faults \
 	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
@@ -20,8 +20,9 @@ BIN := .venv/bin
 # CPU can run, wide, amxemulated, the test tools).
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
-# What the demo of speech needs besides.
+# What the demos of speech and of a server need besides.
 SPEECH_INSTALLED := .venv/speech-installed
+SERVER_INSTALLED := .venv/server-installed
 KERNELS := engine/backends/cython_cpu
 NATIVE := engine/backends/cpu/native
 SEARCH := engine/weights/native
@@ -79,12 +80,32 @@ adapters: $(INSTALLED) $(FOLDER) $(SPLADE)  ## Test the adapters beside their fr
 	HF_HUB_OFFLINE=1 build/adapters/bin/python -m pytest -rs -o asyncio_mode=auto \
 		-o asyncio_default_fixture_loop_scope=function tests/adapters
 
+# In an environment of its own, because the clients bring hundreds of packages.
+clients: $(INSTALLED)  ## Ask a server with the clients of OpenAI, Cohere, LiteLLM, LangChain, LlamaIndex and curl
+	$(PYTHON) -m venv build/clients
+	build/clients/bin/pip install -q --upgrade $(BUILD_REQUIRES) -r tests/server/requirements.txt
+	ENGINE_BUILD_ISA=none build/clients/bin/pip install -q --no-build-isolation -e '.[server]'
+	build/clients/bin/python -m pytest -rs tests/server/test_clients.py
+
 demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Compile the fastest kernels, and embed sentences with all-MiniLM-L6-v2, or with the model MODEL=path
 	@echo "Running examples/demo.py."
 	@$(BIN)/python examples/demo.py $(or $(MODEL),$(NPZ))
 
 demo-speech: $(SPEECH_INSTALLED) $(SPEECH) $(if $(AUDIO),,$(RECORDINGS))  ## Transcribe a recording, or your own audio file AUDIO=path
 	@$(BIN)/engine transcribe $(SPEECH) $(or $(AUDIO),$(RECORDINGS)/two_cities.wav) --timestamps
+
+SERVED := http://127.0.0.1:8080
+POSTED = curl -sS --fail-with-body -H 'content-type: application/json' $(SERVED)
+demo-serve: $(SERVER_INSTALLED) $(FOLDER)  ## Serve all-MiniLM-L6-v2, or MODEL=path, and ask it three questions with curl
+	@$(BIN)/engine serve $(or $(MODEL),$(FOLDER)) --served-model-name demo 2>build/demo-serve.log & server=$$!; \
+		trap 'kill $$server; wait $$server' EXIT; \
+		for i in $$(seq 100); do curl -sf $(SERVED)/health && break; sleep 0.3; done; \
+		echo "A vector, in OpenAI's form:"; \
+		$(POSTED)/v1/embeddings -d '{"model": "demo", "input": "A kitten sleeps.", "dimensions": 4}' && echo; \
+		echo "How near two sentences are to one, in the form of text-embeddings-inference:"; \
+		$(POSTED)/similarity -d '{"inputs": {"source_sentence": "A kitten sleeps.", "sentences": ["A cat is napping.", "Interest rates rose."]}}' && echo; \
+		echo "The tokens of a sentence:"; \
+		$(POSTED)/tokenize -d '{"inputs": "A kitten sleeps."}' && echo
 
 TEXT ?= A kitten sleeps.
 demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a folder such as that of opus-mt-en-de
@@ -300,6 +321,12 @@ $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 $(SPEECH_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
 	@echo "Installing what the extra [speech] needs."
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[speech]'
+	@touch $@
+
+$(SERVER_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
+	@echo "Installing what the extra [server] needs."
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[server]'
+	@mkdir -p build
 	@touch $@
 
 $(FOLDER): examples/model.txt | $(BIN)/pip

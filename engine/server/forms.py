@@ -120,6 +120,8 @@ def read_form(fields: dict[str, Any], form: type[Form]) -> Form:
                           f"{', '.join(known)}", name[:100])
     try:
         return msgspec.convert(fields, form)
+    except UnicodeEncodeError:
+        raise Refusal("wrong", "a text has half of a surrogate pair, and so it is not valid Unicode") from None
     except msgspec.ValidationError as error:
         found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", str(error), re.DOTALL)
         assert found is not None

@@ -1,0 +1,209 @@
+"""Send mutated requests to servers of tiny models: python -m tests.server.fuzz --count 100000 --seed 0.
+
+Each request has to be answered in time, with a status that a client's mistake can have, and without a traceback. A
+request depends on the seed and its number alone. Nothing may be an error of the server (500).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import socket
+import sys
+from contextlib import ExitStack, closing
+
+from engine import Engine
+
+from ..tools.encoders import engine_of
+from ..tools.head_models import folder_of
+from ..tools.serving import serving
+from ..tools.tiny_models import random_model
+from ..tools.tiny_text import VOCABULARY, tiny_text
+
+MODELS = {"vectors": ("/v1/embeddings", "/v2/embed", "/embed", "/embed_all", "/similarity", "/tokenize", "/decode"),
+          "bert_fill_mask": ("/embed_sparse",), "bert_classify": ("/predict",), "bert_tag": ("/tag",),
+          "bert_pairs": ("/rerank", "/v1/rerank", "/score", "/predict")}
+"""The routes that are asked, by the model."""
+STATUSES = {200, 400, 404, 405, 408, 413, 415, 422, 429, 431}
+WAIT = 60.0
+"""Seconds in which an answer has to come."""
+WORDS = (*VOCABULARY, "[CLS]")
+ODD = ("", " ", "é", "猫", "\x00", "\u202e", "𝕏", "a" * 300, "\ud800", "\n")
+
+
+class Found(Exception):
+    """A request got an answer that it must not get."""
+
+
+def text(rng: random.Random) -> str:
+    return " ".join(rng.choice(ODD if rng.random() < 0.02 else WORDS) for _ in range(rng.choice((0, *[1, 3, 9] * 6, 60))))
+
+
+def junk(rng: random.Random, depth: int = 0) -> object:
+    """Return a value of JSON."""
+    kind = rng.randrange(12 if depth < 3 else 8)
+    if kind < 8:
+        return (None, True, rng.randrange(-3, 40), 10 ** rng.randrange(30), rng.random(), text(rng), float("inf"),
+                float("nan"))[kind]
+    items = [junk(rng, depth + 1) for _ in range(rng.randrange(4))]
+    return items if kind < 10 else {text(rng)[:9]: item for item in items}
+
+
+def inputs(rng: random.Random) -> object:
+    """Return inputs, right ones in most cases."""
+    kind = rng.randrange(8)
+    if kind < 2:
+        return text(rng)
+    if kind < 5:
+        return [text(rng) for _ in range(rng.choice((0, *[1, 2, 5] * 4, 40)))]
+    if kind == 5:
+        return [rng.randrange(-1, 32) for _ in range(rng.randrange(20))]
+    if kind == 6:
+        return [[rng.randrange(31) for _ in range(rng.randrange(20))] for _ in range(rng.randrange(3))]
+    return junk(rng)
+
+
+def fields(rng: random.Random, path: str) -> dict[str, object]:
+    """Return the fields of a request to a route."""
+    found: dict[str, object] = {
+        "/v1/embeddings": lambda: {"input": inputs(rng)}, "/v2/embed": lambda: {"texts": inputs(rng)},
+        "/similarity": lambda: {"inputs": {"source_sentence": text(rng), "sentences": inputs(rng)}},
+        "/decode": lambda: {"ids": inputs(rng)},
+        "/rerank": lambda: {"query": text(rng), rng.choice(("texts", "documents")): inputs(rng)},
+        "/v1/rerank": lambda: {"query": text(rng), "documents": inputs(rng)},
+        "/score": lambda: {"text_1": inputs(rng), "text_2": inputs(rng)},
+    }.get(path, lambda: {"inputs": inputs(rng)})()
+    for name, values in (("truncate", (True, False, "END", "START", "x")), ("prompt_name", ("query", "x")),
+                         ("input_type", ("query", "search_document", "clustering", "x")), ("dimensions", (1, 12, 13)),
+                         ("encoding_format", ("base64", "float")), ("top_n", (0, 1, 5)), ("normalize", (True, False)),
+                         ("truncation_direction", ("Left", "right")), ("model", ("tiny", "x")), ("user", ("x",)),
+                         ("raw_scores", (True,)), ("embedding_types", (["binary"], ["float", "base64"], [])),
+                         ("aggregation_strategy", ("none", "first", "x")), ("stride", (0, 2, 1000))):
+        if rng.random() < 0.03:
+            found[name] = rng.choice(values) if rng.random() < 0.8 else junk(rng)
+    if rng.random() < 0.1:
+        found.pop(rng.choice(list(found)), None)
+    return found
+
+
+def body_of(rng: random.Random, path: str) -> bytes:
+    """Return the body of a request, which is right, or wrong in its bytes."""
+    data = json.dumps(fields(rng, path), ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    kind = rng.randrange(20)
+    if kind == 0:
+        return data[: rng.randrange(len(data) + 1)]
+    if kind == 1:
+        place = rng.randrange(len(data))
+        return data[:place] + rng.randbytes(rng.randrange(1, 4)) + data[place + rng.randrange(3) :]
+    if kind == 2:
+        return data[:-1] + b"," + data[1:]         # every field twice
+    if kind == 3:
+        depth = rng.choice((3, 64, 65, 5000))
+        return b'{"inputs":' + b"[" * depth + b"]" * depth + b"}"
+    if kind == 4:
+        return rng.randbytes(rng.randrange(50))
+    return data
+
+
+def request(rng: random.Random, path: str) -> bytes:
+    """Return a request as it is sent; its connection ends with the answer in some cases."""
+    body = body_of(rng, path)
+    method = rng.choice(("POST",) * 30 + ("GET", "PUT", "HEAD", "POS T"))
+    if rng.random() < 0.03:
+        path = rng.choice((path + "/", "/x", path + "?a=b", "//", "/%00", "/v1/models/%ff", "x"))
+    kind = rng.choice(("application/json",) * 20 + ("text/plain", "application/json; charset=latin-1", ""))
+    lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-type: {kind}"]
+    if rng.random() < 0.1:
+        lines.append(rng.choice(("x-request-timeout: 5", "x-request-timeout: x", "content-encoding: gzip",
+                                 "x-request-id: a b", "x-request-id: mine", "authorization: x", "x: " + "a" * 40_000,
+                                 "expect: 100-continue", "upgrade: websocket\r\nconnection: upgrade", "no colon")))
+    if rng.random() < 0.1:
+        size = rng.randrange(1, 9)
+        chunks = [body[i : i + size * 100] for i in range(0, len(body), size * 100)]
+        sent = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+        return "\r\n".join([*lines, "transfer-encoding: chunked", "", ""]).encode() + sent
+    return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body
+
+
+class Reader:
+    """One connection, which is opened again where the server ends it."""
+
+    def __init__(self, port: int):
+        self._port = port
+        self._socket: socket.socket | None = None
+
+    def ask(self, data: bytes) -> tuple[int, bytes]:
+        """Return the status and the body of the answer."""
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=WAIT)
+        self._socket.sendall(data)
+        found = b""
+        while True:
+            head, end, rest = found.partition(b"\r\n\r\n")
+            if end and head.startswith(b"HTTP/1.1 100"):
+                found = rest
+                continue
+            if end and (data.startswith(b"HEAD") or len(rest) >= length(head)):
+                break
+            part = self._socket.recv(2**16)
+            if not part:
+                raise Found(f"the connection ended after {found!r}")
+            found += part
+        if b"connection: close" in head.lower():
+            self.close()
+        return int(head[9:12]), rest
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def length(head: bytes) -> int:
+    [line] = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")] or [b":0"]
+    return int(line.partition(b":")[2])
+
+
+def check(status: int, body: bytes, data: bytes) -> None:
+    """Raise `Found` for a status that no client's mistake has, a traceback, and an error that is no JSON."""
+    if status not in STATUSES or b"Traceback" in body:
+        raise Found(f"status {status}, {body[:300]!r}")
+    if status != 200 and not data.startswith(b"HEAD"):
+        json.loads(body)
+
+
+def run(count: int, seed: int, first: int = 0) -> dict[int, int]:
+    """Send requests, and return how many got each status; raises `Found`."""
+    statuses: dict[int, int] = {}
+    with ExitStack() as stack:
+        readers = {}
+        for name in MODELS:
+            prompts = {"query": "query : ", "document": "the "}
+            model = engine_of(random_model(tiny_text(max_seq_length=12, prompts=prompts)), threads=1) if (
+                name == "vectors") else Engine.load(folder_of(name), threads=1)
+            client = stack.enter_context(serving(model, max_body=20_000))
+            readers[name] = stack.enter_context(closing(Reader(client.port)))
+        for number in range(first, first + count):
+            rng = random.Random(f"{seed} {number}")
+            name = rng.choice([*MODELS, "vectors", "vectors"])
+            data = request(rng, rng.choice(MODELS[name]))
+            try:
+                status, body = readers[name].ask(data)
+                check(status, body, data)
+            except (Found, OSError, ValueError) as error:
+                raise Found(f"request {number} of seed {seed} to {name}: {error!r}; sent {data[:2000]!r}") from error
+            statuses[status] = statuses.get(status, 0) + 1
+    return statuses
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    asked = parser.parse_args()
+    logging.disable()
+    sys.stderr = open("/dev/null", "w")         # the log of the servers  # noqa: SIM115
+    print(run(asked.count, asked.seed, asked.first))
