@@ -220,7 +220,7 @@ def test_ids_are_read_as_they_are(served, case):
         scale = [np.linalg.norm(row) if case.path == "/embed" else 1 for row in rows]
         np.testing.assert_allclose(found, [row / own for row, own in zip(rows, scale, strict=True)], rtol=1e-5)
         alone = result(case, client.post(case.path, {case.field: case.ids[case.field][0]}).data)
-        assert same(alone["data"][0]["embedding"] if case.path == "/v1/embeddings" else alone[0], np.array(found[0]))
+        assert same(alone["data"][0]["embedding"] if case.path == "/v1/embeddings" else alone[0], np.array(found[0], np.float32))
     assert client.post(case.path, {case.field: [[1, 30]]}).status == wrong_status(case), plain
     assert client.post(case.path, {case.field: [[-1]]}).status == wrong_status(case)
     assert "kinds" in refused(case, client.post(case.path, {case.field: ["a", 1]}), wrong_status(case))
