@@ -17,7 +17,7 @@ from engine.server.start import bind, run
 class Stored(Service):
     """Answers at once, and computes nothing."""
 
-    def submit(self, task, inputs, options=None, *, key="", deadline=None):
+    def submit(self, task, inputs, options=None, **rest):
         found: Future[Answer] = Future()
         count = len(inputs)
         found.set_result(Answer(VECTORS[:count], [8] * count, [False] * count, Times()))

@@ -53,14 +53,14 @@ def junk(rng: random.Random, depth: int = 0) -> object:
 
 def inputs(rng: random.Random) -> object:
     """Return inputs, right ones in most cases."""
-    kind = rng.randrange(8)
-    if kind < 2:
-        return text(rng)
+    kind = rng.randrange(20)
     if kind < 5:
+        return text(rng)
+    if kind < 16:
         return [text(rng) for _ in range(rng.choice((0, *[1, 2, 5] * 4, 40)))]
-    if kind == 5:
+    if kind == 16:
         return [rng.randrange(-1, 32) for _ in range(rng.randrange(20))]
-    if kind == 6:
+    if kind == 17:
         return [[rng.randrange(31) for _ in range(rng.randrange(20))] for _ in range(rng.randrange(3))]
     return junk(rng)
 
@@ -83,7 +83,7 @@ def fields(rng: random.Random, path: str) -> dict[str, object]:
                          ("aggregation_strategy", ("none", "first", "x")), ("stride", (0, 2, 1000))):
         if rng.random() < 0.03:
             found[name] = rng.choice(values) if rng.random() < 0.8 else junk(rng)
-    if rng.random() < 0.1:
+    if rng.random() < 0.05:
         found.pop(rng.choice(list(found)), None)
     return found
 
