@@ -40,6 +40,10 @@ class Tokens:
     """One int32 [T_i] for each sentence, special tokens included."""
     token_type_ids: list[np.ndarray]
     """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
+    skips: list[int] | None = None
+    """How many of the first tokens of each sentence pooling leaves out, those of a prompt; None for none."""
+    reads: list[int] | None = None
+    """How many of the first tokens of each sentence its tokens read in attention; None for all."""
 
 
 @contextmanager
