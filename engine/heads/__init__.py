@@ -27,7 +27,6 @@ from .runner import check_choice as check_choice
 from .sparse import SparseVectors as SparseVectors
 from .sparse import check_sparse as check_sparse
 from .sparse import encode_sparse as encode_sparse
-from .sparse import encode_tokens_sparsely as encode_tokens_sparsely
 from .tokens import STRATEGIES as STRATEGIES
 from .tokens import WORDS as WORDS
 from .tokens import Tagging as Tagging

@@ -33,7 +33,6 @@ from ..heads import (
     encode_sparse,
     encode_tokens,
     encode_tokens_by_head,
-    encode_tokens_sparsely,
     fill_mask,
     is_pair,
     label_sets,
@@ -328,16 +327,14 @@ class HeadMethods:
             return engine.encode_sparse(sentences, prompt_name=prompt_name, prompt=prompt,
                                         max_active_dims=max_active_dims, batch_size=batch_size,
                                         show_progress_bar=show_progress_bar, truncation=truncation, timeout=timeout)
-        of_tokens = "encode_sparse" in self.heads
-        runner = self.runner_of("encode_sparse" if of_tokens else "fill_mask", "encode sparsely")
+        runner = self.sparse_runner
         prompt = choose_prompt(self._text, prompt, prompt_name)
         own = add_prompt(prompt, check_sentences([sentences] if isinstance(sentences, str) else sentences))
         most = positive_int_or_none("max_active_dims", max_active_dims)
         with self._advancing(own, show_progress_bar, truncation) as advance:
-            encode = encode_tokens_sparsely if of_tokens else encode_sparse
-            return encode(runner, own, most=most or runner.config.max_active_dims,
-                          batch_size=positive_int_or_none("batch_size", batch_size),
-                          stop=Stop.after(timeout), advance=advance)
+            return encode_sparse(runner, own, most=most or runner.config.max_active_dims,
+                                 batch_size=positive_int_or_none("batch_size", batch_size),
+                                 stop=Stop.after(timeout), advance=advance)
 
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
@@ -416,6 +413,11 @@ class HeadMethods:
                                    f"{has_heads(self.heads.values())}"
                                    f"{_INSTEAD if use == 'rank' and not self.heads else ''}")
         return self._runners_of_heads[task]
+
+    @property
+    def sparse_runner(self) -> HeadRunner:
+        """The head that `encode_sparse` runs; raises `UnsupportedError` for a model without it."""
+        return self.runner_of("encode_sparse" if "encode_sparse" in self.heads else "fill_mask", "encode sparsely")
 
     @property
     def _calibrated_outputs(self) -> dict[str, int]:

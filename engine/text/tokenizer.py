@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -75,6 +75,12 @@ class Places:
     """The number of the word that the token is a part of; None for a special token."""
     texts: list[int | None]
     """The text of a pair, 0 or 1; None for a special token."""
+
+
+def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
+    """Return the tokens of all windows of some texts, one window after the other."""
+    flat = [places for own in windows for places in own]
+    return Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
 
 
 START_CHARACTERS = 8
