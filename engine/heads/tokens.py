@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import count_or_none
+from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
 from ..text.sentences import slices
 from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy, margin
-from .runner import HeadRunner, softmax
+from .runner import HeadRunner, check_choice, softmax
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 WORDS = ("spaces", "tokenizer")
@@ -56,6 +58,25 @@ class Tagging:
     ignored: tuple[str, ...] = ("O",)
     """The labels that are left out."""
     words: str = "spaces"
+
+
+def check_tagging(strategy: Any, ignored: Any, stride: Any, words: Any) -> tuple[Tagging, int | None]:
+    """Return how `tag` makes entities, and its stride; raises `InputError` for wrong arguments of `Engine.tag`."""
+    tagging = Tagging(check_choice("aggregation_strategy", strategy, STRATEGIES), _labels("ignore_labels", ignored),
+                      check_choice("words", words, WORDS))
+    if stride is not None and tagging.strategy == "none":
+        raise InputError('stride is for an aggregation_strategy, by which the windows of a text are joined; say '
+                         'aggregation_strategy="simple", for example')
+    return tagging, count_or_none("stride", stride)
+
+
+def _labels(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
+        raise InputError(f"{name} must be a list of labels, not {shown(value)}")
+    labels = tuple(value)
+    if not all(isinstance(label, str) for label in labels):
+        raise InputError(f"{name} must be a list of labels, not {listed(map(str, labels))}")
+    return labels
 
 
 def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, *, stride: int | None = None,

@@ -403,9 +403,9 @@ class Tokenizer:
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
         """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
         if (cuts := reported()) is not None:
-            cut = [sentence for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)
-                   if (len(encoding) >= self._limit and encoding.overflowing) or part != sentence]
-            cuts.add(sentences, cut, self._limit, self.count)
+            marks = [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
+                     for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
+            cuts.add(sentences, marks, self._limit, self.count)
 
     def _kept(self, sentences: Sequence[Sentence]) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""
