@@ -211,13 +211,14 @@ def run_gate(name: str, N: int, F: int, device: Device) -> tuple[np.ndarray, np.
 
 
 def run_pooling(mode: str, lengths: list[int], D: int, device: Device) -> tuple[np.ndarray, np.ndarray]:
-    """Pool all sequences without their first token."""
+    """Pool all sequences without their first tokens, another number of each."""
     batch = packed(lengths)
+    skips = np.arange(batch.sequences, dtype=np.int32) % 3
     x = normal(16, batch.tokens, D)
     out = device.allocate((batch.sequences, D), np.float32)
     device.launch(pooling.pooling_kernel(mode), pooling.pooling_grid(batch.sequences, D), upload(device, x),
-                  upload(device, batch.cu_seqlens), np.int32(1), out)
-    return download(device, out), pool(x.astype(np.float64), batch.cu_seqlens, [mode], 1)
+                  upload(device, batch.cu_seqlens), upload(device, skips), out)
+    return download(device, out), pool(x.astype(np.float64), batch.cu_seqlens, [mode], skips)
 
 
 def run_model(precision: str, lengths: list[int], small: bool, device: Device) -> tuple[np.ndarray, np.ndarray]:

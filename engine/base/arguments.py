@@ -39,6 +39,13 @@ def positive_int_or_none(name: str, value: Any) -> int | None:
     return None if value is None else positive_int(name, value, "None or an int of at least 1")
 
 
+def count_or_none(name: str, value: Any) -> int | None:
+    """Return None for None, and an integer of at least 0 as an int; raises `InputError` for any other value."""
+    if value is None:
+        return None
+    return 0 if type(value) is int and value == 0 else positive_int(name, value, "None or an int of at least 0")
+
+
 def flag(name: str, value: Any) -> bool:
     """Return True or False, also for NumPy's and for 1 and 0; raises `InputError` for every other value."""
     if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):

@@ -5,6 +5,7 @@ Each message says what was expected, which value was found, and how to correct i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,10 +39,13 @@ class InputError(EngineError, ValueError):
 class TextTooLong(InputError):
     """A text has more tokens than the model reads, and may not be cut."""
 
-    def __init__(self, message: str, tokens: str = "", limit: int = 0):
-        """tokens: how many it has, or "more than" so many, as a text. limit: how many the model reads."""
+    def __init__(self, message: str, tokens: str = "", limit: int = 0, place: int = 0):
+        """tokens: how many it has, or "more than" so many, as a text. limit: how many the model reads.
+
+        place: of the text among those of the call.
+        """
         super().__init__(message)
-        self.tokens, self.limit = tokens, limit
+        self.tokens, self.limit, self.place = tokens, limit, place
 
 
 class CallError(InputError, TypeError):
@@ -79,7 +83,7 @@ class Overloaded(EngineError):
 
     def __init__(self, reason: str, retry_after: float):
         """retry_after: the seconds after which there should be room for it."""
-        super().__init__(f"{reason}; try again in {retry_after:.0f} s")
+        super().__init__(f"{reason}; try again in {math.ceil(retry_after)} s")
         self.retry_after = retry_after
 
 

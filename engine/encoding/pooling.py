@@ -13,24 +13,25 @@ from itertools import pairwise
 import numpy as np
 
 
-def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+def pool(tokens: np.ndarray, cu_seqlens: np.ndarray, modes: Sequence[str], skip: int | np.ndarray = 0) -> np.ndarray:
     """Pool token vectors into one vector for each sequence: float32 [B, len(modes)*D].
 
     tokens: float32 [N, D], packed; cu_seqlens: int [B+1]; modes: names of `engine.model.text_config.POOLINGS`. The
-    results of several modes are concatenated. skip: number of tokens at the start of every sequence that are ignored
-    (the tokens of a prompt). A sequence without tokens gives zeros.
+    results of several modes are concatenated. skip: number of tokens at the start of each sequence that are ignored
+    (the tokens of a prompt), int [B] or one for all. A sequence without tokens gives zeros.
 
-    Neighbours of one length are reduced in one call, which matters for thousands of short texts.
+    Neighbours of one length and one skip are reduced in one call, which matters for thousands of short texts.
     """
     lengths, width = np.diff(cu_seqlens), tokens.shape[1]
+    skips = np.full(len(lengths), skip)
     out = np.zeros((len(lengths), len(modes), width), np.float32)
-    changes = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
+    changes = [0, *(np.flatnonzero(np.diff(lengths) | np.diff(skips)) + 1).tolist(), len(lengths)]
     with np.errstate(over="ignore", invalid="ignore"):  # finite vectors may be so large that their sums are not
         for first, last in pairwise(changes):
             if first < last and lengths[first]:
                 rows = tokens[cu_seqlens[first] : cu_seqlens[last]].reshape(last - first, -1, width)
                 for m, mode in enumerate(modes):
-                    out[first:last, m] = _POOL[mode](rows, skip)
+                    out[first:last, m] = _POOL[mode](rows, int(skips[first]))
     return out.reshape(len(out), len(modes) * width)
 
 

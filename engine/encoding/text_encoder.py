@@ -76,31 +76,69 @@ class TextEncoder:
         stop: Stop = NEVER,
     ) -> Any:
         """Return vectors [n, D'], a list of n arrays [T_i, D], or a list of n dictionaries, as `output_value` says."""
-        skip = self.tokenizer.prompt_length(prompt) if prompt and not self._text.include_prompt else 0
         truncate_dim = min(truncate_dim or self.width, self._whole_width)
         vectors = np.empty((len(texts), truncate_dim), np.float32)
         rows: list[Any] = [None] * len(texts)
-
-        def finish(pooled: np.ndarray) -> np.ndarray:
-            pooled = run_modules(self._modules, pooled, SENTENCE, self._ops)
-            pooled = (normalize(pooled) if self._text.normalize else pooled)[:, :truncate_dim]
-            return normalize(pooled) if normalize_embeddings else pooled
-
         with progress(len(texts), show_progress_bar) as advance:
-            for members, batch, form in self._pack(add_prompt(prompt, texts), batch_size, stop):
-                stop.check()
+            for part in slices(add_prompt(prompt, texts)):
+                tokens = self.tokens(texts[part.start : part.stop], prompt, stop)
                 if output_value == "sentence_embedding":
-                    vectors[members] = finish(self._pool(batch, skip, stop))
-                else:
-                    tokens = self.token_vectors(batch, stop)
-                    found: Any = form.unpack(tokens)
-                    if output_value is None:
-                        pooled = finish(pool(tokens, batch.cu_seqlens, self._text.pooling, skip))
-                        found = self._features(batch, form, tokens, pooled)
+                    for members, pooled in self.pooled(tokens, batch_size, stop):
+                        vectors[[part[i] for i in members]] = self.finished(pooled, truncate_dim, normalize_embeddings)
+                        advance(len(members))
+                    continue
+                for members, found in self.token_vectors(tokens, batch_size, stop):
                     for i, row in zip(members, found, strict=True):
-                        rows[i] = row
-                advance(len(members))
+                        rows[part[i]] = row
+                        if output_value is None:
+                            skip = 0 if tokens.skips is None else tokens.skips[i]
+                            pooled = pool(row, np.array([0, len(row)]), self._text.pooling, skip)
+                            [vector] = self.finished(pooled, truncate_dim, normalize_embeddings)
+                            rows[part[i]] = self._features(tokens, i, row, vector)
+                    advance(len(members))
         return vectors if output_value == "sentence_embedding" else rows
+
+    def tokens(self, texts: Sequence[Sentence], prompt: str = "", stop: Stop = NEVER) -> Tokens:
+        """Return the tokens of texts with a prompt in front of each, which is the first of three steps of `encode`.
+
+        All are tokenized at once: `slices` bounds the memory.
+        """
+        found = self.tokenizer(add_prompt(prompt, texts)[:], stop)
+        if not prompt or self._text.include_prompt:
+            return found
+        return replace(found, skips=[self.tokenizer.prompt_length(prompt)] * len(texts))
+
+    def pooled(self, tokens: Tokens, batch_size: int | None = None, stop: Stop = NEVER
+               ) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Yield (indices of sequences, their pooled vectors, float32 [B, width]) for each batch: the second step.
+
+        The sequences may be those of several calls. Those of a batch are computed together, which changes no bit.
+        """
+        for members, batch, _ in self.micro_batches(tokens, batch_size):
+            stop.check()
+            skip = 0 if tokens.skips is None else np.array([tokens.skips[i] for i in members])
+            yield members, self._pool(batch, skip, stop)
+
+    def finished(self, pooled: np.ndarray, truncate_dim: int | None = None, normalize_embeddings: bool = False
+                 ) -> np.ndarray:
+        """Return the vectors of sentences, float32 [n, D'], of what pooling gave: the third step.
+
+        truncate_dim: as in `Engine.encode`.
+        """
+        found = run_modules(self._modules, pooled, SENTENCE, self._ops)
+        found = (normalize(found) if self._text.normalize else found)[:, : truncate_dim or self.width]
+        return normalize(found) if normalize_embeddings else found
+
+    def token_vectors(self, tokens: Tokens, batch_size: int | None = None, stop: Stop = NEVER
+                      ) -> Iterator[tuple[list[int], list[np.ndarray]]]:
+        """Yield (indices of sequences, the vectors of their tokens, float32 [T_i, D']) for each batch.
+
+        The vectors are those that pooling reads, after the modules of tokens; each is a view of the whole batch.
+        """
+        for members, batch, form in self.micro_batches(tokens, batch_size):
+            found = form.unpack(self._token_vectors(batch, stop))
+            assert isinstance(found, list)
+            yield members, found
 
     def tokenize(self, texts: list[Sentence], *, whole: bool = False) -> dict[str, np.ndarray]:
         """Return the arguments of `Engine.forward` for these texts: int64 [n,T], padded on the right.
@@ -114,38 +152,22 @@ class TextEncoder:
             given["token_type_ids"] = (tokens.token_type_ids, 0)
         return {name: _padded(rows, value) for name, (rows, value) in given.items()}
 
-    def _features(
-        self, batch: Batch, form: InputShape, tokens: np.ndarray, pooled: np.ndarray
-    ) -> list[dict[str, np.ndarray]]:
-        """Return a dictionary for each sequence, as sentence-transformers for output_value=None, without padding."""
-        assert batch.input_ids is not None
-        columns = {"input_ids": batch.input_ids, "attention_mask": np.ones_like(batch.input_ids)}
-        if self._uses_token_types:
-            columns["token_type_ids"] = batch.token_type_ids
-        names = [*columns, "token_embeddings", "sentence_embedding"]
-        rows = [form.unpack(column) for column in (*columns.values(), tokens)]
-        return [dict(zip(names, row, strict=True)) for row in zip(*rows, pooled, strict=True)]
+    def _features(self, tokens: Tokens, i: int, vectors: np.ndarray, pooled: np.ndarray) -> dict[str, np.ndarray]:
+        """Return a dictionary of a sequence, as sentence-transformers for output_value=None, without padding."""
+        ids = tokens.input_ids[i]
+        types = {"token_type_ids": tokens.token_type_ids[i]} if self._uses_token_types else {}
+        return {"input_ids": ids, "attention_mask": np.ones_like(ids), **types, "token_embeddings": vectors,
+                "sentence_embedding": pooled}
 
-    def _pack(
-        self, texts: Sequence[Sentence], batch_size: int | None, stop: Stop
-    ) -> Iterator[tuple[list[int], Batch, InputShape]]:
-        """Yield (indices of the texts in the batch, batch, form) for each batch."""
-        for part in slices(texts):
-            tokens = self.tokenizer(texts[part.start : part.stop], stop)
-            for members, batch, form in self.micro_batches(tokens, batch_size):
-                yield [part[i] for i in members], batch, form
-
-    def micro_batches(self, tokens: Tokens, batch_size: int | None,
-                      keys: np.ndarray | None = None) -> Iterator[tuple[list[int], Batch, InputShape]]:
-        """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time.
-
-        keys: integers [n], how many of the first tokens of each sequence are read; None for all.
-        """
+    def micro_batches(self, tokens: Tokens, batch_size: int | None = None
+                      ) -> Iterator[tuple[list[int], Batch, InputShape]]:
+        """Yield (indices of the sequences in the batch, batch, form) for each batch that is computed at a time."""
         for members in batches([len(ids) for ids in tokens.input_ids], self._max_tokens, batch_size):
             types = [tokens.token_type_ids[i] for i in members] if self._uses_token_types else None
             batch, form = pack(self._config, [tokens.input_ids[i] for i in members], token_type_ids=types)
-            if keys is not None and any(keys[i] < len(tokens.input_ids[i]) for i in members):
-                batch = replace(batch, keys=keys[members].astype(np.int32))
+            reads = tokens.reads
+            if reads is not None and any(reads[i] < len(tokens.input_ids[i]) for i in members):
+                batch = replace(batch, keys=np.array([reads[i] for i in members], np.int32))
             yield members, batch, form
 
     def vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
@@ -153,13 +175,13 @@ class TextEncoder:
         stop.check()
         return self._plan.forward(batch, stop)
 
-    def _pool(self, batch: Batch, skip: int, stop: Stop) -> np.ndarray:
+    def _pool(self, batch: Batch, skip: int | np.ndarray, stop: Stop) -> np.ndarray:
         """Return one vector for each sequence [B, width], pooled by the plan if it can, otherwise here."""
         if isinstance(self._plan, PoolingPlan) and not self._token_modules:
             return self._plan.pool(batch, self._text.pooling, skip, stop)
-        return pool(self.token_vectors(batch, stop), batch.cu_seqlens, self._text.pooling, skip)
+        return pool(self._token_vectors(batch, stop), batch.cu_seqlens, self._text.pooling, skip)
 
-    def token_vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
+    def _token_vectors(self, batch: Batch, stop: Stop) -> np.ndarray:
         """Return the vectors that pooling reads: those of the plan after the modules of tokens, [N, D']."""
         stop.check()
         return run_modules(self._token_modules, self._plan.forward(batch, stop), TOKENS, self._ops)

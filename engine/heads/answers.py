@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base.stop import NEVER, Stop
-from ..text.tokenizer import Places, Tokens
+from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy
 from .runner import HeadRunner, softmax
 
@@ -48,20 +48,27 @@ def answer(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answ
 
     start and end count characters of the text. A text without an answer has the empty one, with score 0.
     """
-    tokenizer = runner.encoder.tokenizer
     for first in range(0, len(pairs), TEXTS):
         own = pairs[first : first + TEXTS]
-        limit = min(answering.window, tokenizer.limit)
-        stride = min(limit // 2, 128) if answering.stride is None else answering.stride
-        windows = tokenizer.windows(own, stride, limit, stop=stop)
-        flat = [places for places_of_pair in windows for places in places_of_pair]
-        tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
-        logits = dict(runner.logits(tokens, batch_size=batch_size, stop=stop))
+        windows = answer_windows(runner, own, answering, stop)
+        logits = dict(runner.logits(tokens_of(windows), batch_size=batch_size, stop=stop))
         place = 0
         for (_, text), places_of_pair in zip(own, windows, strict=True):
             rows = [logits[n] for n in range(place, place + len(places_of_pair))]
             place += len(places_of_pair)
-            yield _best(runner.config.first_id, text, places_of_pair, rows, answering, stop)
+            yield best_answers(runner.config.first_id, text, places_of_pair, rows, answering, stop)
+
+
+def answer_windows(runner: HeadRunner, pairs: Sequence[tuple[str, str]], answering: Answering, stop: Stop = NEVER
+                   ) -> list[list[Places]]:
+    """Return the windows of each pair, whose tokens `tokens_of` has: the first of three steps of `answer`.
+
+    The second step is `HeadRunner.logits`.
+    """
+    tokenizer = runner.encoder.tokenizer
+    limit = min(answering.window, tokenizer.limit)
+    stride = min(limit // 2, 128) if answering.stride is None else answering.stride
+    return tokenizer.windows(pairs, stride, limit, stop=stop)
 
 
 CANDIDATES = 20
@@ -105,9 +112,12 @@ def _loss(one: Mapping[str, Any]) -> np.float32:
     return np.float32(1 - one["score"])
 
 
-def _best(first_id: int | None, text: str, windows: Sequence[Places], logits: Sequence[np.ndarray],
-          answering: Answering, stop: Stop) -> list[dict[str, Any]]:
-    """Return the best answers in the windows of one text; raises what `stop` raises."""
+def best_answers(first_id: int | None, text: str, windows: Sequence[Places], logits: Sequence[np.ndarray],
+                 answering: Answering, stop: Stop) -> list[dict[str, Any]]:
+    """Return the best answers in the windows of one text, the last of three steps of `answer`.
+
+    first_id: `HeadConfig.first_id`. logits: float32 [T, 2] of each window. Raises what `stop` raises.
+    """
     found: dict[str, dict[str, Any]] = {}
     null = 1e6
     for places, rows in zip(windows, logits, strict=True):

@@ -43,17 +43,34 @@ def classify(runner: HeadRunner, texts: Sequence[Sentence], *, top_k: int | None
              **options: Any) -> list[Any]:
     """Return for each text its label with the largest score, or for another `top_k` than 1 the list of its labels.
 
-    function: "softmax", "sigmoid" or "none" in place of the model's own, of the logits without calibration. options:
-    those of `text_logits`. The function of each text's logits is computed alone, in float32.
+    top_k, function: as in `labels_of`. options: those of `text_logits`.
+    """
+    check_function(function)
+    return labels_of(runner, text_logits(runner, texts, **options), top_k, function)
+
+
+def check_function(function: Any) -> None:
+    """Raise `InputError` unless a function of logits is None or one of the names that `labels_of` takes."""
+    if function is not None:
+        check_choice("function_to_apply", function, NAMES)
+
+
+def labels_of(runner: HeadRunner, logits_of_texts: np.ndarray, top_k: int | None, function: str | None) -> list[Any]:
+    """Return the labels of texts by their logits, float32 [n, labels]: the last of three steps of `classify`.
+
+    The steps before it are `TextEncoder.tokens` and `HeadRunner.logits`.
+
+    function: "softmax", "sigmoid" or "none" in place of the model's own, of the logits without calibration. The
+    function of each text's logits is computed alone, in float32.
     """
     config = runner.config
     if function is None and runner.calibration is not None:
-        own = runner.probabilities(text_logits(runner, texts, **options))
+        own = runner.probabilities(logits_of_texts)
         found = [_labelled(config.labels, row, doubt, top_k) for row, doubt in zip(own, doubts(own), strict=True)]
         return [best[0] for best in found] if top_k == 1 else found
-    compute = FUNCTIONS[config.function if function is None else check_choice("function_to_apply", function, NAMES)]
+    compute = FUNCTIONS[config.function if function is None else function]
     results: list[Any] = []
-    for logits in text_logits(runner, texts, **options):
+    for logits in logits_of_texts:
         scores = compute(logits).tolist()
         best = [{"label": config.labels[i], "score": scores[i]} for i in top(scores, top_k)]
         results.append(best[0] if top_k == 1 else best)

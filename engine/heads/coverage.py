@@ -12,7 +12,8 @@ from ..base.errors import InputError, UnsupportedError
 from ..uncertainty import MOST_COMPARED, check_coverage, kolmogorov_smirnov, threshold
 from ..weights.calibration import Calibration
 from .classify import doubts
-from .pairs import order, shortest_head
+from .pairs import order, pair_scores, shortest_head
+from .runner import HeadRunner
 
 FALSE_ALARM_RATE = 0.001
 """The share of calls that may warn of texts unlike those of the calibration although they are like them, by default."""
@@ -53,6 +54,17 @@ def ranked(logits: np.ndarray, scores: np.ndarray, texts: Sequence[Any] | None, 
     doubt = [{}] * len(logits) if probabilities is None else doubts(probabilities)
     return [{"corpus_id": i, "score": float(scores[i]), **doubt[i], **({} if texts is None else {"text": texts[i]})}
             for i in order(logits)[:count]]
+
+
+def ranks_of(runner: HeadRunner, logits: np.ndarray, texts: Sequence[Any] | None, top_k: int | None,
+             limit: np.float32 | None, function: Any = None) -> list[dict[str, Any]]:
+    """Return the documents by their logits, float32 [n, 1]: the last of three steps of `rank`.
+
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function: as in `pair_scores`; the others as in
+    `ranked`.
+    """
+    probabilities = runner.probabilities(logits) if runner.calibration and function is None else None
+    return ranked(logits[:, 0], pair_scores(runner, logits, function), texts, top_k, limit, probabilities)
 
 
 def shift_of(confidences: np.ndarray, calibration: Calibration) -> tuple[float, float]:

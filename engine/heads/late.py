@@ -10,7 +10,7 @@ A model with one vector for each text may have vectors of tokens besides, by a h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,18 +31,31 @@ def encode_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Senten
     task: "query", "document" or None. normalized: scale each vector to length 1, whatever the model does. advance:
     called with the number of texts that are done.
     """
-    tokenizer = encoder.tokenizer_of(late.limit(task, encoder.limit))
     found: list[np.ndarray] = [np.zeros((0, 0), np.float32)] * len(texts)
     for part in slices(texts):
-        tokens, keys = expanded(tokenizer(texts[part.start : part.stop], stop), late, task)
-        for members, batch, _ in encoder.micro_batches(tokens, batch_size, keys):
-            vectors = encoder.token_vectors(batch, stop)
-            vectors = normalize(vectors) if normalized else vectors
-            for i, (start, end) in zip(members, pairwise(batch.cu_seqlens.tolist()), strict=True):
-                kept = scored(tokens.input_ids[i], late, task)
-                found[part[i]] = vectors[start:end] if kept.all() else vectors[start:end][kept]
+        tokens = late_tokens(encoder, late, texts[part.start : part.stop], task, stop)
+        for members, rows in encoder.token_vectors(tokens, batch_size, stop):
+            for i, vectors in zip(members, rows, strict=True):
+                found[part[i]] = late_vectors(late, tokens.input_ids[i], vectors, task, normalized)
             advance(len(members))
     return found
+
+
+def late_tokens(encoder: TextEncoder, late: LateConfig, texts: Sequence[Sentence], task: str | None,
+                stop: Stop = NEVER) -> Tokens:
+    """Return the tokens of texts of a task, filled up: the first of three steps of `encode_tokens`.
+
+    The second step is `TextEncoder.token_vectors`.
+    """
+    return expanded(encoder.tokenizer_of(late.limit(task, encoder.limit))(list(texts), stop), late, task)
+
+
+def late_vectors(late: LateConfig, ids: np.ndarray, vectors: np.ndarray, task: str | None, normalized: bool
+                 ) -> np.ndarray:
+    """Return the vectors of a text, float32 [T', D'], of those of all its tokens [T, D'], whose ids are [T]."""
+    kept = scored(ids, late, task)
+    vectors = vectors if kept.all() else vectors[kept]
+    return normalize(vectors) if normalized else vectors
 
 
 def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], *, normalized: bool = False,
@@ -51,24 +64,25 @@ def encode_tokens_by_head(runner: HeadRunner, texts: Sequence[Sentence], *, norm
     """Return the token vectors of texts that a head gives: float32 [T_i, D'] for each; arguments of `encode_tokens`."""
     found = [np.zeros((0, runner.config.outputs), np.float32)] * len(texts)
     for part in slices(texts):
-        tokens = runner.encoder.tokenizer(texts[part.start : part.stop], stop)
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
         for i, vectors in runner.logits(tokens, batch_size=batch_size, stop=stop):
             found[part[i]] = normalize(vectors) if normalized else vectors
             advance(1)
     return found
 
 
-def expanded(tokens: Tokens, late: LateConfig, task: str | None) -> tuple[Tokens, np.ndarray]:
-    """Return the tokens of texts of a task, filled up, and how many tokens of each text are read: int64 [n]."""
-    sizes = np.array([len(ids) for ids in tokens.input_ids], np.int64)
+def expanded(tokens: Tokens, late: LateConfig, task: str | None) -> Tokens:
+    """Return the tokens of texts of a task, filled up, with the number of tokens of each text that are read."""
     if task != "query" or late.expansion_length is None:
-        return tokens, sizes
+        return tokens
+    sizes = [len(ids) for ids in tokens.input_ids]
     fill = np.int32(late.expansion_id or 0)
-    missing = np.maximum(late.expansion_length - sizes, 0)
-    filled = Tokens([np.append(ids, np.full(n, fill)) for ids, n in zip(tokens.input_ids, missing, strict=True)],
-                    [np.append(types, np.zeros(n, np.int32))
-                     for types, n in zip(tokens.token_type_ids, missing, strict=True)])
-    return filled, sizes + missing if late.attend else sizes
+    missing = [max(late.expansion_length - size, 0) for size in sizes]
+    return replace(
+        tokens, reads=None if late.attend else sizes,
+        input_ids=[np.append(ids, np.full(n, fill)) for ids, n in zip(tokens.input_ids, missing, strict=True)],
+        token_type_ids=[np.append(types, np.zeros(n, np.int32))
+                        for types, n in zip(tokens.token_type_ids, missing, strict=True)])
 
 
 def scored(ids: np.ndarray, late: LateConfig, task: str | None) -> np.ndarray:

@@ -67,6 +67,17 @@ def pair_scores(runner: HeadRunner, logits: np.ndarray, function: Any = None, *,
     return FUNCTIONS["softmax"](scores) if apply_softmax else scores
 
 
+def scores_of(runner: HeadRunner, logits: np.ndarray, function: Any = None, *, as_logits: bool = False,
+              apply_softmax: bool = False) -> np.ndarray:
+    """Return the scores of pairs, or as_logits their logits: float32 [n], or [n, labels]: the last step of `predict`.
+
+    The steps before it are `Tokenizer.pairs` and `HeadRunner.logits`. function, apply_softmax: as in `pair_scores`.
+    """
+    if as_logits:
+        return logits[:, 0] if logits.shape[1] == 1 else logits
+    return pair_scores(runner, logits, function, apply_softmax=apply_softmax)
+
+
 def order(logits: np.ndarray) -> list[int]:
     """Return the places of documents by their logits [n], the largest first, and of equal ones the first."""
     return [int(i) for i in np.argsort(-logits, kind="stable")]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -26,7 +26,14 @@ from ..base.install import needs_package
 from ..base.stop import NEVER, Stop
 from ..model.head import Scatter
 from ..text.sentences import Sentence, slices
+from ..text.tokenizer import Tokens
 from .runner import LOGITS, HeadRunner
+
+Nonzeros: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""The ids of the words of a text in increasing order, and their numbers."""
+
+NOTHING: Nonzeros = np.zeros(0, np.int32), np.zeros(0, np.float32)
+"""The words and the numbers of a text without tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,71 +140,65 @@ def check_sparse(a: Any, b: Any) -> None:
                          "compare vectors of one model")
 
 
-def encode_tokens_sparsely(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None,
-                           batch_size: int | None = None, stop: Stop = NEVER,
-                           advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
-    """Return the sparse vectors of a model with a number for each token: the largest number of each id in a text.
-
-    The arguments are those of `encode_sparse`. Of several numbers, the largest without their signs are kept.
-    """
-    tokenizer, scatter = runner.encoder.tokenizer, runner.config.steps[-1]
-    assert isinstance(scatter, Scatter)
-    rows = [_NOTHING] * len(texts)
-    for part in slices(texts):
-        tokens = tokenizer(texts[part.start : part.stop], stop)
-        for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-            numbers = runner.numbers(runner.encoder.vectors(batch, stop))
-            for i, (start, end) in zip(members, pairwise(batch.cu_seqlens.tolist()), strict=True):
-                indices, values = _by_id(tokens.input_ids[i], numbers[start:end], scatter.skip_ids)
-                rows[part[i]] = _largest(indices, values, most)
-            advance(len(members))
-    return _joined(rows, runner)
-
-
 def encode_sparse(runner: HeadRunner, texts: Sequence[Sentence], *, most: int | None, batch_size: int | None = None,
                   stop: Stop = NEVER, advance: Callable[[int], None] = lambda count: None) -> SparseVectors:
     """Return the sparse vectors of texts.
 
-    most: how many words of a text to keep, those with the largest numbers; None for all. advance: called with the
-    number of texts that are done.
+    most: how many words of a text to keep, those with the largest numbers without their signs; None for all. advance:
+    called with the number of texts that are done.
     """
-    config, tokenizer = runner.config, runner.encoder.tokenizer
-    rows = [_NOTHING] * len(texts)
+    rows: list[Nonzeros] = [NOTHING] * len(texts)
     for part in slices(texts):
-        tokens = tokenizer(texts[part.start : part.stop], stop)
-        for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
-            vectors = runner.encoder.vectors(batch, stop)
-            ends = batch.cu_seqlens.astype(np.int64)
-            fused = config.sparse_pooling == "max" and runner.ends_in_a_product
-            pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)
-            for i, numbers in zip(members, pooled, strict=True):
-                rows[part[i]] = _nonzeros(numbers, config.sparse_pooling, config.sparse_activation, most)
-            advance(len(members))
-    return _joined(rows, runner)
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
+        for i, row in sparse_rows(runner, tokens, batch_size=batch_size, stop=stop):
+            rows[part[i]] = _largest(*row, most)
+            advance(1)
+    return sparse_vectors(runner, rows, None)
 
 
-def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def sparse_rows(runner: HeadRunner, tokens: Tokens, *, batch_size: int | None = None, stop: Stop = NEVER
+                ) -> Iterator[tuple[int, Nonzeros]]:
+    """Yield (number of a sequence, its words and their numbers), the second of three steps of `encode_sparse`.
+
+    The first step is `TextEncoder.tokens`. The words of each sequence are in increasing order.
+    """
+    config, scatter = runner.config, runner.config.steps[-1]
+    for members, batch, _ in runner.encoder.micro_batches(tokens, batch_size):
+        vectors = runner.encoder.vectors(batch, stop)
+        ends = batch.cu_seqlens.astype(np.int64)
+        if isinstance(scatter, Scatter):        # a number for each token, of which each word takes the largest
+            numbers = runner.numbers(vectors)
+            for i, (start, end) in zip(members, pairwise(ends.tolist()), strict=True):
+                yield i, _by_id(tokens.input_ids[i], numbers[start:end], scatter.skip_ids)
+            continue
+        fused = config.sparse_pooling == "max" and runner.ends_in_a_product
+        pooled = runner.maxima(vectors, ends) if fused else _pooled(runner, vectors, ends, config.sparse_pooling)
+        for i, row in zip(members, pooled, strict=True):
+            yield i, _nonzeros(row, config.sparse_pooling, config.sparse_activation)
+
+
+def sparse_vectors(runner: HeadRunner, rows: Sequence[Nonzeros], most: int | None) -> SparseVectors:
+    """Return the words and the numbers of texts as one object, the last of three steps of `encode_sparse`.
+
+    most: as there. A text without tokens has the row `NOTHING`.
+    """
+    kept = [_largest(*row, most) for row in rows]
+    sizes = np.array([len(indices) for indices, _ in kept], np.int64)
+    return SparseVectors(np.concatenate([NOTHING[0], *(indices for indices, _ in kept)]),
+                         np.concatenate([NOTHING[1], *(values for _, values in kept)]),
+                         np.append(np.int64(0), np.cumsum(sizes)), (len(rows), runner.config.outputs),
+                         runner.encoder.tokenizer.token)
+
+
+def _by_id(ids: np.ndarray, numbers: np.ndarray, skip_ids: Sequence[int]) -> Nonzeros:
     """Return the different ids of tokens [T] and the largest number of each, without ids to skip and without zeros."""
     if not len(ids):
-        return _NOTHING
+        return NOTHING
     order = np.argsort(ids, kind="stable")
     indices, starts = np.unique(ids[order], return_index=True)
     values = np.maximum.reduceat(numbers[order], starts)
     kept = (values != 0) & ~np.isin(indices, skip_ids)
     return indices[kept], values[kept]
-
-
-_NOTHING = np.zeros(0, np.int32), np.zeros(0, np.float32)
-"""The words and the numbers of a text without tokens."""
-
-
-def _joined(rows: Sequence[tuple[np.ndarray, np.ndarray]], runner: HeadRunner) -> SparseVectors:
-    """Return the words and the numbers of some texts as one object."""
-    sizes = np.array([len(indices) for indices, _ in rows], np.int64)
-    return SparseVectors(np.concatenate([_NOTHING[0], *(indices for indices, _ in rows)]),
-                         np.concatenate([_NOTHING[1], *(values for _, values in rows)]),
-                         np.append(np.int64(0), np.cumsum(sizes)), (len(rows), runner.config.outputs),
-                         runner.encoder.tokenizer.token)
 
 
 def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: str) -> Iterator[np.ndarray]:
@@ -228,19 +229,19 @@ def _pooled(runner: HeadRunner, vectors: np.ndarray, ends: np.ndarray, pooling: 
             sequence, total = sequence + 1, None
 
 
-def _nonzeros(numbers: np.ndarray, pooling: str, activation: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _nonzeros(numbers: np.ndarray, pooling: str, activation: str) -> Nonzeros:
     """Return the ids of the words of a text and their numbers; numbers [V]: maxima of logits, or sums of numbers."""
     indices = np.flatnonzero(numbers > 0)
     values = np.ascontiguousarray(numbers[indices])
-    return _largest(indices, weights_of(values, activation) if pooling == "max" else values, most)
+    return indices, weights_of(values, activation) if pooling == "max" else values
 
 
-def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _largest(indices: np.ndarray, values: np.ndarray, most: int | None) -> Nonzeros:
     """Return at most `most` words of a text and their numbers: those with the largest, without their signs."""
     if most is not None and len(values) > most:
         kept = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])
         indices, values = indices[kept], values[kept]
-    return indices.astype(np.int32), values
+    return indices.astype(np.int32, copy=False), values
 
 
 def weights_of(logits: np.ndarray, activation: str) -> np.ndarray:

@@ -13,17 +13,19 @@ mean of its parts' scores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ..base.arguments import count_or_none
+from ..base.errors import InputError, listed, shown
 from ..base.stop import NEVER, Stop
 from ..text.sentences import slices
-from ..text.tokenizer import Places, Tokens
+from ..text.tokenizer import Places, tokens_of
 from ..uncertainty import entropy, margin
-from .runner import HeadRunner, softmax
+from .runner import HeadRunner, check_choice, softmax
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
 WORDS = ("spaces", "tokenizer")
@@ -58,6 +60,25 @@ class Tagging:
     words: str = "spaces"
 
 
+def check_tagging(strategy: Any, ignored: Any, stride: Any, words: Any) -> tuple[Tagging, int | None]:
+    """Return how `tag` makes entities, and its stride; raises `InputError` for wrong arguments of `Engine.tag`."""
+    tagging = Tagging(check_choice("aggregation_strategy", strategy, STRATEGIES), _labels("ignore_labels", ignored),
+                      check_choice("words", words, WORDS))
+    if stride is not None and tagging.strategy == "none":
+        raise InputError('stride is for an aggregation_strategy, by which the windows of a text are joined; say '
+                         'aggregation_strategy="simple", for example')
+    return tagging, count_or_none("stride", stride)
+
+
+def _labels(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
+        raise InputError(f"{name} must be a list of labels, not {shown(value)}")
+    labels = tuple(value)
+    if not all(isinstance(label, str) for label in labels):
+        raise InputError(f"{name} must be a list of labels, not {listed(map(str, labels))}")
+    return labels
+
+
 def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Tagging, *, stride: int | None = None,
         split: bool = False, batch_size: int | None = None, stop: Stop = NEVER) -> Iterator[list[dict[str, Any]]]:
     """Yield the entities of each text, in order; each is a dictionary as the pipeline's.
@@ -65,26 +86,47 @@ def tag(runner: HeadRunner, texts: Sequence[str | Sequence[str]], tagging: Taggi
     split: whether each text is a list of words; offsets are then those in the words joined by spaces. stride: the
     tokens by which windows of a long text overlap; None truncates it.
     """
-    joined = [text if isinstance(text, str) else " ".join(text) for text in texts]
-    tokenizer = runner.encoder.tokenizer
-    for part in slices(list(joined)):
+    for part in slices([_joined(text) for text in texts]):
         own = texts[part.start : part.stop]
-        if stride is None:
-            windows = [[places] for places in tokenizer.places(own, split=split, stop=stop)]
-        else:
-            windows = tokenizer.windows(own, stride, split=split, stop=stop)
-        flat = [places for places_of_text in windows for places in places_of_text]
-        tokens = Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
-        logits = dict(runner.logits(tokens, batch_size=batch_size, stop=stop))
-        first = 0
-        for i, places_of_text in enumerate(windows):
-            entities: list[dict[str, Any]] = []
-            starts = _starts(own[i]) if split else None
-            for n, places in enumerate(places_of_text, first):
-                stop.check()
-                entities += _entities(runner, joined[part[i]], places, logits.get(n), tagging, starts)
-            first += len(places_of_text)
-            yield _longest(entities) if len(places_of_text) > 1 else entities
+        windows = tag_windows(runner, own, stride=stride, split=split, stop=stop)
+        logits = dict(runner.logits(tokens_of(windows), batch_size=batch_size, stop=stop))
+        yield from entities_of(runner, own, windows, logits, tagging, split=split, stop=stop)
+
+
+def tag_windows(runner: HeadRunner, texts: Sequence[str | Sequence[str]], *, stride: int | None, split: bool,
+                stop: Stop = NEVER) -> list[list[Places]]:
+    """Return the windows of each text, whose tokens `tokens_of` has: the first of three steps of `tag`.
+
+    The second step is `HeadRunner.logits`. stride, split: as in `tag`.
+    """
+    tokenizer = runner.encoder.tokenizer
+    if stride is None:
+        return [[places] for places in tokenizer.places(texts, split=split, stop=stop)]
+    return tokenizer.windows(texts, stride, split=split, stop=stop)
+
+
+def entities_of(runner: HeadRunner, texts: Sequence[str | Sequence[str]], windows: Sequence[Sequence[Places]],
+                logits: Mapping[int, np.ndarray], tagging: Tagging, *, split: bool, stop: Stop = NEVER
+                ) -> Iterator[list[dict[str, Any]]]:
+    """Yield the entities of each text, the last of three steps of `tag`.
+
+    windows: of each text. logits: float32 [T, labels] by the number of the window among all; none for a window without
+    tokens.
+    """
+    first = 0
+    for text, own in zip(texts, windows, strict=True):
+        entities: list[dict[str, Any]] = []
+        starts = _starts(text) if split else None
+        for n, places in enumerate(own, first):
+            stop.check()
+            entities += _entities(runner, _joined(text), places, logits.get(n), tagging, starts)
+        first += len(own)
+        yield _longest(entities) if len(own) > 1 else entities
+
+
+def _joined(text: str | Sequence[str]) -> str:
+    """Return a text, or a list of words as a text."""
+    return text if isinstance(text, str) else " ".join(text)
 
 
 def _starts(words: Iterable[str]) -> list[int]:
@@ -198,8 +240,7 @@ def word_logits(runner: HeadRunner, texts: Sequence[Sequence[str]], *, batch_siz
     tokenizer = runner.encoder.tokenizer
     for part in slices([" ".join(text) for text in texts]):
         places = tokenizer.places(texts[part.start : part.stop], split=True, stop=stop)
-        tokens = Tokens([own.input_ids for own in places], [own.token_type_ids for own in places])
-        logits = dict(runner.logits(tokens, batch_size=batch_size, stop=stop))
+        logits = dict(runner.logits(tokens_of([places]), batch_size=batch_size, stop=stop))
         for i, own in enumerate(places):
             first: dict[int, int] = {}
             for t, word in enumerate(own.words):

@@ -31,24 +31,45 @@ def fill_mask(runner: HeadRunner, texts: Sequence[str], *, top_k: int, targets: 
 
     targets: the ids to choose from; None for all. Raises `InputError` for a text without a mask.
     """
-    tokenizer, mask = runner.encoder.tokenizer, mask_id(runner)
     for part in slices(list(texts)):
-        tokens = tokenizer(texts[part.start : part.stop], stop)
-        asked = [np.flatnonzero(ids == mask) for ids in tokens.input_ids]
-        for i, places in zip(part, asked, strict=True):
-            if not len(places):
-                token = tokenizer.decode([mask], skip_special_tokens=False)
-                raise InputError(f"text {i}, {shown(texts[i])}, has no {token} among the {tokenizer.limit:,} tokens "
-                                 "that the model reads at most; write one for each word to fill in")
-        rows: list[list[Any]] = [[] for _ in part]
+        tokens = runner.encoder.tokens(texts[part.start : part.stop], stop=stop)
+        asked = masks_of(runner, texts, part.start, tokens)
+        found: list[Any] = [None] * len(part)
         for i, logits in runner.logits(tokens, asked, batch_size=batch_size, stop=stop):
-            for place, scores in zip(asked[i].tolist(), runner.ops.softmax(logits), strict=True):
-                stop.check()
-                rows[i].append(_words(runner, tokens, i, place, scores, top_k, targets, single=len(asked[i]) == 1))
-        yield from (row[0] if len(row) == 1 else row for row in rows)
+            found[i] = words_of(runner, tokens.input_ids[i], asked[i], logits, top_k, targets, stop)
+        yield from found
 
 
-def _words(runner: HeadRunner, tokens: Tokens, i: int, place: int, scores: np.ndarray, top_k: int,
+def masks_of(runner: HeadRunner, texts: Sequence[str], first: int, tokens: Tokens) -> list[np.ndarray]:
+    """Return the places of the masks among the tokens of each text: the first of three steps of `fill_mask`.
+
+    The second step is `HeadRunner.logits`, which reads these places alone. tokens: of the texts from `first` on. Raises
+    `InputError` for a text without a mask.
+    """
+    tokenizer, mask = runner.encoder.tokenizer, mask_id(runner)
+    asked = [np.flatnonzero(ids == mask) for ids in tokens.input_ids]
+    for i, places in enumerate(asked, first):
+        if not len(places):
+            token = tokenizer.decode([mask], skip_special_tokens=False)
+            raise InputError(f"text {i}, {shown(texts[i])}, has no {token} among the {tokenizer.limit:,} tokens "
+                             "that the model reads at most; write one for each word to fill in")
+    return asked
+
+
+def words_of(runner: HeadRunner, ids: np.ndarray, places: np.ndarray, logits: np.ndarray, top_k: int,
+             targets: np.ndarray | None, stop: Stop = NEVER) -> list[Any]:
+    """Return the best words for the mask of a text, or for each of its masks: the last of three steps of `fill_mask`.
+
+    ids: of the tokens of the text; places [masks]; logits: float32 [masks, V].
+    """
+    rows = []
+    for place, scores in zip(places.tolist(), runner.ops.softmax(logits), strict=True):
+        stop.check()
+        rows.append(_words(runner, ids, place, scores, top_k, targets, single=len(places) == 1))
+    return rows[0] if len(rows) == 1 else rows
+
+
+def _words(runner: HeadRunner, text: np.ndarray, place: int, scores: np.ndarray, top_k: int,
            targets: np.ndarray | None, *, single: bool) -> list[dict[str, Any]]:
     """Return the best words for one mask; scores: [V]."""
     ids = np.arange(len(scores)) if targets is None else targets
@@ -58,7 +79,7 @@ def _words(runner: HeadRunner, tokens: Tokens, i: int, place: int, scores: np.nd
     pad = -1 if runner.config.pad_id is None else runner.config.pad_id
     found = []
     for token in ids[np.argsort(-scores[ids], kind="stable")][:k].tolist():
-        whole = tokens.input_ids[i].copy()
+        whole = text.copy()
         whole[place] = token
         decode = runner.encoder.tokenizer.decode
         found.append({"score": float(scores[token]), "token": token,

@@ -608,6 +608,14 @@ class Engine(HeadMethods, Loaded):
             inputs_embeds = embed(self._stem, value, self._ops("the layers before the first layer of this model"))
         return inputs_embeds
 
+    @property
+    def text_encoder(self) -> TextEncoder:
+        """What `encode` runs, in three steps: texts to tokens, tokens to pooled vectors, and these to results.
+
+        Raises `UnsupportedError` for a model without a tokenizer.
+        """
+        return self._encoder
+
     def _ops(self, part: str) -> Ops:
         """Return the single operations of the backend, which compute a part of the model."""
         try:

@@ -8,42 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.arguments import flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
-from ..base.errors import CallError, InputError, UnsupportedError, listed, shown
+from ..base.arguments import count_or_none, flag, is_one_of, positive_int, positive_int_or_none, renamed_arguments
+from ..base.errors import CallError, InputError, UnsupportedError, shown
 from ..base.lazy import lazy
 from ..base.other_names import POSITIONAL
 from ..base.progress import progress
 from ..base.stop import Stop
 from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
 from ..heads import (
-    STRATEGIES,
-    WORDS,
     Answering,
     HeadRunner,
     Sets,
     SparseVectors,
-    Tagging,
     answer,
     answer_or_abstain,
     check_choice,
     check_pairs,
     check_query,
     check_ranks,
+    check_tagging,
     classify,
     encode_sparse,
     encode_tokens,
     encode_tokens_by_head,
-    encode_tokens_sparsely,
     fill_mask,
     is_pair,
     label_sets,
     pair_logits,
-    pair_scores,
+    scores_of,
     tag,
     target_ids,
     widened,
 )
-from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, limit_of_rank, ranked, warn_of_shift
+from ..heads.coverage import FALSE_ALARM_RATE, calibration_of, limit_of_rank, ranks_of, warn_of_shift
 from ..model.config import ModelConfig
 from ..model.head import has_heads
 from ..model.late_config import LateConfig
@@ -164,10 +161,7 @@ class HeadMethods:
         logits, apply_softmax = flag("logits", logits), flag("apply_softmax", apply_softmax)
         found = self._pair_logits([pairs] if single else pairs, choose_prompt(self._text, prompt, prompt_name),
                                   batch_size, show_progress_bar, truncation, timeout)
-        if logits:
-            scores = found[:, 0] if found.shape[1] == 1 else found
-        else:
-            scores = pair_scores(runner, found, activation_fn, apply_softmax=apply_softmax)
+        scores = scores_of(runner, found, activation_fn, as_logits=logits, apply_softmax=apply_softmax)
         return scores[0] if single else scores
 
     @renamed_arguments
@@ -194,9 +188,7 @@ class HeadMethods:
         return_documents = flag("return_documents", return_documents)
         found = self._pair_logits([(query, text) for text in texts], choose_prompt(self._text, prompt, prompt_name),
                                   batch_size, show_progress_bar, truncation, timeout)
-        scores = pair_scores(runner, found, activation_fn)
-        return ranked(found[:, 0], scores, texts if return_documents else None, top_k, limit,
-                      runner.probabilities(found) if runner.calibration and activation_fn is None else None)
+        return ranks_of(runner, found, texts if return_documents else None, top_k, limit, activation_fn)
 
     @renamed_arguments
     def tag(self, texts: Any, *, aggregation_strategy: str = "none", ignore_labels: Sequence[str] = ("O",),
@@ -221,13 +213,8 @@ class HeadMethods:
         without tags.
         """
         runner, split = self.runner_of("tag"), flag("is_split_into_words", is_split_into_words)
-        tagging = Tagging(check_choice("aggregation_strategy", aggregation_strategy, STRATEGIES),
-                          _labels("ignore_labels", ignore_labels), check_choice("words", words, WORDS))
-        if stride is not None and tagging.strategy == "none":
-            raise InputError('stride is for an aggregation_strategy, by which the windows of a text are joined; say '
-                             'aggregation_strategy="simple", for example')
+        tagging, stride = check_tagging(aggregation_strategy, ignore_labels, stride, words)
         own, single = _lists_of_words(texts) if split else _texts(texts)
-        stride = None if stride is None else _count("stride", stride)
         found = self._counted(own, show_progress_bar, truncation, tag(
             runner, own, tagging, stride=stride, split=split, batch_size=positive_int_or_none("batch_size", batch_size),
             stop=Stop.after(timeout)))
@@ -262,7 +249,7 @@ class HeadMethods:
         """
         runner = self.runner_of("answer")
         answering = Answering(positive_int("top_k", top_k), positive_int("max_seq_len", max_seq_len),
-                              None if doc_stride is None else _count("doc_stride", doc_stride),
+                              count_or_none("doc_stride", doc_stride),
                               positive_int("max_answer_len", max_answer_len),
                               flag("handle_impossible_answer", handle_impossible_answer),
                               flag("align_to_words", align_to_words))
@@ -328,16 +315,14 @@ class HeadMethods:
             return engine.encode_sparse(sentences, prompt_name=prompt_name, prompt=prompt,
                                         max_active_dims=max_active_dims, batch_size=batch_size,
                                         show_progress_bar=show_progress_bar, truncation=truncation, timeout=timeout)
-        of_tokens = "encode_sparse" in self.heads
-        runner = self.runner_of("encode_sparse" if of_tokens else "fill_mask", "encode sparsely")
+        runner = self.sparse_runner
         prompt = choose_prompt(self._text, prompt, prompt_name)
         own = add_prompt(prompt, check_sentences([sentences] if isinstance(sentences, str) else sentences))
         most = positive_int_or_none("max_active_dims", max_active_dims)
         with self._advancing(own, show_progress_bar, truncation) as advance:
-            encode = encode_tokens_sparsely if of_tokens else encode_sparse
-            return encode(runner, own, most=most or runner.config.max_active_dims,
-                          batch_size=positive_int_or_none("batch_size", batch_size),
-                          stop=Stop.after(timeout), advance=advance)
+            return encode_sparse(runner, own, most=most or runner.config.max_active_dims,
+                                 batch_size=positive_int_or_none("batch_size", batch_size),
+                                 stop=Stop.after(timeout), advance=advance)
 
     @renamed_arguments
     def encode_tokens(self, sentences: Any, *, task: str | None = "document", prompt_name: str | None = None,
@@ -418,6 +403,11 @@ class HeadMethods:
         return self._runners_of_heads[task]
 
     @property
+    def sparse_runner(self) -> HeadRunner:
+        """The head that `encode_sparse` runs; raises `UnsupportedError` for a model without it."""
+        return self.runner_of("encode_sparse" if "encode_sparse" in self.heads else "fill_mask", "encode sparsely")
+
+    @property
     def _calibrated_outputs(self) -> dict[str, int]:
         return outputs_of([head.config for head in self._heads])
 
@@ -467,11 +457,6 @@ def _rate(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _count(name: str, value: Any) -> int:
-    """Return a number of 0 or more; raises `InputError`."""
-    return 0 if type(value) is int and value == 0 else positive_int(name, value, "None or an int of at least 0")
-
-
 def _texts(texts: Any, name: str = "texts") -> tuple[list[str], bool]:
     """Return texts as a list, and whether the caller gave one alone; raises `InputError`, also for pairs."""
     single = isinstance(texts, str)
@@ -490,15 +475,6 @@ def _lists_of_words(texts: Any) -> tuple[list[list[str]], bool]:
             raise InputError(f"with is_split_into_words, each text must be a list of words, and {shown(row)} is a "
                              "string")
     return [_texts(row)[0] for row in ([rows] if single else rows)], single
-
-
-def _labels(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
-        raise InputError(f"{name} must be a list of labels, not {shown(value)}")
-    labels = tuple(value)
-    if not all(isinstance(label, str) for label in labels):
-        raise InputError(f"{name} must be a list of labels, not {listed(map(str, labels))}")
-    return labels
 
 
 def _asked(given: Any) -> tuple[Any, Any]:

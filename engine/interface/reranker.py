@@ -6,7 +6,7 @@ It is a cross-encoder, which has one logit for a pair of texts, or a language mo
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from ..base.arguments import (
 from ..base.errors import InputError, UnsupportedError, listed, shown
 from ..base.lazy import lazy
 from ..base.progress import progress
-from ..base.stop import Stop
+from ..base.stop import NEVER, Stop
 from ..generation.prepared import PreparedModel
 from ..generation.scoring import last_logits
 from ..heads import check_pairs, check_query, is_pair, pair_scores
@@ -208,7 +208,7 @@ class Reranker(Loaded):
         checked, logits = check_pairs([pairs] if single else pairs), flag("logits", logits)
         with truncating(truncation):
             found = self._logits(checked, instruction, show_progress_bar, timeout)
-        scores = found if logits else self._scores(found)
+        scores = found if logits else self.scores_of(found)
         return float(scores[0]) if single else scores
 
     @renamed_arguments
@@ -231,9 +231,8 @@ class Reranker(Loaded):
         as_logits = flag("logits", options.pop("logits", False))
         limit = limit_of_rank(self._calibrations, coverage, top_k)
         logits = self.predict([(query, text) for text in texts], logits=True, **options)
-        scores = logits if as_logits else self._scores(logits)
-        return ranked(logits, scores, texts if flag("return_documents", return_documents) else None, top_k, limit,
-                      self._probabilities(logits))
+        return self.ranks_of(logits, texts if flag("return_documents", return_documents) else None, top_k, limit,
+                             as_logits=as_logits)
 
     def _logits(self, pairs: list[tuple[str, str]], instruction: Any, show_progress_bar: Any, timeout: Any
                 ) -> NDArray[np.float32]:
@@ -247,24 +246,55 @@ class Reranker(Loaded):
                                                                timeout=timeout)
             return scores
         stop = Stop.after(timeout)
-        instruction = self.instruction if instruction is None else check_text("instruction", instruction)
-        places: dict[str, list[int]] = {}
-        for i, (query, _) in enumerate(pairs):
-            places.setdefault(query, []).append(i)
-        scores = np.empty(len(pairs), np.float32)
         with progress(len(pairs), show_progress_bar) as advance:
-            groups = []
-            for query, own in places.items():
-                stop.check()
-                groups.append(self._prompts(instruction, query, [pairs[i][1] for i in own]))
-            found = last_logits(self._model.stepper(stop), groups, self.answers, budget=self._model.budget, stop=stop,
-                                advance=advance)  # fmt: skip
+            prompts = self.prompts(pairs, instruction, stop)
+            return self.prompt_logits(prompts, [query for query, _ in pairs], stop, advance)
+
+    def prompts(self, pairs: Sequence[tuple[str, str]], instruction: Any = None, stop: Stop = NEVER
+                ) -> list[NDArray[np.int64]]:
+        """Return the ids of the prompt of each pair, the first of three steps of `predict` of a language model.
+
+        Raises `InputError` for an instruction that is no text.
+        """
+        instruction = self.instruction if instruction is None else check_text("instruction", instruction)
+        found: list[Any] = [None] * len(pairs)
+        for query, own in _places([query for query, _ in pairs]).items():
+            stop.check()
+            for i, prompt in zip(own, self._prompts(instruction, query, [pairs[i][1] for i in own]), strict=True):
+                found[i] = prompt
+        return found
+
+    def prompt_logits(self, prompts: Sequence[NDArray[np.int64]], queries: Sequence[str], stop: Stop = NEVER,
+                      advance: Callable[[int], object] = lambda done: None) -> NDArray[np.float32]:
+        """Return the logit of each prompt, float32 [n], the second of three steps of `predict` of a language model.
+
+        queries: that of each prompt; what the prompts of a query begin with is computed once. advance: called with the
+        number of prompts that are done.
+        """
+        places = _places(queries)
+        found = last_logits(self._model.stepper(stop), [[prompts[i] for i in own] for own in places.values()],
+                            self.answers, budget=self._model.budget, stop=stop, advance=advance)  # fmt: skip
+        scores = np.empty(len(prompts), np.float32)
         for own, rows in zip(places.values(), found, strict=True):
             scores[own] = rows[:, 0] - (rows[:, 1] if len(self.answers) == 2 else np.float32(0))
         return scores
 
-    def _scores(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of logits [n]."""
+    def ranks_of(self, logits: NDArray[np.float32], texts: Sequence[str] | None, top_k: int | None,
+                 limit: np.float32 | None = None, *, as_logits: bool = False) -> list[dict[str, Any]]:
+        """Return the documents by their logits [n], the last of three steps of `rank`.
+
+        texts: of the documents, to return them; None to leave them out. limit: of `limit_of_rank`.
+        """
+        scores = logits if as_logits else self.scores_of(logits)
+        return ranked(logits, scores, texts, top_k, limit, self._probabilities(logits))
+
+    @property
+    def cross_encoder(self) -> Engine | None:
+        """The encoder of a cross-encoder; None for a language model."""
+        return self._engine
+
+    def scores_of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of logits [n], the last of three steps of `predict`."""
         own = self._probabilities(logits)
         if own is not None:
             return own[:, 1].astype(np.float32)
@@ -315,6 +345,14 @@ class Reranker(Loaded):
                 raise InputError(f"the answer {shown(answer)} must be one token of the model; it gives {shown(found)}")
             ids += found
         return tuple(ids)
+
+
+def _places(queries: Sequence[str]) -> dict[str, list[int]]:
+    """Return the places of each different query."""
+    places: dict[str, list[int]] = {}
+    for i, query in enumerate(queries):
+        places.setdefault(query, []).append(i)
+    return places
 
 
 def _check_template(template: Any) -> tuple[str, str]:

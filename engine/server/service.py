@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..base.errors import Closing, InputError, TimedOut
+from ..base.arguments import positive_int, positive_int_or_none
+from ..base.errors import Closing, InputError, Overloaded, TimedOut, shown
+from ..base.stop import Stop
 from ..interface.engine import Engine
 from ..interface.reranker import Reranker
-from ..text.cuts import truncating
-
-METHODS = {"embed": "encode", "tokens": "encode", "sparse": "encode_sparse", "late": "encode_tokens",
-           "classify": "classify", "score": "predict", "rank": "rank", "tag": "tag"}
-"""The method of the library that each task has the results of."""
+from .admission import Admission
+from .batcher import Batcher, Request
+from .tasks import Work, tasks_of
+from .turns import Turns
+from .workers import Workers
 
 
 @dataclass(frozen=True)
@@ -50,20 +54,45 @@ class Service:
     """
 
     def __init__(self, model: Engine | Reranker, *, max_batch_tokens: int = 1024, max_wait: float = 2.0,
-                 max_waiting_bytes: int = 2**28):
+                 max_waiting_bytes: int = 2**28, tokenizer_threads: int | None = None):
         """Start the threads of a model, and compute one batch, whose time is the first rate.
 
         max_batch_tokens: the most tokens that are computed at a time; a longer text is computed alone. max_wait: a
         request is refused if its first answer would have to wait longer, in seconds. max_waiting_bytes: the most
-        memory of all requests that wait, and of answers that are not whole.
+        memory of all requests that wait, and of answers that are not whole. tokenizer_threads: how many threads
+        tokenize short requests and finish answers; None for half of the model's threads, and 4 at most.
+
+        Raises `InputError`, and `UnsupportedError` for a model that reads no texts.
         """
-        self.model = model
-        self._pool = ThreadPoolExecutor(1)
-        self._closing = False
+        self.model, self.max_wait = model, max_wait
+        self.max_batch_tokens = positive_int("max_batch_tokens", max_batch_tokens)
+        self._tasks = tasks_of(model)
+        threads = positive_int_or_none("tokenizer_threads", tokenizer_threads) or min(4, max(1, model.threads // 2))
+        self._workers = Workers(threads)
+        self._admission = Admission(max_wait, max_waiting_bytes, self.max_batch_tokens)
+        self._turns = Turns(self.max_batch_tokens)
+        self._batcher = Batcher(self._turns, self._admission, self._computed, self._settle, self._expire)
+        self._lock = self._batcher.lock
+        self._empty = threading.Condition(self._lock)
+        self._open: set[Request] = set()
+        self._closing = self._closed = False
+        self._refused = self._expired = self._cancelled = self._failed = self._answered = 0
+        self._warm()
+
+    def _warm(self) -> None:
+        """Compute a full batch twice: the first time brings the weights into memory, the second one is measured."""
+        task = "embed" if "embed" in self._tasks else min(self._tasks)
+        words = "the first text that this model reads "
+        inputs: Any = ("a query", [words]) if task == "rank" else [("a query", words)] if task == "score" else [words]
+        [count] = self._tasks[task](inputs, {}, Stop()).counts
+        many = max(1, self.max_batch_tokens // max(1, count))
+        inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
+        for _ in range(2):
+            self.submit(task, inputs).result()
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The tasks that the model serves, some of `METHODS`.
+        """The tasks that the model serves, .
 
             embed     a vector for each text: `Engine.encode`
             tokens    the vectors of all tokens that are pooled: `Engine.encode(..., output_value="token_embeddings")`
@@ -74,20 +103,10 @@ class Service:
             rank      documents by their scores for a query: `Engine.rank`, `Reranker.rank`
             tag       tags of tokens, or entities: `Engine.tag`
         """
-        if isinstance(self.model, Reranker):
-            return frozenset({"rank", "score"})
-        heads = self.model.heads
-        found = {"embed", "tokens"} if self.model.text is not None and self.model.text.late is None else set()
-        if "classify" in heads:
-            found |= {"classify", "score"} | ({"rank"} if heads["classify"].outputs == 1 else set())
-        for head, task in (("tag", "tag"), ("encode_sparse", "sparse"), ("fill_mask", "sparse"),
-                           ("encode_tokens", "late")):
-            if head in heads:
-                found.add(task)
-        return frozenset(found)
+        return frozenset(self._tasks)
 
     def submit(self, task: str, inputs: Any, options: Mapping[str, Any] | None = None, *, key: str = "",
-               deadline: float | None = None) -> Future[Answer]:
+               deadline: float | None = None, size: int = 0) -> Future[Answer]:
         """Return at once a future of the `Answer` to a request. `Future.cancel` drops the request.
 
         task: one of `tasks`.
@@ -103,47 +122,188 @@ class Service:
             model). truncation: True, as by default, cuts a long text, and False refuses it.
         key: whose request it is. Each key gets the same share of the model.
         deadline: the `time.monotonic()` after which nobody waits for the answer; None for no limit.
+        size: about how many bytes the inputs take, which are counted until they are tokens.
 
         The future may have these errors: `InputError` for a wrong request, of which `TextTooLong` has the tokens and
         the limit of a text that may not be cut, `UnsupportedError` for a task or an option that the model lacks,
         `Overloaded` with `retry_after` seconds, `TimedOut` at the deadline, `Closing` after `close`, and whatever the
         computation of this request alone raises.
         """
-        return self._pool.submit(self._answer, task, inputs, dict(options or {}), deadline)
+        future: Future[Answer] = Future()
+        now = time.monotonic()
+        request = Request(task, inputs, dict(options or {}), key, math.inf if deadline is None else deadline, future, 0,
+                          now)
+        with self._lock:
+            error: Exception | None = None
+            if self._closing:
+                error = Closing()
+            else:
+                try:
+                    self._admission.reserve(size)
+                except (InputError, Overloaded) as own:
+                    error = own
+                    self._refused += isinstance(own, Overloaded)
+            if error is None:
+                request.bytes = size
+                self._open.add(request)
+        if error is not None:
+            future.set_exception(error)
+            return future
+        future.add_done_callback(lambda future: self._cancel(request) if future.cancelled() else None)
+        self._workers.call(self._tokenize, request, long=_is_long(task, inputs, size))
+        return future
 
-    def _answer(self, task: str, inputs: Any, options: dict[str, Any], deadline: float | None) -> Answer:
-        if self._closing:
-            raise Closing
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimedOut
-        if task not in self.tasks:
-            raise InputError(f"there is no task {task}; the model serves {', '.join(sorted(self.tasks))}")
-        begun = time.monotonic()
-        role = options.pop("role", None)
-        method: Any = getattr(self.model, METHODS[task])
-        if task == "embed" and role is not None:
-            method = getattr(self.model, f"encode_{role}")
-        if task == "tokens":
-            options["output_value"] = "token_embeddings"
-        if task == "late":
-            options["task"] = role or "document"
-        options.setdefault("truncation", True)
-        with truncating(True):
-            value = method(*inputs, **options) if task == "rank" else method(list(inputs), **options)
-        count = len(inputs[1]) if task == "rank" else len(inputs)
-        return Answer(value, [1] * count, [False] * count, Times(compute=time.monotonic() - begun))
+    def _tokenize(self, request: Request) -> None:
+        """Make the tokens of a request, and let it wait for a batch; a thread of the workers calls it."""
+        try:
+            if request.settled:
+                return
+            if request.deadline < time.monotonic():
+                self._expire(request)
+                return
+            if request.task not in self._tasks:
+                raise InputError(f"there is no task {shown(request.task)}; the model serves "
+                                 f"{', '.join(sorted(self._tasks))}")
+            begun = time.monotonic()
+            stop = Stop(0.0 if request.deadline == math.inf else request.deadline)
+            work = self._tasks[request.task](request.inputs, request.options, stop)
+            request.inputs = None
+            request.waited = time.monotonic()
+            request.tokenize = request.waited - begun
+        except TimedOut:
+            self._expire(request)
+        except BaseException as error:
+            self._settle(request, error)
+        else:
+            self._admit(request, work)
+
+    def _admit(self, request: Request, work: Work) -> None:
+        """Let a request wait for a batch, unless it would wait too long, or need too much memory."""
+        request.work, request.rows = work, [None] * len(work.lengths)
+        try:
+            with self._lock:
+                if request.settled:
+                    return
+                size = work.bytes
+                self._admission.reserve(size, request.bytes)
+                request.bytes = size
+                if work.lengths:
+                    self._admission.check_wait(self._batcher.in_flight
+                                               + self._turns.before(request.key, work.lengths[0]))
+                    self._turns.add(request)
+                    self._batcher.added()
+        except (InputError, Overloaded) as error:
+            self._settle(request, error)
+        else:
+            if not work.lengths:
+                self._computed([request])
+
+    def _computed(self, requests: list[Request]) -> None:
+        """Let the workers finish requests of which all sequences were computed."""
+        long = [request for request in requests if len(request.rows) > LONG]
+        if short := [request for request in requests if len(request.rows) <= LONG]:
+            self._workers.call(self._finish, short)
+        for request in long:
+            self._workers.call(self._finish, [request], long=True)
+
+    def _finish(self, requests: list[Request]) -> None:
+        """Make the answers of requests; a thread of the workers calls it."""
+        for request in requests:
+            if request.settled:
+                continue
+            work = request.work
+            try:
+                value = work.finish(request.rows)
+            except BaseException as error:
+                self._settle(request, error)
+                continue
+            times = Times(request.tokenize, request.queue, request.compute)
+            self._settle(request, Answer(value, work.counts, work.truncated, times))
+
+    def _settle(self, request: Request, result: Answer | BaseException) -> None:
+        """Give a request its answer or its error, once."""
+        with self._lock:
+            if not self._forget(request):
+                return
+            if isinstance(result, Answer):
+                self._answered += 1
+            elif isinstance(result, Overloaded):
+                self._refused += 1
+            elif isinstance(result, TimedOut):
+                self._expired += 1
+            elif not isinstance(result, InputError):
+                self._failed += 1
+        if not request.future.set_running_or_notify_cancel():
+            return
+        if isinstance(result, Answer):
+            request.future.set_result(result)
+        else:
+            request.future.set_exception(result)
+
+    def _forget(self, request: Request) -> bool:
+        """Drop what is kept for a request; return False if it was dropped before. The caller holds the lock."""
+        if request.settled:
+            return False
+        request.settled = True
+        self._turns.drop(request)
+        self._open.discard(request)
+        self._admission.release(request.bytes)
+        if not self._open:
+            self._empty.notify_all()
+        return True
+
+    def _expire(self, request: Request) -> None:
+        self._settle(request, TimedOut())
+
+    def _cancel(self, request: Request) -> None:
+        with self._lock:
+            self._cancelled += self._forget(request)
 
     def statistics(self) -> Statistics:
         """Return what waits, what was done, and how fast."""
-        return Statistics()
+        with self._lock:
+            return Statistics(len(self._open), self._turns.tokens, self._admission.bytes, self._admission.rate,
+                              **asdict(self._batcher.counters), answered=self._answered, refused=self._refused,
+                              expired=self._expired, cancelled=self._cancelled, failed=self._failed)
 
     def close(self, *, drain: bool = True) -> None:
         """Stop admission, so that later requests get `Closing`, answer all that were accepted, and end the threads.
 
-        drain: False gives `Closing` to the requests that wait, too. A second call does nothing.
+        drain: False gives `Closing` to all requests that have no answer yet. A second call does nothing.
         """
-        self._closing = True
-        self._pool.shutdown(cancel_futures=not drain)
+        with self._lock:
+            self._closing = True
+            if self._closed:
+                return
+            self._closed = True
+            waiting = [] if drain else [*self._open]
+        for request in waiting:
+            self._settle(request, Closing())
+        with self._lock:
+            while self._open:
+                self._empty.wait()
+        self._batcher.end()
+        self._workers.end()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+LONG = 64
+"""A request of more inputs is tokenized and finished by a thread for long requests."""
+LONG_CHARACTERS = 2**14
+"""A request whose first inputs have more characters, too."""
+
+
+def _is_long(task: str, inputs: Any, size: int) -> bool:
+    """Return whether a request is for the threads of long requests; the inputs have not been checked."""
+    rows = inputs[1] if task == "rank" and isinstance(inputs, (tuple, list)) and len(inputs) == 2 else inputs
+    if size > LONG_CHARACTERS or not isinstance(rows, (list, tuple)) or len(rows) > LONG:
+        return True
+    return sum(len(row) for row in rows if isinstance(row, str)) > LONG_CHARACTERS
 
 
 @dataclass(frozen=True)
@@ -169,6 +329,12 @@ class Statistics:
     """Counter: batches with requests of other options, prompts or tasks."""
     busy_seconds: float = 0.0
     """Counter: the seconds of all batches."""
+    last_sequences: int = 0
+    """Gauge: sequences of the last batch."""
+    last_tokens: int = 0
+    """Gauge: tokens of the last batch."""
+    answered: int = 0
+    """Counter: requests that got their answer."""
     refused: int = 0
     """Counter: requests that got `Overloaded`."""
     expired: int = 0
@@ -177,7 +343,3 @@ class Statistics:
     """Counter: requests that were dropped because nobody waits for them."""
     failed: int = 0
     """Counter: requests whose computation raised an error."""
-    last_sequences: int = 0
-    """Gauge: sequences of the last batch."""
-    last_tokens: int = 0
-    """Gauge: tokens of the last batch."""

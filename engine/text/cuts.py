@@ -29,17 +29,26 @@ class Cuts:
     """The text with the most characters among these."""
     length_of: Callable[[Sentence], str] = str
     """Returns the number of tokens of a text, for a message."""
+    marks: list[bool] | None = None
+    """Whether each text that was tokenized was cut, in their order; None if nobody wants to know."""
 
-    def add(self, sentences: Sequence[Sentence], cut: Sequence[Sentence], limit: int,
+    def add(self, sentences: Sequence[Sentence], marks: Sequence[bool], limit: int,
             length_of: Callable[[Sentence], str]) -> None:
-        """Count sentences, of which some were cut to `limit` tokens; raises `TextTooLong` if the caller wants none."""
-        self.texts += len(sentences)
-        if not cut:
-            return
-        if self.truncation is False:
+        """Count sentences, of which some were cut to `limit` tokens; raises `TextTooLong` if the caller wants none.
+
+        marks: whether each was cut.
+        """
+        cut = [sentence for sentence, mark in zip(sentences, marks, strict=True) if mark]
+        if cut and self.truncation is False:
             tokens = length_of(cut[0])
             raise TextTooLong(f"truncation=False, and a text of {tokens} tokens, {shown(cut[0], 60)}, is longer than "
-                              f"the {limit:,} that the model reads; shorten it, or leave truncation out", tokens, limit)
+                              f"the {limit:,} that the model reads; shorten it, or leave truncation out", tokens, limit,
+                              self.texts + list(marks).index(True))
+        self.texts += len(sentences)
+        if self.marks is not None:
+            self.marks += marks
+        if not cut:
+            return
         self.cut, self.limit = self.cut + len(cut), limit
         self.longest, self.length_of = max([*cut, self.longest], key=_characters), length_of
 
@@ -58,7 +67,7 @@ _CUTS: ContextVar[Cuts | None] = ContextVar("cuts", default=None)
 def reported() -> Cuts | None:
     """Return the counts to which a tokenizer reports what it cuts; None where nobody wants to know."""
     cuts = _CUTS.get()
-    return None if cuts is None or cuts.truncation else cuts
+    return None if cuts is None or (cuts.truncation and cuts.marks is None) else cuts
 
 
 @contextmanager
@@ -79,6 +88,20 @@ def truncating(truncation: Any = None) -> Iterator[Cuts]:
     finally:
         _CUTS.reset(token)
     cuts.warn()
+
+
+@contextmanager
+def marking(truncation: bool) -> Iterator[list[bool]]:
+    """Yield a list to which the tokenizers that this thread calls in the block add whether they cut each text.
+
+    truncation: True to cut texts without a warning, False for `TextTooLong`.
+    """
+    marks: list[bool] = []
+    token = _CUTS.set(Cuts(truncation, marks=marks))
+    try:
+        yield marks
+    finally:
+        _CUTS.reset(token)
 
 
 def _characters(sentence: Sentence) -> int:

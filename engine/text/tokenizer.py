@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -40,6 +40,10 @@ class Tokens:
     """One int32 [T_i] for each sentence, special tokens included."""
     token_type_ids: list[np.ndarray]
     """One int32 [T_i] for each sentence: the text of a pair, 0 or 1, that each token belongs to."""
+    skips: list[int] | None = None
+    """How many of the first tokens of each sentence pooling leaves out, those of a prompt; None for none."""
+    reads: list[int] | None = None
+    """How many of the first tokens of each sentence its tokens read in attention; None for all."""
 
 
 @contextmanager
@@ -71,6 +75,12 @@ class Places:
     """The number of the word that the token is a part of; None for a special token."""
     texts: list[int | None]
     """The text of a pair, 0 or 1; None for a special token."""
+
+
+def tokens_of(windows: Iterable[Iterable[Places]]) -> Tokens:
+    """Return the tokens of all windows of some texts, one window after the other."""
+    flat = [places for own in windows for places in own]
+    return Tokens([places.input_ids for places in flat], [places.token_type_ids for places in flat])
 
 
 START_CHARACTERS = 8
@@ -398,9 +408,9 @@ class Tokenizer:
     def _report(self, sentences: Sequence[Any], kept: Sequence[Any], encodings: Sequence[Any]) -> None:
         """Report to the call that runs which sentences were cut. kept: what was tokenized of each sentence."""
         if (cuts := reported()) is not None:
-            cut = [sentence for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)
-                   if (len(encoding) >= self._limit and encoding.overflowing) or part != sentence]
-            cuts.add(sentences, cut, self._limit, self.count)
+            marks = [(len(encoding) >= self._limit and bool(encoding.overflowing)) or part != sentence
+                     for sentence, part, encoding in zip(sentences, kept, encodings, strict=True)]
+            cuts.add(sentences, marks, self._limit, self.count)
 
     def _kept(self, sentences: Sequence[Sentence]) -> list[Sentence]:
         """Return sentences without text that truncation would remove."""

@@ -19,7 +19,7 @@ from engine.base.stop import Stop
 from engine.families import jina_bert
 from engine.families.heads import read_heads
 from engine.files.safetensors import read_safetensors
-from engine.heads.answers import Answering, _best
+from engine.heads.answers import Answering, best_answers
 from engine.heads.runner import gather, last_other, mean, sigmoid
 from engine.model.head import HeadConfig, Linear, Mean, Norm, Scatter
 from engine.text.tokenizer import Places, Tokenizer, Tokens
@@ -350,7 +350,7 @@ def test_a_call_with_many_results_stops_in_time(name, call, monkeypatch):
 def test_ranking_answers_stops_in_time():
     places = Places(np.zeros(1, np.int32), np.zeros(1, np.int32), ["a"], [(0, 1)], [False], [0], [1])
     with pytest.raises(TimedOut):
-        _best(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), Stop(time.monotonic() - 1))
+        best_answers(None, "a", [places], [np.zeros((1, 2), np.float32)], Answering(), Stop(time.monotonic() - 1))
 
 
 def test_a_text_without_a_mask_token_is_explained(tmp_path):

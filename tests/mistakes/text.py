@@ -147,8 +147,8 @@ MISTAKES = (
         name="vectors-of-another-slice",
         what="The vectors of the second slice of sentences overwrite those of the first one.",
         file="engine/encoding/text_encoder.py",
-        right="yield [part[i] for i in members], batch, form",
-        wrong="yield members, batch, form",
+        right="vectors[[part[i] for i in members]] = ",
+        wrong="vectors[members] = ",
         tests="tests/interface/test_engine.py -k 'encode or slices'",
         caught_by=("tests/interface/test_engine.py::test_sentences_of_several_slices_keep_their_places",),
     ),
@@ -156,9 +156,9 @@ MISTAKES = (
         name="truncated-before-the-norm",
         what="A vector is cut to fewer dimensions before the model scales it to unit length.",
         file="engine/encoding/text_encoder.py",
-        right="pooled = (normalize(pooled) if self._text.normalize else pooled)[:, :truncate_dim]",
-        wrong="pooled = pooled[:, :truncate_dim]\n"
-              "            pooled = normalize(pooled) if self._text.normalize else pooled",
+        right="found = (normalize(found) if self._text.normalize else found)[:, : truncate_dim or self.width]",
+        wrong="found = found[:, : truncate_dim or self.width]\n"
+              "        found = normalize(found) if self._text.normalize else found",
         tests="tests/weights/test_modules.py tests/interface/test_engine.py",
         caught_by=("tests/weights/test_modules.py::test_the_formula",),
     ),

@@ -85,7 +85,7 @@ class CudaPlan:
             self._device.mark()()
         return self._device.share(out)
 
-    def pool(self, batch: Batch, modes: Sequence[str], skip: int = 0, stop: Stop = NEVER) -> np.ndarray:
+    def pool(self, batch: Batch, modes: Sequence[str], skip: int | np.ndarray = 0, stop: Stop = NEVER) -> np.ndarray:
         """Return one vector for each sequence, float32 [B, len(modes)*D], as `engine.backends.interfaces.PoolingPlan`
         describes.
 
@@ -96,15 +96,17 @@ class CudaPlan:
             if mode not in pooling.MODES:
                 raise InputError(f"modes must be some of {', '.join(pooling.MODES)}, not {mode!r}")
         D, lengths = self._result.shape[1], np.diff(batch.cu_seqlens)
-        out = np.zeros((batch.sequences, len(modes), D), np.float32)
+        out, skips = np.zeros((batch.sequences, len(modes), D), np.float32), np.full(batch.sequences, skip, np.int32)
         with self._device.turn:
             for _, group, shape in self._passes(batch, stop):
                 members = group.first + np.flatnonzero(lengths[group.first : group.last])
                 pooled = self._device.allocate((len(modes), len(members), D), np.float32)
                 starts, grid = self._workspace.cu_seqlens(shape), pooling.pooling_grid(len(members), D)
+                own = self._device.allocate((len(members),), np.int32)
+                self._device.copy(own, skips[members])
                 for m, mode in enumerate(modes):
                     self._device.launch(_pooling_kernel(mode), grid, self._result,
-                                        starts[: len(members) + 1], np.int32(skip), pooled[m])
+                                        starts[: len(members) + 1], own, pooled[m])
                 host = np.empty(pooled.shape, np.float32)
                 self._device.copy(host, pooled)
                 self._device.mark()()

@@ -89,14 +89,15 @@ def test_gate(name):
     assert (whole[3] == 12345).all()
 
 
-@pytest.mark.parametrize("skip", [0, 2])
+@pytest.mark.parametrize("skips", [(0, 0, 0, 0, 0), (2, 0, 0, 1, 2)])
 @pytest.mark.parametrize("mode", pooling.MODES)
-def test_pooling(mode, skip):
+def test_pooling(mode, skips):
+    skips = np.array(skips, np.int32)
     cu_seqlens = np.array([0, 4, 4, 5, 8, 10], np.int32)
     x = normal(11, 10, 130)
     whole, out = guarded(5, 130, np.float32)
-    launch(pooling.pooling_kernel(mode), pooling.pooling_grid(5, 130), x, cu_seqlens, np.int32(skip), out)
-    close(out, pool(x.astype(np.float64), cu_seqlens, [mode], skip))
+    launch(pooling.pooling_kernel(mode), pooling.pooling_grid(5, 130), x, cu_seqlens, skips, out)
+    close(out, pool(x.astype(np.float64), cu_seqlens, [mode], skips))
     assert (whole[5] == 12345).all()
 
 

@@ -24,20 +24,20 @@ _ZERO = np.float32(0.0)
 
 
 def pooling_kernel(mode: str) -> Kernel:
-    """Make the pooling kernel: (x f32 [N,D], cu_seqlens i32 [B+1], skip i32, out f32 [B,D]).
+    """Make the pooling kernel: (x f32 [N,D], cu_seqlens i32 [B+1], skips i32 [B], out f32 [B,D]).
 
-    skip: number of tokens at the start of every sequence that are ignored. A sequence with no other tokens gives zeros;
+    skips: number of tokens at the start of each sequence that are ignored. A sequence with no other tokens gives zeros;
     but for cls it then gives its first token. The grid is `pooling_grid`.
     """
     first_only, last_only, largest = (mode == name for name in ("cls", "lasttoken", "max"))
     weighted, by_root = mode == "weightedmean", mode == "mean_sqrt_len_tokens"
 
-    def pool(x: Any, cu_seqlens: Any, skip: Any, out: Any) -> None:
+    def pool(x: Any, cu_seqlens: Any, skips: Any, out: Any) -> None:
         column = cuda.blockIdx.y * THREADS + cuda.threadIdx.x
         sequence = cuda.blockIdx.x
         if column >= out.shape[1]:
             return
-        start, end = cu_seqlens[sequence], cu_seqlens[sequence + 1]
+        start, end, skip = cu_seqlens[sequence], cu_seqlens[sequence + 1], skips[sequence]
         result = _ZERO
         if first_only:
             if start < end:
@@ -66,7 +66,7 @@ def pooling_kernel(mode: str) -> Kernel:
         out[sequence, column] = result
 
     f32 = types.float32[:, ::1]
-    return Kernel(f"pooling {mode}", pool, (f32, types.int32[::1], types.int32, f32), THREADS, registers=48)
+    return Kernel(f"pooling {mode}", pool, (f32, types.int32[::1], types.int32[::1], f32), THREADS, registers=48)
 
 
 def pooling_grid(sequences: int, D: int) -> tuple[int, int]:

@@ -1,0 +1,56 @@
+"""Whether a request is taken: by how long it would wait for its first answer, and by the memory of all that wait."""
+
+from __future__ import annotations
+
+from ..base.errors import InputError, Overloaded
+
+SMALL, LEFT = 1 / 256, 1 / 4
+"""A request that needs more than the share `SMALL` of the memory leaves the share `LEFT` free for smaller ones."""
+KEPT = 32
+"""About how many full batches the measured rate is the mean of."""
+
+
+class Admission:
+    """The rate of a model, and the memory of requests. Whoever calls it holds a lock."""
+
+    def __init__(self, max_wait: float, max_bytes: int, full: int):
+        """max_wait: seconds. full: the tokens of a full batch."""
+        self.max_wait, self.max_bytes, self._full = max_wait, max_bytes, full
+        self.bytes = 0
+        self._tokens = self._seconds = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Tokens in a second, of full batches."""
+        return self._tokens / self._seconds if self._seconds > 0 else 0.0
+
+    def measure(self, tokens: int, seconds: float) -> None:
+        """Count a batch. A batch that is not half full says little about a queue, which makes full ones."""
+        if 2 * tokens >= self._full or not self._seconds:
+            kept = 1 - 1 / KEPT
+            self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
+
+    def check_wait(self, before: int) -> None:
+        """Raise `Overloaded` if too many tokens come before the first answer of a request."""
+        wait = before / self.rate if self.rate else 0.0
+        if wait > self.max_wait:
+            raise Overloaded(f"the first answer would come after {wait:.1f} s, and a request may wait "
+                             f"{self.max_wait:g} s", wait - self.max_wait)
+
+    def reserve(self, size: int, others: int = 0) -> None:
+        """Count the memory of a request; raises `Overloaded` if there is too little, and `InputError` if it never fits.
+
+        Requests that need much leave a part of the memory to the others, so that long lists refuse no short text.
+        others: what is counted of the same request already, and is given back here.
+        """
+        most = self.max_bytes if size <= self.max_bytes * SMALL else int(self.max_bytes * (1 - LEFT))
+        if size > most:
+            raise InputError(f"the tokens and the results of this request need about {size:,} bytes, and {most:,} are "
+                             "allowed for all that wait together; send fewer texts in one request")
+        if self.bytes - others + size > most:
+            raise Overloaded(f"the requests that wait have {self.bytes:,} of {self.max_bytes:,} bytes", 1.0)
+        self.bytes += size - others
+
+    def release(self, size: int) -> None:
+        """Give the memory of a request back."""
+        self.bytes -= size

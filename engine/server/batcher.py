@@ -1,0 +1,172 @@
+"""One thread that owns a model: it takes what waits, computes it, and hands over the requests that are whole."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..base.stop import NEVER
+from .admission import Admission
+from .tasks import Job, Work
+from .turns import Turns
+
+
+@dataclass(eq=False)
+class Request:
+    """A request on its way through a service."""
+
+    task: str
+    inputs: Any
+    options: dict[str, Any]
+    key: str
+    deadline: float
+    """The time.monotonic() after which nobody waits for it."""
+    future: Future[Any]
+    bytes: int
+    """What admission has counted for it."""
+    began: float
+    """When it came."""
+    work: Work = field(init=False)
+    rows: list[Any] = field(default_factory=list)
+    """The result of each sequence, None as long as there is none."""
+    taken: int = 0
+    """How many of its sequences a batch has taken."""
+    computed: int = 0
+    """How many of its sequences were computed."""
+    settled: bool = False
+    """Whether its future has its result, or nobody waits for one."""
+    tokenize: float = 0.0
+    waited: float = 0.0
+    """When it began to wait for a batch."""
+    queue: float = 0.0
+    compute: float = 0.0
+
+
+@dataclass
+class Counters:
+    """What the batches of a service were, from its start."""
+
+    batches: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    mixed_batches: int = 0
+    unlike_batches: int = 0
+    busy_seconds: float = 0.0
+    last_sequences: int = 0
+    last_tokens: int = 0
+
+
+class Batcher:
+    """The thread of a model, and the requests that wait for it.
+
+    `lock` guards `turns`, `admission` and what its users keep with them. The thread sleeps until `added` is called.
+    """
+
+    def __init__(self, turns: Turns, admission: Admission, done: Callable[[list[Request]], object],
+                 failed: Callable[[Request, BaseException], object], expired: Callable[[Request], object]):
+        """done: gets the requests of which all sequences were computed. failed: gets one that raised an error.
+
+        expired: gets one whose deadline came while it waited. The thread of the model calls all of them, without the
+        lock.
+        """
+        self.lock = threading.Lock()
+        self.turns, self.admission, self.counters = turns, admission, Counters()
+        self.in_flight = 0
+        """The tokens of the batch that is computed now."""
+        self._done, self._failed, self._expired = done, failed, expired
+        self._changed = threading.Condition(self.lock)
+        self._sleeps = self._ends = False
+        self._looked = 0.0
+        self._thread = threading.Thread(target=self._run, name="engine-batcher", daemon=True)
+        self._thread.start()
+
+    def added(self) -> None:
+        """Wake the thread, because a request waits; the caller holds the lock."""
+        if self._sleeps:
+            self._sleeps = False
+            self._changed.notify()
+
+    def end(self) -> None:
+        """End the thread once nothing waits, and wait for its end."""
+        with self.lock:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            late: list[Request] = []
+            with self.lock:
+                self.in_flight = 0
+                while not (batch := self._take(late)) and not late:
+                    if self._ends:
+                        return
+                    self._sleeps = True
+                    self._changed.wait()
+                self.in_flight = sum(request.work.lengths[i] for request, places in batch for i in places)
+            for request in late:
+                self._expired(request)
+            if batch:
+                self._compute(batch)
+
+    def _take(self, late: list[Request]) -> list[tuple[Request, list[int]]]:
+        """Return the next batch, and add to `late` the requests whose deadline has come."""
+        now = time.monotonic()
+        if now > self._looked + LOOK:
+            self._looked = now
+            late += [request for request in self.turns if request.deadline < now]
+            for request in late:
+                self.turns.drop(request)
+        return self.turns.take()
+
+    def _compute(self, batch: list[tuple[Request, list[int]]]) -> None:
+        job, tokens = batch[0][0].work.job, self.in_flight
+        begun = time.monotonic()
+        try:
+            _run_job(job, batch)
+        except BaseException as error:
+            if len(batch) == 1:
+                self._failed(batch[0][0], error)
+            else:
+                for one in batch:
+                    try:
+                        _run_job(job, [one])
+                    except BaseException as own:
+                        self._failed(one[0], own)
+        ended = time.monotonic()
+        for request, places in batch:
+            request.queue += begun - request.waited
+            request.compute += ended - begun
+            request.waited = ended
+            request.computed += len(places)
+        self._done([request for request, _ in batch if request.computed == len(request.rows) and not request.settled])
+        with self.lock:
+            self.admission.measure(tokens, ended - begun)
+            counters = self.counters
+            counters.batches += 1
+            counters.last_sequences, counters.last_tokens = sum(len(places) for _, places in batch), tokens
+            counters.sequences += counters.last_sequences
+            counters.tokens += tokens
+            counters.busy_seconds += ended - begun
+            counters.mixed_batches += len(batch) > 1
+            counters.unlike_batches += len({request.work.kind for request, _ in batch}) > 1
+
+
+LOOK = 0.05
+"""The seconds between two looks at the deadlines of all that wait."""
+
+
+def _run_job(job: Job, batch: Sequence[tuple[Request, list[int]]]) -> None:
+    """Compute the sequences of a batch, and keep the result of each with its request."""
+    owners = [(request.rows, i) for request, places in batch for i in places]
+    shared = len(batch) > 1
+    for n, row in job.compute([(request.work, places) for request, places in batch], NEVER):
+        rows, i = owners[n]
+        # A view of an array of the whole batch would keep that alive until the last of its requests is answered.
+        rows[i] = row.copy() if shared and isinstance(row, np.ndarray) else row

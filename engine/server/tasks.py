@@ -1,0 +1,492 @@
+"""What a model serves: each task turns a request into tokens, names what computes them, and makes the result of them.
+
+The steps are those of the library's own methods, so that a task has their results. Sequences of many requests with one
+`Job` are computed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..base.arguments import flag, is_one_of, positive_int_or_none, refuse_unknown
+from ..base.errors import InputError, TextTooLong, UnsupportedError, shown
+from ..base.stop import Stop
+from ..encoding import ROLE_PROMPTS, TextEncoder, role_prompt
+from ..heads import (
+    NOTHING,
+    HeadRunner,
+    check_function,
+    check_pairs,
+    check_query,
+    check_ranks,
+    check_tagging,
+    entities_of,
+    labels_of,
+    late_tokens,
+    late_vectors,
+    scores_of,
+    sparse_rows,
+    sparse_vectors,
+    tag_windows,
+)
+from ..heads.coverage import ranks_of
+from ..interface.engine import Engine
+from ..interface.reranker import Reranker
+from ..model.generation_config import ids_array
+from ..text.cuts import marking
+from ..text.sentences import add_prompt, check_sentences, check_texts, choose_prompt, slices
+from ..text.tokenizer import Tokens, tokens_of
+from ..weights.modules import normalize
+
+Piece: TypeAlias = "tuple[Work, Sequence[int]]"
+"""A request, and the numbers of its sequences that a batch computes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What computes sequences, of many requests together: the second of the three steps of a task."""
+
+    name: str
+    compute: Callable[[Sequence[Piece], Stop], Iterator[tuple[int, Any]]]
+    """Yields (number of a sequence among those of all pieces, its result); nothing for a sequence without a result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A request that has been tokenized: the first of the three steps of a task."""
+
+    kind: Hashable
+    """What the request asks for beside its inputs."""
+    job: Job
+    tokens: Tokens
+    finish: Callable[[list[Any]], Any]
+    """Returns the value of the answer, by the result of each sequence; None stands for none. It is the third step."""
+    counts: list[int]
+    """The tokens of each input."""
+    truncated: list[bool]
+    """Whether each input was cut."""
+    result_bytes: int
+    """About how much memory the results of all sequences take."""
+    lengths: list[int] = field(init=False)
+    """The tokens of each sequence."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lengths", [len(ids) for ids in self.tokens.input_ids])
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory the tokens and the results take."""
+        return _SEQUENCE * len(self.lengths) + 8 * sum(self.lengths) + self.result_bytes
+
+
+_SEQUENCE = 800
+"""About how many bytes Python takes for a sequence beside its tokens and results: three arrays, and places in lists."""
+_WORDS = 1024
+"""How many words of a sparse vector are counted; few texts have more."""
+Task: TypeAlias = Callable[[Any, Mapping[str, Any], Stop], Work]
+"""Returns the tokens of a request. Raises `InputError` for wrong inputs and options, and what the `Stop` says."""
+
+
+def tasks_of(model: Engine | Reranker) -> dict[str, Task]:
+    """Return the tasks of a model by their names; raises `UnsupportedError` for a model that serves none."""
+    tasks = _of_reranker(model) if isinstance(model, Reranker) else _of_engine(model)
+    if not tasks:
+        raise UnsupportedError("this model reads no texts, or has no vectors and no head for them, so there is nothing "
+                               "to serve; Engine.forward computes what it has")
+    return tasks
+
+
+def _of_engine(engine: Engine) -> dict[str, Task]:
+    if engine.text is None:
+        return {}
+    jobs, heads = _Jobs(), engine.heads
+    sparse = heads.get("encode_sparse")
+    found: dict[str, Task] = {}
+    if engine.text.late is None and (sparse is None or not sparse.reads_numbers):
+        found |= {"embed": partial(_embed, engine, jobs), "tokens": partial(_tokens, engine, jobs)}
+    if sparse is not None or "fill_mask" in heads:
+        found["sparse"] = partial(_sparse, engine, jobs)
+    if "encode_tokens" in heads:
+        found["late"] = partial(_late, engine, jobs)
+    if "classify" in heads:
+        found |= {"classify": partial(_classify, engine, jobs), "score": partial(_score, engine, jobs)}
+        if heads["classify"].outputs == 1:
+            found["rank"] = partial(_rank, engine, jobs)
+    if "tag" in heads:
+        found["tag"] = partial(_tag, engine, jobs)
+    return found
+
+
+def _of_reranker(model: Reranker) -> dict[str, Task]:
+    if model.cross_encoder is None:
+        return {"score": partial(_score_by_prompts, model), "rank": partial(_rank_by_prompts, model)}
+    jobs = _Jobs()
+    return {"score": partial(_score_by_reranker, model, model.cross_encoder, jobs),
+            "rank": partial(_rank_by_reranker, model, model.cross_encoder, jobs)}
+
+
+class _Jobs:
+    """The jobs of a model, one for each head and for each encoder of a model with routes."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, int], Job] = {}
+
+    def pooled(self, encoder: TextEncoder) -> Job:
+        def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
+            for members, rows in encoder.pooled(gathered(pieces), stop=stop):
+                yield from zip(members, rows, strict=True)
+
+        return self._one("pooled", encoder, compute)
+
+    def vectors(self, encoder: TextEncoder) -> Job:
+        def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
+            for members, rows in encoder.token_vectors(gathered(pieces), stop=stop):
+                yield from zip(members, rows, strict=True)
+
+        return self._one("vectors", encoder, compute)
+
+    def logits(self, runner: HeadRunner) -> Job:
+        return self._one("logits", runner, lambda pieces, stop: runner.logits(gathered(pieces), stop=stop))
+
+    def words(self, runner: HeadRunner) -> Job:
+        return self._one("words", runner, lambda pieces, stop: sparse_rows(runner, gathered(pieces), stop=stop))
+
+    def _one(self, name: str, owner: object, compute: Callable[[Sequence[Piece], Stop], Iterator[tuple[int, Any]]]
+             ) -> Job:
+        """Return the job of an encoder or a head, which lives as long as the model; always the same one."""
+        return self._made.setdefault((name, id(owner)), Job(name, compute))
+
+
+def gathered(pieces: Iterable[Piece]) -> Tokens:
+    """Return the tokens of the sequences of some requests, one request after the other."""
+    pieces = list(pieces)
+    ids = [work.tokens.input_ids[i] for work, places in pieces for i in places]
+    types = [work.tokens.token_type_ids[i] for work, places in pieces for i in places]
+    skips = reads = None
+    if any(work.tokens.skips is not None for work, _ in pieces):
+        skips = [0 if work.tokens.skips is None else work.tokens.skips[i] for work, places in pieces for i in places]
+    if any(work.tokens.reads is not None for work, _ in pieces):
+        reads = [work.lengths[i] if work.tokens.reads is None else work.tokens.reads[i]
+                 for work, places in pieces for i in places]
+    return Tokens(ids, types, skips, reads)
+
+
+# Each task reads its options by the names of the library's method.
+
+
+def _options(task: str, given: Mapping[str, Any], **known: Any) -> dict[str, Any]:
+    """Return the options of a task; known: their defaults. Raises `InputError` for another option."""
+    refuse_unknown(task, given, known)
+    return {**known, **given}
+
+
+_PROMPT: dict[str, Any] = {"prompt": None, "prompt_name": None}
+_CUT: dict[str, Any] = {"truncation": True}
+
+
+def _reader(engine: Engine, options: Mapping[str, Any]) -> tuple[Engine, str]:
+    """Return the encoder of a request, and the prompt in front of its texts, as `Engine.encode_query` chooses them.
+
+    options: prompt, prompt_name, and role, which is "query", "document" or None.
+    """
+    role, prompt, name = options["role"], options["prompt"], options["prompt_name"]
+    if role is not None and not is_one_of(role, ROLE_PROMPTS):
+        raise InputError(f'role must be "query", "document" or None, not {shown(role)}')
+    own = engine.engine_of(role if engine.routes else None)
+    if role is not None and prompt is None and name is None and engine.text is not None:
+        return own, role_prompt(engine.text, ROLE_PROMPTS[role])
+    return own, _prompt(own, prompt, name)
+
+
+def _prompt(engine: Engine, prompt: Any = None, name: Any = None) -> str:
+    if engine.text is None:
+        raise UnsupportedError("this model came without a tokenizer, so it has no prompts")
+    return choose_prompt(engine.text, prompt, name)
+
+
+def _cut_tokens(texts: Sequence[Any], tokenize: Callable[[Sequence[Any]], Tokens], truncation: Any, prompt: str = ""
+                ) -> tuple[Tokens, list[bool]]:
+    """Return the tokens of texts, a slice at a time, and whether each was cut; raises `TextTooLong`.
+
+    prompt: what `tokenize` puts in front of each text.
+    """
+    with marking(flag("truncation", truncation)) as marks:
+        parts = [tokenize(texts[part.start : part.stop]) for part in slices(add_prompt(prompt, texts))]
+    if len(parts) == 1:
+        return parts[0], marks
+    ids = [own for part in parts for own in part.input_ids]
+    types = [own for part in parts for own in part.token_type_ids]
+    skips = [own for part in parts for own in part.skips or ()]
+    reads = [own for part in parts for own in part.reads or ()]
+    return Tokens(ids, types, skips or None, reads or None), marks
+
+
+def _embed(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("embed", given, **_PROMPT, **_CUT, role=None, normalize_embeddings=False, truncate_dim=None)
+    wanted = positive_int_or_none("truncate_dim", options["truncate_dim"])
+    unit = flag("normalize_embeddings", options["normalize_embeddings"])
+    own, tokens, marks = _read(engine, inputs, options, stop)
+    encoder = own.text_encoder
+
+    def finish(rows: list[Any]) -> Any:
+        if not rows:
+            return own.encode([], truncate_dim=wanted)
+        return encoder.finished(np.stack(rows), wanted, unit)
+
+    counts = [len(ids) for ids in tokens.input_ids]
+    size = 4 * own.config.hidden_size * len(own.text.pooling if own.text else ())
+    return Work(_kind("embed", given), jobs.pooled(encoder), tokens, finish, counts, marks, len(counts) * size)
+
+
+def _tokens(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("tokens", given, **_PROMPT, **_CUT, role=None)
+    own, tokens, marks = _read(engine, inputs, options, stop)
+    counts = [len(ids) for ids in tokens.input_ids]
+    return Work(_kind("tokens", given), jobs.vectors(own.text_encoder), tokens, list, counts, marks,
+                4 * own.config.hidden_size * sum(counts))
+
+
+def _read(engine: Engine, inputs: Any, options: Mapping[str, Any], stop: Stop) -> tuple[Engine, Tokens, list[bool]]:
+    """Return the encoder of a request, the tokens of its texts or its ids, and whether each was cut."""
+    if _are_ids(inputs):
+        if options["prompt"] or options["prompt_name"] is not None:
+            raise InputError("a prompt is a text, and token ids are read as they are; send texts, or leave prompt and "
+                             "prompt_name out")
+        own = engine.engine_of(options["role"] if engine.routes else None)
+        return own, *_checked_ids(own, inputs, flag("truncation", options["truncation"]))
+    own, prompt = _reader(engine, options)
+    encoder = own.text_encoder
+    return own, *_cut_tokens(check_sentences(inputs, "inputs"), lambda texts: encoder.tokens(texts, prompt, stop),
+                             options["truncation"], prompt)
+
+
+def _are_ids(inputs: Any) -> bool:
+    """Return whether the first input is a list of token ids; an empty one counts."""
+    first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else None
+    return isinstance(first, (list, np.ndarray)) and not (len(first) > 0 and isinstance(first[0], str))
+
+
+def _checked_ids(engine: Engine, inputs: Sequence[Any], truncation: bool) -> tuple[Tokens, list[bool]]:
+    """Return lists of token ids as tokens, and whether each was cut; raises `InputError`, and `TextTooLong`."""
+    limit, most = engine.text_encoder.tokenizer.limit, engine.config.vocab_size
+    rows, marks = [], []
+    for i, given in enumerate(inputs):
+        ids = ids_array(f"input {i}", given)
+        if not len(ids) or ids.max() >= most:
+            found = "none" if not len(ids) else str(ids.max())
+            raise InputError(f"input {i} must have token ids from 0 to {most - 1}, at least one, not {found}")
+        if len(ids) > limit and not truncation:
+            raise TextTooLong(f"truncation=False, and input {i} has {len(ids):,} tokens, more than the {limit:,} that "
+                              "the model reads; shorten it, or leave truncation out", f"{len(ids):,}", limit, i)
+        rows.append(ids[:limit].astype(np.int32))
+        marks.append(len(ids) > limit)
+    return Tokens(rows, [np.zeros(len(ids), np.int32) for ids in rows]), marks
+
+
+def _sparse(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("sparse", given, **_PROMPT, **_CUT, role=None, max_active_dims=None)
+    most = positive_int_or_none("max_active_dims", options["max_active_dims"])
+    own, prompt = _reader(engine, options)
+    runner = own.sparse_runner
+    most = most or runner.config.max_active_dims
+    tokens, marks = _cut_tokens(check_sentences(inputs, "inputs"),
+                                lambda texts: runner.encoder.tokens(texts, prompt, stop), options["truncation"],
+                                prompt)
+
+    def finish(rows: list[Any]) -> Any:
+        return sparse_vectors(runner, [NOTHING if row is None else row for row in rows], most)
+
+    counts = [len(ids) for ids in tokens.input_ids]
+    return Work(_kind("sparse", given), jobs.words(runner), tokens, finish, counts, marks,
+                12 * min(_WORDS, runner.config.outputs) * len(counts))
+
+
+def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("late", given, **_PROMPT, **_CUT, role="document", normalize_embeddings=False)
+    role, unit = options["role"], flag("normalize_embeddings", options["normalize_embeddings"])
+    own, prompt = _reader(engine, options)
+    encoder, late = own.text_encoder, None if own.text is None else own.text.late
+    if late is None:
+        runner = own.runner_of("encode_tokens")
+        job, width = jobs.logits(runner), runner.config.outputs
+    else:
+        job, width = jobs.vectors(encoder), own.config.hidden_size
+
+    def tokenize(texts: Sequence[Any]) -> Tokens:
+        prompted = add_prompt(prompt, texts)[:]
+        return encoder.tokens(prompted, stop=stop) if late is None else late_tokens(encoder, late, prompted, role, stop)
+
+    tokens, marks = _cut_tokens(check_sentences(inputs, "inputs"), tokenize, options["truncation"], prompt)
+
+    def finish(rows: list[Any]) -> list[np.ndarray]:
+        found = [np.zeros((0, width), np.float32) if row is None else row for row in rows]
+        if late is None:
+            return [normalize(row) for row in found] if unit else found
+        return [late_vectors(late, ids, row, role, unit) for ids, row in zip(tokens.input_ids, found, strict=True)]
+
+    counts = [len(ids) for ids in tokens.input_ids]
+    return Work(_kind("late", given), job, tokens, finish, counts, marks, 4 * width * sum(counts))
+
+
+def _classify(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("classify", given, **_CUT, top_k=1, function_to_apply=None)
+    top_k, function = positive_int_or_none("top_k", options["top_k"]), options["function_to_apply"]
+    check_function(function)
+    runner = engine.runner_of("classify")
+    tokens, marks = _cut_tokens(check_sentences(inputs, "inputs"),
+                                lambda texts: runner.encoder.tokens(texts, stop=stop), options["truncation"])
+    return _by_logits(_kind("classify", given), jobs, runner, tokens, marks,
+                      lambda logits: labels_of(runner, logits, top_k, function))
+
+
+def _by_logits(kind: Hashable, jobs: _Jobs, runner: HeadRunner, tokens: Tokens, marks: list[bool],
+               finish: Callable[[np.ndarray], Any]) -> Work:
+    """Return the work of a head with one row of logits for each text. finish: gets float32 [n, labels]."""
+    outputs = runner.config.outputs
+
+    def collect(rows: list[Any]) -> Any:
+        logits = np.zeros((len(rows), outputs), np.float32)
+        for i, row in enumerate(rows):
+            if row is not None:     # a text without tokens has zeros
+                logits[i] = row[0]
+        return finish(logits)
+
+    counts = [len(ids) for ids in tokens.input_ids]
+    return Work(kind, jobs.logits(runner), tokens, collect, counts, marks, 4 * outputs * len(counts))
+
+
+def _pairs(runner: HeadRunner, pairs: Sequence[tuple[str, str]], truncation: Any, stop: Stop
+           ) -> tuple[Tokens, list[bool]]:
+    """Return the tokens of pairs, and whether each was cut."""
+    return _cut_tokens(pairs, lambda own: runner.encoder.tokenizer.pairs(own, stop), truncation)
+
+
+def _score(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("score", given, **_PROMPT, **_CUT, logits=False, activation_fn=None, apply_softmax=False)
+    as_logits, apply_softmax = (flag(name, options[name]) for name in ("logits", "apply_softmax"))
+    runner, prompt = engine.runner_of("classify"), _prompt(engine, options["prompt"], options["prompt_name"])
+    pairs = [(prompt + first, second) for first, second in check_pairs(inputs)]
+    tokens, marks = _pairs(runner, pairs, options["truncation"], stop)
+    return _by_logits(_kind("score", given), jobs, runner, tokens, marks,
+                      lambda logits: scores_of(runner, logits, options["activation_fn"], as_logits=as_logits,
+                                               apply_softmax=apply_softmax))
+
+
+def _query(inputs: Any) -> tuple[str, list[str]]:
+    """Return the query and the documents of a request; raises `InputError`."""
+    if not isinstance(inputs, (tuple, list)) or len(inputs) != 2:
+        raise InputError(f"the inputs of rank are a query and a list of documents, not {shown(inputs)}")
+    return check_query(*inputs)
+
+
+def _rank(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("rank", given, **_PROMPT, **_CUT, top_k=None, return_documents=False, activation_fn=None)
+    runner = engine.runner_of("classify", "rank")
+    check_ranks(runner)
+    (query, texts), top_k = _query(inputs), positive_int_or_none("top_k", options["top_k"])
+    shown_texts = texts if flag("return_documents", options["return_documents"]) else None
+    prompt = _prompt(engine, options["prompt"], options["prompt_name"])
+    tokens, marks = _pairs(runner, [(prompt + query, text) for text in texts], options["truncation"], stop)
+    return _by_logits(_kind("rank", given), jobs, runner, tokens, marks,
+                      lambda logits: ranks_of(runner, logits, shown_texts, top_k, None, options["activation_fn"]))
+
+
+def _tag(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("tag", given, **_CUT, aggregation_strategy="none", ignore_labels=("O",), stride=None,
+                       words="spaces")
+    tagging, stride = check_tagging(options["aggregation_strategy"], options["ignore_labels"], options["stride"],
+                                    options["words"])
+    runner, texts = engine.runner_of("tag"), check_texts(inputs, "inputs")
+    windows = []
+    with marking(flag("truncation", options["truncation"])) as marks:
+        for part in slices(texts):
+            windows += tag_windows(runner, texts[part.start : part.stop], stride=stride, split=False, stop=stop)
+
+    def finish(rows: list[Any]) -> list[Any]:
+        logits = {n: row for n, row in enumerate(rows) if row is not None}
+        return list(entities_of(runner, texts, windows, logits, tagging, split=False))
+
+    tokens = tokens_of(windows)
+    counts = [sum(len(places.input_ids) for places in own) for own in windows]
+    # A window has the place, the text and the word of each token besides: about 300 bytes.
+    return Work(_kind("tag", given), jobs.logits(runner), tokens, finish, counts, marks or [False] * len(texts),
+                (4 * runner.config.outputs + 300) * sum(counts))
+
+
+def _kind(task: str, given: Mapping[str, Any]) -> Hashable:
+    return task, repr(sorted(given.items()))
+
+
+# A `Reranker` has its own calibration and, for a cross-encoder, the prompt that `Engine.predict` would choose.
+
+
+def _reranked(model: Reranker, engine: Engine, jobs: _Jobs, kind: Hashable, pairs: Sequence[tuple[str, str]],
+              options: Mapping[str, Any], stop: Stop, finish: Callable[[np.ndarray], Any]) -> Work:
+    runner, prompt = engine.runner_of("classify"), _prompt(engine)
+    tokens, marks = _pairs(runner, [(prompt + first, second) for first, second in pairs], options["truncation"], stop)
+    return _by_logits(kind, jobs, runner, tokens, marks, lambda logits: finish(logits[:, 0]))
+
+
+def _score_by_reranker(model: Reranker, engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop
+                       ) -> Work:
+    options = _options("score", given, **_CUT, logits=False)
+    return _reranked(model, engine, jobs, _kind("score", given), check_pairs(inputs), options, stop,
+                     _scores(model, options))
+
+
+def _rank_by_reranker(model: Reranker, engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop
+                      ) -> Work:
+    options = _options("rank", given, **_CUT, logits=False, top_k=None, return_documents=False)
+    query, texts = _query(inputs)
+    return _reranked(model, engine, jobs, _kind("rank", given), [(query, text) for text in texts], options, stop,
+                     _ranks(model, texts, options))
+
+
+def _scores(model: Reranker, options: Mapping[str, Any]) -> Callable[[np.ndarray], Any]:
+    """Return what makes the scores of pairs of logits [n]."""
+    as_logits = flag("logits", options["logits"])
+    return lambda logits: logits if as_logits else model.scores_of(logits)
+
+
+def _ranks(model: Reranker, texts: list[str], options: Mapping[str, Any]) -> Callable[[np.ndarray], Any]:
+    """Return what makes the list of documents of logits [n]."""
+    top_k, as_logits = positive_int_or_none("top_k", options["top_k"]), flag("logits", options["logits"])
+    shown_texts = texts if flag("return_documents", options["return_documents"]) else None
+    return lambda logits: model.ranks_of(logits, shown_texts, top_k, as_logits=as_logits)
+
+
+def _by_prompts(model: Reranker, kind: Hashable, pairs: list[tuple[str, str]], options: Mapping[str, Any], stop: Stop,
+                finish: Callable[[np.ndarray], Any]) -> Work:
+    """Return the work of a language model. It has a job of its own, so that the request runs alone."""
+    queries = [query for query, _ in pairs]
+    with marking(flag("truncation", options["truncation"])) as marks:
+        prompts = model.prompts(pairs, options["instruction"], stop)
+    firsts: dict[str, int] = {}
+    for i, query in enumerate(queries):
+        firsts.setdefault(query, i)
+    order = sorted(range(len(pairs)), key=lambda i: firsts[queries[i]])     # of the marks: one query after the other
+    truncated = [mark for _, mark in sorted(zip(order, marks, strict=True))]
+
+    def compute(pieces: Sequence[Piece], stop: Stop) -> Iterator[tuple[int, Any]]:
+        [(_, places)] = pieces
+        yield from enumerate(model.prompt_logits([prompts[i] for i in places], [queries[i] for i in places], stop))
+
+    return Work(kind, Job("prompts", compute), Tokens(prompts, []), lambda rows: finish(np.array(rows, np.float32)),
+                [len(ids) for ids in prompts], truncated, 4 * len(prompts))
+
+
+def _score_by_prompts(model: Reranker, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("score", given, **_CUT, logits=False, instruction=None)
+    return _by_prompts(model, _kind("score", given), check_pairs(inputs), options, stop, _scores(model, options))
+
+
+def _rank_by_prompts(model: Reranker, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
+    options = _options("rank", given, **_CUT, logits=False, instruction=None, top_k=None, return_documents=False)
+    query, texts = _query(inputs)
+    return _by_prompts(model, _kind("rank", given), [(query, text) for text in texts], options, stop,
+                       _ranks(model, texts, options))
