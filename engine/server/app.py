@@ -223,14 +223,16 @@ class Exchange:
         if served.closing:
             raise Refusal("closing", "the server stops, and takes no more requests", retry_after=1.0)
         deadline = self._deadline()
-        fields = read_fields(await self._body(take), served.settings.max_body)
+        data = await self._body(take)
+        fields = read_fields(data, served.settings.max_body)
         kind = self._route.kind_of(fields)
         self._family = kind.family
         work, options = self._understand(kind, fields)
         served.metrics.begin(work.task, work.single)
         asked = Asked(self._id, served.settings.names[0])
         if work.task:
-            answer = await self._ask(work, options, deadline)
+            answer = await self._until(served.service.submit(
+                work.task, work.inputs, options, key=self._owner, deadline=deadline, size=len(data)), deadline)
             body = orjson.dumps(work.body(answer, asked), option=orjson.OPT_SERIALIZE_NUMPY)
         else:
             answer = Answer(None, [], [], Times())
@@ -308,11 +310,6 @@ class Exchange:
             raise Refusal("wrong", f"the body must be in UTF-8, not in {found[1].decode()}")
         if self._headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("type", "the body must not be compressed; leave the header content-encoding out")
-
-    async def _ask(self, work: Work, options: dict[str, Any], deadline: float) -> Answer:
-        """Return the answer of the service; raises `Gone`, and the errors of `Service.submit`."""
-        future = self._served.service.submit(work.task, work.inputs, options, key=self._owner, deadline=deadline)
-        return await self._until(future, deadline)
 
     async def _until(self, future: Future[Any], deadline: float) -> Any:
         """Return the result of a future, which is cancelled at the deadline and when the client has gone."""

@@ -11,7 +11,7 @@ from ..tools.tiny_text import tiny_text
 
 pytest.importorskip("uvicorn")
 
-from ..tools.serving import serving  # noqa: E402
+from ..tools.serving import serving
 
 TEXTS = ["the cat sat on a mat", "a dog ran", "far and away"]
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from ..tools.serving import Client  # noqa: E402
-from .stopping import Process, once, write_model  # noqa: E402
+from ..tools.serving import Client
+from .stopping import Process, once, write_model
 
 
 @pytest.fixture(scope="module")
