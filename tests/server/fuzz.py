@@ -38,7 +38,8 @@ class Found(Exception):
 
 
 def text(rng: random.Random) -> str:
-    return " ".join(rng.choice(ODD if rng.random() < 0.02 else WORDS) for _ in range(rng.choice((0, *[1, 3, 9] * 6, 60))))
+    count = rng.choice((0, *[1, 3, 9] * 6, 60))
+    return " ".join(rng.choice(ODD if rng.random() < 0.02 else WORDS) for _ in range(count))
 
 
 def junk(rng: random.Random, depth: int = 0) -> object:

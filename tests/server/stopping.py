@@ -1,4 +1,4 @@
-"""Stop a server while clients ask it: python -m tests.server.stopping 20. Every request that it accepted is answered."""
+"""Stop a server while clients ask it: python -m tests.server.stopping 20. All requests that it accepts are answered."""
 
 from __future__ import annotations
 

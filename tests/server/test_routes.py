@@ -3,7 +3,7 @@
 import base64
 import warnings
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,6 @@ class Case:
     ids: dict[str, Any] | None = None
     empty_text: dict[str, Any] | None = None
     """A body with an empty text, which the family refuses; None if it takes one."""
-    wrong: dict[str, Any] = field(default_factory=dict)
 
 
 def vectors(model, data, **options):
@@ -106,10 +105,9 @@ def sparse(model, inputs):
             for row in model.encode_sparse(inputs)]
 
 
-def inputs_case(path, model, expected, *, with_ids=True, **changes):
+def inputs_case(path, model, expected, *, with_ids=True):
     return Case(path, model, {"inputs": TEXTS[0]}, {"inputs": TEXTS}, "tei", "inputs", expected, {"inputs": []},
-                {"inputs": [ids(TEXTS[0]), ids(TEXTS[1])]} if with_ids else None,
-                changes.pop("empty_text", {"inputs": [TEXTS[0], ""]}), **changes)
+                {"inputs": [ids(TEXTS[0]), ids(TEXTS[1])]} if with_ids else None, {"inputs": [TEXTS[0], ""]})
 
 
 CASES = [
@@ -175,7 +173,7 @@ def same(found, expected):
     return bool(found == expected)
 
 
-def refused(case, answer, status, reason=None):
+def refused(case, answer, status):
     """Check that an answer is an error in the form of its family, and return its message."""
     assert answer.status == status, answer.data
     assert answer.headers["x-request-id"]
@@ -208,7 +206,7 @@ def test_one_and_a_list_have_the_bits_of_the_library(served, case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.ids], ids=lambda case: f"{case.path} {case.model}")
 def test_ids_are_read_as_they_are(served, case):
-    client, plain = served(case.model), {"truncation": True}
+    client = served(case.model)
     found = result(case, client.post(case.path, case.ids).data)
     inputs = [{"input_ids": [row]} for row in case.ids[case.field]]
     states = [client.model.forward(**one)[0] for one in inputs]
@@ -220,8 +218,9 @@ def test_ids_are_read_as_they_are(served, case):
         scale = [np.linalg.norm(row) if case.path == "/embed" else 1 for row in rows]
         np.testing.assert_allclose(found, [row / own for row, own in zip(rows, scale, strict=True)], rtol=1e-5)
         alone = result(case, client.post(case.path, {case.field: case.ids[case.field][0]}).data)
-        assert same(alone["data"][0]["embedding"] if case.path == "/v1/embeddings" else alone[0], np.array(found[0], np.float32))
-    assert client.post(case.path, {case.field: [[1, 30]]}).status == wrong_status(case), plain
+        alone = alone["data"][0]["embedding"] if case.path == "/v1/embeddings" else alone[0]
+        assert same(alone, np.array(found[0], np.float32))
+    assert client.post(case.path, {case.field: [[1, 30]]}).status == wrong_status(case)
     assert client.post(case.path, {case.field: [[-1]]}).status == wrong_status(case)
     assert "kinds" in refused(case, client.post(case.path, {case.field: ["a", 1]}), wrong_status(case))
     assert "prompt" in refused(case, client.post(case.path, case.ids | {"prompt_name": "query"}), wrong_status(case))
@@ -276,7 +275,7 @@ def test_what_is_wrong_is_named(served, case):
     assert "no field imput" in refused(case, client.post(case.path, case.one | {"imput": 1}), status)
     assert "missing" in refused(broken, client.post(case.path, {"model": "tiny"}), wrong_status(broken)) or (
         case.path.endswith("score"))
-    assert "half of a" not in refused(case, client.post(case.path, half(case)), status)
+    assert refused(case, client.post(case.path, half(case)), status)
     assert "tiny" in refused(case, client.post(case.path, case.one | {"model": "large"}), 404)
     assert client.post(case.path, case.one | {"model": "other name"}).status == 200
 
@@ -320,7 +319,8 @@ def test_base64_and_dimensions(served):
     for kind in ("ubinary", "binary"):
         assert found[kind] == client.model.encode(TEXTS, truncate_dim=8, precision=kind).tolist()
     for path, body in (("/v1/embeddings", {"input": "a", "dimensions": 13}),
-                       ("/embed", {"inputs": "a", "dimensions": 0}), ("/v2/embed", {"texts": ["a"], "output_dimension": 13})):
+                       ("/embed", {"inputs": "a", "dimensions": 0}),
+                       ("/v2/embed", {"texts": ["a"], "output_dimension": 13})):
         answer = client.post(path, body)
         assert answer.status in (400, 422)
         assert "from 1 to 12" in str(answer.data)
