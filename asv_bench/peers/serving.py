@@ -65,8 +65,9 @@ def peers(root: Path, precision: str, threads: int, infinity: Path | None, llama
     base64 = {"model": "m", "encoding_format": "base64"}
     found = [
         Peer("encoder-engine", lambda port: [
-            sys.executable, "-m", "engine", "serve", str(root / "hf"), "--served-model-name", "m", "--port", str(port),
-            "--threads", str(threads), "--precision", precision, "--max-wait", "30"], fields=base64 | {"truncate": True}),
+            sys.executable, "-m", "engine", "serve", str(root / "hf"), "--served-model-name", "m",
+            "--port", str(port), "--threads", str(threads), "--precision", precision, "--max-wait", "30"],
+             fields=base64 | {"truncate": True}),
         Peer("FastAPI, ONNX Runtime, tokenizers", lambda port: [
             sys.executable, "-m", "peers.serving_baseline", str(root / f"{precision}.onnx"),
             str(root / "hf/tokenizer.json"), str(threads), str(port)])]

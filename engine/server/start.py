@@ -99,11 +99,14 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
     descriptors = raise_descriptors()
     address = address_of(listener)
     listener.listen(BACKLOG)
-    logs.write("start", address=address, model=served.settings.names[0], tasks=sorted(served.service.tasks),
-               descriptors=descriptors)
-    ready(address)
+
+    def begin() -> None:
+        logs.write("start", address=address, model=served.settings.names[0], tasks=sorted(served.service.tasks),
+                   descriptors=descriptors)
+        ready(address)
+
     try:
-        asyncio.run(Server(served).serve(sockets=[listener]))
+        asyncio.run(Server(served, begin).serve(sockets=[listener]))
     finally:
         served.close()
         if served.settings.uds is not None:
@@ -115,14 +118,20 @@ def run(served: Served, listener: socket.socket, ready: Callable[[str], Any] = l
 class Server(uvicorn.Server):
     """A server of uvicorn that refuses requests from the signal on, and whose process then ends with status 0."""
 
-    def __init__(self, served: Served):
+    def __init__(self, served: Served, begin: Callable[[], Any] = lambda: None):
+        """begin: called when the server takes connections and signals."""
         settings = served.settings
         protocol: Any = type("OwnProtocol", (Protocol,), {"settings": settings})
         super().__init__(uvicorn.Config(
             make_app(served), http=protocol, ws="none", loop="asyncio", lifespan="off", interface="asgi3",
             log_config=None, access_log=False, proxy_headers=False, server_header=False, backlog=BACKLOG,
             timeout_graceful_shutdown=int(settings.timeout + settings.body_seconds) + 1))
-        self._served = served
+        self._served, self._begin = served, begin
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take connections."""
+        await super().startup(sockets)
+        self._begin()
 
     def stop(self) -> None:
         """Refuse new requests, answer those that were accepted, and end."""

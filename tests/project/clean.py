@@ -24,6 +24,7 @@ TRIED = {
     "pip install '.[text]'": "README or choose or guide or precision or demo or stsb",
     "pip install '.[files]'": "jobs.md",
     "pip install '.[speech]'": "speech.md",
+    "pip install '.[server]'": "README or guide",
     "pip install '.[numba]'": "test_blocks_run or test_examples",
 }
 """Commands of README.md that run, with the tests of the documents that follow."""

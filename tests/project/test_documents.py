@@ -69,10 +69,22 @@ def run(path, block, names, printed):
 def run_commands(path, block):
     """Run the commands of a ```sh block that begin with `engine`, as they stand."""
     for line, words in commands(block):
-        if words[0] == "engine":
+        if words[:2] == ["engine", "serve"]:
+            serve(words)
+        elif words[0] == "engine":
             done = subprocess.run(["bash", "-c", line], env=os.environ | {"PATH": SCRIPTS}, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
             assert done.returncode == 0, f"{named(path)}: {line}\n{done.stdout}"
+
+
+def serve(words):
+    """Start a server at a free port, wait until it serves, and stop it."""
+    pytest.importorskip("uvicorn")
+    with subprocess.Popen([*words, "--port", "0"], env=os.environ | {"PATH": SCRIPTS}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert " is served at http" in process.stdout.readline()
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def coming_from(folder):
