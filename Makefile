@@ -5,7 +5,8 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage faults \
+.PHONY: help test test-quick test-cuda demo demo-speech demo-serve demo-translate clients lint fuzz fuzz-guided fuzz-coverage \
+	fuzz-requests faults \
 	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
@@ -140,6 +141,10 @@ fuzz-guided: $(INSTALLED)  ## Fuzz each parser with atheris, guided by coverage,
 	done
 
 COVERED := engine/files/*,engine/families/*,engine/loading/*,engine/model/config.py,engine/model/text_config.py,engine/text/tokenizer.py
+REQUESTS ?= 100000
+fuzz-requests: $(INSTALLED)  ## Send REQUESTS=100000 mutated HTTP requests to servers of tiny models
+	$(BIN)/python -m tests.server.fuzz --count $(REQUESTS) --seed $(or $(SEED),0)
+
 fuzz-coverage: $(INSTALLED)  ## Print the lines of the readers that 20,000 mutated files reach; fail below 90 %
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[fuzz]'
 	mkdir -p build
