@@ -87,8 +87,10 @@ class Service:
         [count] = self._tasks[task](inputs, {}, Stop()).counts
         many = max(1, self.max_batch_tokens // max(1, count))
         inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
-        for _ in range(2):
-            self.submit(task, inputs).result()
+        self.submit(task, inputs).result()
+        with self._lock:
+            self._admission.forget()
+        self.submit(task, inputs).result()
 
     @property
     def tasks(self) -> frozenset[str]:
