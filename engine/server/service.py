@@ -264,7 +264,8 @@ class Service:
     def statistics(self) -> Statistics:
         """Return what waits, what was done, and how fast."""
         with self._lock:
-            return Statistics(len(self._open), self._turns.tokens, self._admission.bytes, self._admission.rate,
+            turns, admission = self._turns, self._admission
+            return Statistics(len(self._open), len(turns), turns.tokens, admission.bytes, admission.rate,
                               **asdict(self._batcher.counters), answered=self._answered, refused=self._refused,
                               expired=self._expired, cancelled=self._cancelled, failed=self._failed)
 
@@ -314,6 +315,8 @@ class Statistics:
 
     waiting_requests: int = 0
     """Gauge: requests that were accepted and are not answered."""
+    queued_requests: int = 0
+    """Gauge: those of which some sequences wait for a batch."""
     waiting_tokens: int = 0
     """Gauge: tokens that are not computed."""
     waiting_bytes: int = 0

@@ -51,5 +51,5 @@ def test_long_requests_leave_room_for_short_ones():
     for _ in range(2**7):
         admission.reserve(2**12)
     assert admission.bytes == 2**20
-    with pytest.raises(InputError, match="1,000,000 bytes, and 786,432 are allowed .* send fewer texts"):
+    with pytest.raises(InputError, match=r"1,000,000 bytes, and 786,432 are allowed .* send fewer texts"):
         admission.reserve(10**6)
