@@ -30,6 +30,10 @@ class Admission:
             kept = 1 - 1 / KEPT
             self._tokens, self._seconds = kept * self._tokens + tokens, kept * self._seconds + max(seconds, 1e-6)
 
+    def forget(self) -> None:
+        """Forget what was measured."""
+        self._tokens = self._seconds = 0.0
+
     def check_wait(self, before: int) -> None:
         """Raise `Overloaded` if too many tokens come before the first answer of a request."""
         wait = before / self.rate if self.rate else 0.0

@@ -87,8 +87,10 @@ class Service:
         [count] = self._tasks[task](inputs, {}, Stop()).counts
         many = max(1, self.max_batch_tokens // max(1, count))
         inputs = (inputs[0], inputs[1] * many) if task == "rank" else inputs * many
-        for _ in range(2):
-            self.submit(task, inputs).result()
+        self.submit(task, inputs).result()
+        with self._lock:
+            self._admission.forget()
+        self.submit(task, inputs).result()
 
     @property
     def tasks(self) -> frozenset[str]:
@@ -262,7 +264,8 @@ class Service:
     def statistics(self) -> Statistics:
         """Return what waits, what was done, and how fast."""
         with self._lock:
-            return Statistics(len(self._open), self._turns.tokens, self._admission.bytes, self._admission.rate,
+            turns, admission = self._turns, self._admission
+            return Statistics(len(self._open), len(turns), turns.tokens, admission.bytes, admission.rate,
                               **asdict(self._batcher.counters), answered=self._answered, refused=self._refused,
                               expired=self._expired, cancelled=self._cancelled, failed=self._failed)
 
@@ -312,6 +315,8 @@ class Statistics:
 
     waiting_requests: int = 0
     """Gauge: requests that were accepted and are not answered."""
+    queued_requests: int = 0
+    """Gauge: those of which some sequences wait for a batch."""
     waiting_tokens: int = 0
     """Gauge: tokens that are not computed."""
     waiting_bytes: int = 0

@@ -39,7 +39,7 @@ from ..interface.engine import Engine
 from ..interface.reranker import Reranker
 from ..model.generation_config import ids_array
 from ..text.cuts import marking
-from ..text.sentences import add_prompt, check_sentences, check_texts, choose_prompt, slices
+from ..text.sentences import Sentence, add_prompt, check_sentences, check_texts, choose_prompt, slices
 from ..text.tokenizer import Tokens, tokens_of
 from ..weights.modules import normalize
 
@@ -261,8 +261,23 @@ def _read(engine: Engine, inputs: Any, options: Mapping[str, Any], stop: Stop) -
         return own, *_checked_ids(own, inputs, flag("truncation", options["truncation"]))
     own, prompt = _reader(engine, options)
     encoder = own.text_encoder
-    return own, *_cut_tokens(check_sentences(inputs, "inputs"), lambda texts: encoder.tokens(texts, prompt, stop),
+    return own, *_cut_tokens(_texts(inputs), lambda texts: encoder.tokens(texts, prompt, stop),
                              options["truncation"], prompt)
+
+
+def _listed(inputs: Any) -> Sequence[Any]:
+    """Return inputs that are a list; raises `InputError`, also for a text, whose items are its letters."""
+    if not isinstance(inputs, (list, tuple)):
+        raise InputError(f"inputs must be a list, not {type(inputs).__name__} {shown(inputs, 60)}")
+    return inputs
+
+
+def _texts(inputs: Any) -> list[Sentence]:
+    return check_sentences(_listed(inputs), "inputs")
+
+
+def _checked_pairs(inputs: Any) -> list[tuple[str, str]]:
+    return check_pairs(_listed(inputs))
 
 
 def _are_ids(inputs: Any) -> bool:
@@ -294,7 +309,7 @@ def _sparse(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], 
     own, prompt = _reader(engine, options)
     runner = own.sparse_runner
     most = most or runner.config.max_active_dims
-    tokens, marks = _cut_tokens(check_sentences(inputs, "inputs"),
+    tokens, marks = _cut_tokens(_texts(inputs),
                                 lambda texts: runner.encoder.tokens(texts, prompt, stop), options["truncation"],
                                 prompt)
 
@@ -321,7 +336,7 @@ def _late(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], st
         prompted = add_prompt(prompt, texts)[:]
         return encoder.tokens(prompted, stop=stop) if late is None else late_tokens(encoder, late, prompted, role, stop)
 
-    tokens, marks = _cut_tokens(check_sentences(inputs, "inputs"), tokenize, options["truncation"], prompt)
+    tokens, marks = _cut_tokens(_texts(inputs), tokenize, options["truncation"], prompt)
 
     def finish(rows: list[Any]) -> list[np.ndarray]:
         found = [np.zeros((0, width), np.float32) if row is None else row for row in rows]
@@ -338,7 +353,7 @@ def _classify(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any]
     top_k, function = positive_int_or_none("top_k", options["top_k"]), options["function_to_apply"]
     check_function(function)
     runner = engine.runner_of("classify")
-    tokens, marks = _cut_tokens(check_sentences(inputs, "inputs"),
+    tokens, marks = _cut_tokens(_texts(inputs),
                                 lambda texts: runner.encoder.tokens(texts, stop=stop), options["truncation"])
     return _by_logits(_kind("classify", given), jobs, runner, tokens, marks,
                       lambda logits: labels_of(runner, logits, top_k, function))
@@ -370,7 +385,7 @@ def _score(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], s
     options = _options("score", given, **_PROMPT, **_CUT, logits=False, activation_fn=None, apply_softmax=False)
     as_logits, apply_softmax = (flag(name, options[name]) for name in ("logits", "apply_softmax"))
     runner, prompt = engine.runner_of("classify"), _prompt(engine, options["prompt"], options["prompt_name"])
-    pairs = [(prompt + first, second) for first, second in check_pairs(inputs)]
+    pairs = [(prompt + first, second) for first, second in _checked_pairs(inputs)]
     tokens, marks = _pairs(runner, pairs, options["truncation"], stop)
     return _by_logits(_kind("score", given), jobs, runner, tokens, marks,
                       lambda logits: scores_of(runner, logits, options["activation_fn"], as_logits=as_logits,
@@ -401,7 +416,7 @@ def _tag(engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], sto
                        words="spaces")
     tagging, stride = check_tagging(options["aggregation_strategy"], options["ignore_labels"], options["stride"],
                                     options["words"])
-    runner, texts = engine.runner_of("tag"), check_texts(inputs, "inputs")
+    runner, texts = engine.runner_of("tag"), check_texts(_listed(inputs), "inputs")
     windows = []
     with marking(flag("truncation", options["truncation"])) as marks:
         for part in slices(texts):
@@ -435,7 +450,7 @@ def _reranked(model: Reranker, engine: Engine, jobs: _Jobs, kind: Hashable, pair
 def _score_by_reranker(model: Reranker, engine: Engine, jobs: _Jobs, inputs: Any, given: Mapping[str, Any], stop: Stop
                        ) -> Work:
     options = _options("score", given, **_CUT, logits=False)
-    return _reranked(model, engine, jobs, _kind("score", given), check_pairs(inputs), options, stop,
+    return _reranked(model, engine, jobs, _kind("score", given), _checked_pairs(inputs), options, stop,
                      _scores(model, options))
 
 
@@ -482,7 +497,7 @@ def _by_prompts(model: Reranker, kind: Hashable, pairs: list[tuple[str, str]], o
 
 def _score_by_prompts(model: Reranker, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:
     options = _options("score", given, **_CUT, logits=False, instruction=None)
-    return _by_prompts(model, _kind("score", given), check_pairs(inputs), options, stop, _scores(model, options))
+    return _by_prompts(model, _kind("score", given), _checked_pairs(inputs), options, stop, _scores(model, options))
 
 
 def _rank_by_prompts(model: Reranker, inputs: Any, given: Mapping[str, Any], stop: Stop) -> Work:

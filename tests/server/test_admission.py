@@ -1,0 +1,55 @@
+"""The arithmetic of a refusal: tokens before the first answer, divided by the measured rate; and memory."""
+
+import pytest
+
+from engine.base.errors import InputError, Overloaded
+from engine.server.admission import Admission
+
+
+def measured(rate=1000, max_wait=2.0, max_bytes=2**20):
+    admission = Admission(max_wait, max_bytes, 1024)
+    admission.measure(1024, 1024 / rate)
+    return admission
+
+
+def test_a_request_may_wait_as_long_as_is_said():
+    admission = measured()
+    admission.check_wait(2000)
+    with pytest.raises(Overloaded, match=r"first answer would come after 2\.5 s.* wait 2 s; try again in 1 s") as error:
+        admission.check_wait(2500)
+    assert error.value.retry_after == pytest.approx(0.5)
+
+
+def test_the_rate_is_that_of_full_batches():
+    admission = measured()
+    for _ in range(500):
+        admission.measure(5, 1.0)       # a short text alone takes a pass of its own, which says nothing of a queue
+    assert admission.rate == pytest.approx(1000)
+    for _ in range(500):
+        admission.measure(1024, 1024 / 4000)
+    assert admission.rate == pytest.approx(4000, rel=0.01)
+    admission.check_wait(7900)
+
+
+def test_memory_has_a_bound():
+    admission = measured(max_bytes=1000)
+    for _ in range(333):
+        admission.reserve(3)
+    with pytest.raises(Overloaded, match="999 of 1,000 bytes"):
+        admission.reserve(3)
+    admission.release(3)
+    admission.reserve(3)
+    admission.reserve(3, 3)
+    assert admission.bytes == 999
+
+
+def test_long_requests_leave_room_for_short_ones():
+    admission = measured(max_bytes=2**20)
+    admission.reserve(2**19)
+    with pytest.raises(Overloaded):
+        admission.reserve(2**19)
+    for _ in range(2**7):
+        admission.reserve(2**12)
+    assert admission.bytes == 2**20
+    with pytest.raises(InputError, match=r"1,000,000 bytes, and 786,432 are allowed .* send fewer texts"):
+        admission.reserve(10**6)

@@ -1,0 +1,358 @@
+"""A service gives each of many clients the bits of a call of the library for its request alone, and drops nothing.
+
+More requests, clients and threads than `make test` has:
+
+    ENGINE_SERVED=2000 python -m pytest tests/server/test_service.py
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from engine import InputError, TimedOut, UnsupportedError
+from engine.base.errors import Closing, Overloaded, TextTooLong
+from engine.server.service import Service
+
+from ..tools import served
+from ..tools.served import Asked, load, requests_of, same
+
+pytest.importorskip("tokenizers")
+
+SERVED = int(os.environ.get("ENGINE_SERVED", "80"))
+"""How many requests each model gets."""
+CLIENTS = 64 if SERVED > 500 else 16
+SETTINGS = [("float32", 1), ("bfloat16", 2), ("int8", 2)] if SERVED <= 500 else [
+    (precision, threads) for precision in ("float32", "bfloat16", "int8") for threads in (1, 2, 3, 4)]
+PATIENT = {"max_wait": 1e6, "max_batch_tokens": 128}
+
+
+@pytest.mark.parametrize("name", served.MODELS)
+def test_each_answer_has_the_bits_of_a_call_alone(name, one_backend):
+    asked = requests_of(name)
+    for precision, threads in SETTINGS if name != "language" else SETTINGS[:1]:
+        model = load(name, backend=one_backend, precision=precision, threads=threads)
+        alone = [one.alone(model) for one in asked]
+        with Service(model, **PATIENT) as service:
+            # A language model has no batches of several requests, and its passes are long.
+            found = run_clients(service, asked, SERVED // 4 if name == "language" else SERVED, seed=threads)
+        numbers = service.statistics()
+        wrong = [asked[i] for i, value in found if not same(value, alone[i])]
+        assert not wrong
+        assert len(found) > SERVED / 8
+        assert numbers.waiting_requests == numbers.waiting_tokens == numbers.waiting_bytes == 0
+        assert name == "language" or numbers.unlike_batches > 0
+
+
+def run_clients(service, asked, count, seed):
+    """Let clients ask, wait a random time and cancel some; return (number of the request, value) of each answer."""
+    found, rng = [], random.Random(seed)
+    orders = [[rng.randrange(len(asked)) for _ in range(count // CLIENTS)] for _ in range(CLIENTS)]
+    seeds = [rng.random() for _ in orders]
+
+    def client(order, seed):
+        own, asked_for = random.Random(seed), []
+        for i in order:
+            future = service.submit(asked[i].task, asked[i].inputs, asked[i].options, key=str(seed)[:3])
+            if own.random() < 0.2:
+                time.sleep(own.random() * 0.003)
+                future.cancel()
+            asked_for.append((i, future))
+            while asked_for and own.random() < 0.7:     # it may go on before it has the answer
+                i, future = asked_for.pop()
+                with suppress(CancelledError):
+                    found.append((i, future.result(timeout=60).value))
+        for i, future in asked_for:
+            with suppress(CancelledError):
+                found.append((i, future.result(timeout=60).value))
+
+    run_together([lambda one=one, seed=seed: client(one, seed) for one, seed in zip(orders, seeds, strict=True)])
+    return found
+
+
+def run_together(calls):
+    errors = []
+
+    def run(call):
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.fixture
+def engine(one_backend):
+    return load("bert_classify", backend=one_backend, threads=1)
+
+
+class Gate:
+    """Hold every batch of a service back until it is opened, and count the batches."""
+
+    def __init__(self, service, monkeypatch):
+        self.open, self.entered, self.batches = threading.Event(), threading.Event(), []
+        runner = service.model.runner_of("classify")
+        logits = runner.logits
+
+        def slow(tokens, **options):
+            self.entered.set()
+            self.batches.append(len(tokens.input_ids))
+            assert self.open.wait(30)
+            yield from logits(tokens, **options)
+
+        monkeypatch.setattr(runner, "logits", slow)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.open.set()     # also if a test fails: the end of a service waits for its batches
+
+
+@pytest.mark.parametrize("count", [min(500, SERVED)])
+def test_a_request_that_fails_takes_no_other_along(engine, monkeypatch, count):
+    runner = engine.runner_of("classify")
+    logits, bad = runner.logits, engine.tokenizer.token_id("berlin")
+    texts = [served.SHORT[i % 5] for i in range(count)]
+    fails = ["Berlin" in text or "berlin" in text for text in texts]
+    assert 0 < sum(fails) < count
+    alone = {text: engine.classify([text], truncation=True) for text in set(texts)}
+
+    def raising(tokens, **options):
+        for n, (i, row) in enumerate(logits(tokens, **options)):
+            yield i, row
+            if n >= len(tokens.input_ids) // 2 and any(bad in ids for ids in tokens.input_ids):
+                raise RuntimeError("a head that raises")
+
+    with Service(engine, max_wait=1e6) as service:
+        monkeypatch.setattr(runner, "logits", raising)
+        futures = [service.submit("classify", [text]) for text in texts]
+        errors = [future.exception(timeout=60) for future in futures]
+        assert service.statistics().failed == sum(fails)
+    for text, future, error, fail in zip(texts, futures, errors, fails, strict=True):
+        if fail:
+            assert type(error) is RuntimeError
+        else:
+            assert future.result().value == alone[text]
+    assert service.statistics().mixed_batches > 0
+
+
+def test_a_list_delays_a_single_text_by_one_batch(engine, monkeypatch):
+    with Service(engine, max_batch_tokens=128) as service, Gate(service, monkeypatch) as gate:
+        whole = service.submit("classify", ["Anna lives in Berlin"] * 2000, key="a")
+        assert gate.entered.wait(30)
+        single = service.submit("classify", ["lovely"], key="a")
+        until(lambda: service.statistics().queued_requests == 2)
+        gate.open.set()
+        single.result(timeout=30)
+        assert len(gate.batches) <= 3       # the one before it, its own, and perhaps the next
+        assert len(whole.result(timeout=60).value) == 2000
+        assert len(gate.batches) > 50
+
+
+def until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come")
+
+
+def test_more_than_can_be_answered_in_time_is_refused(engine, monkeypatch):
+    with Service(engine, max_wait=0.5) as service, Gate(service, monkeypatch) as gate:
+        monkeypatch.setattr(type(service._admission), "rate", property(lambda self: 100.0))     # tokens a second
+        first = service.submit("classify", ["lovely"])                  # 3 tokens
+        assert gate.entered.wait(30)
+        taken = []
+        for _ in range(40):     # each lets 3 tokens wait, and 50 tokens are half a second
+            taken.append(service.submit("classify", ["lovely"]))
+            until(lambda: taken[-1].done() or service.statistics().queued_requests == len(taken))
+            if taken[-1].done():
+                break
+        refused = taken.pop()
+        error = refused.exception()
+        assert isinstance(error, Overloaded)
+        assert len(taken) == 16
+        assert error.retry_after == pytest.approx(0.01)
+        # A list is not refused because of its length, and another key has its own turn.
+        others = [service.submit("classify", ["lovely"] * 300, key="b"), service.submit("classify", ["a"], key="c")]
+        until(lambda: service.statistics().queued_requests == len(taken) + 2 or others[0].done() or others[1].done())
+        assert not any(other.done() for other in others)
+        gate.open.set()
+        for future in (first, *taken, *others):
+            future.result(timeout=30)
+        assert service.statistics().refused == 1
+
+
+def test_a_deadline(engine, monkeypatch):
+    with Service(engine) as service, Gate(service, monkeypatch) as gate:
+        first = service.submit("classify", ["lovely"])
+        assert gate.entered.wait(30)
+        assert isinstance(service.submit("classify", ["a"], deadline=time.monotonic() - 1).exception(30), TimedOut)
+        soon = service.submit("classify", ["a"], deadline=time.monotonic() + 0.2)
+        until(lambda: service.statistics().waiting_tokens)
+        time.sleep(0.3)
+        gate.open.set()
+        assert isinstance(soon.exception(timeout=30), TimedOut)
+        assert first.result(timeout=30).value
+        assert service.statistics().expired == 2
+        assert sum(gate.batches) == 1
+
+
+def test_a_client_that_has_gone_leaves_the_queue(engine, monkeypatch):
+    with Service(engine) as service, Gate(service, monkeypatch) as gate:
+        first = service.submit("classify", ["lovely"])
+        assert gate.entered.wait(30)
+        gone = [service.submit("classify", ["lovely"] * 50) for _ in range(5)]
+        until(lambda: service.statistics().waiting_tokens >= 5 * 150)
+        assert all(future.cancel() for future in gone)
+        numbers = service.statistics()
+        assert (numbers.waiting_requests, numbers.waiting_tokens, numbers.cancelled) == (1, 0, 5)
+        assert first.cancel()       # its work ends with its batch
+        gate.open.set()
+        assert service.submit("classify", ["a"]).result(timeout=30).value
+        assert sum(gate.batches) == 2
+        assert service.statistics().waiting_bytes == 0
+
+
+def test_what_was_accepted_is_answered_at_the_end(engine, monkeypatch):
+    service = Service(engine)
+    gate = Gate(service, monkeypatch)
+    accepted = [service.submit("classify", [text] * 30) for text in served.SHORT[:12]]
+    assert gate.entered.wait(30)
+    closing = threading.Thread(target=service.close)
+    closing.start()
+    until(lambda: isinstance(service.submit("classify", ["a"]).exception(), Closing))
+    assert closing.is_alive()
+    gate.open.set()
+    closing.join(timeout=60)
+    assert all(len(future.result(timeout=0).value) == 30 for future in accepted)
+    service.close()
+
+
+def test_an_end_without_answers(engine, monkeypatch):
+    service = Service(engine)
+    gate = Gate(service, monkeypatch)
+    accepted = [service.submit("classify", [text]) for text in served.SHORT[:12]]
+    assert gate.entered.wait(30)
+    threading.Timer(0.1, gate.open.set).start()
+    service.close(drain=False)
+    assert {type(future.exception(timeout=0)) for future in accepted} <= {Closing, type(None)}
+    assert sum(isinstance(future.exception(), Closing) for future in accepted) > 5
+
+
+def test_memory_has_a_bound(engine, monkeypatch):
+    with Service(engine, max_waiting_bytes=2**20, max_wait=1e6) as service, Gate(service, monkeypatch) as gate:
+        futures = [service.submit("classify", ["lovely"] * 100) for _ in range(20)]
+        until(lambda: sum(future.done() for future in futures) + service.statistics().waiting_requests == 20
+              and service.statistics().waiting_tokens > 0)
+        until(lambda: any(future.done() for future in futures))
+        assert 2**19 < service.statistics().waiting_bytes <= 2**20
+        single = service.submit("classify", ["lovely"])     # a short text has room left
+        until(lambda: single.done() or service.statistics().waiting_tokens)
+        gate.open.set()
+        assert single.result(timeout=30).value
+        kinds = {type(future.exception(timeout=30)) for future in futures}
+        assert kinds == {Overloaded, type(None)}
+        with pytest.raises(InputError, match="send fewer texts in one request"):
+            service.submit("classify", ["lovely"] * 2000).result(timeout=30)
+        with pytest.raises(Overloaded):
+            [service.submit("classify", ["a"], size=2**19) for _ in range(2)][1].result(timeout=30)
+        until(lambda: service.statistics().waiting_bytes == 0)
+
+
+@pytest.mark.parametrize(("asked", "error", "says"), [
+    (Asked("", "tag", ["a"]), InputError, "no task 'tag'; the model serves classify, embed, score, tokens"),
+    (Asked("", "classify", "a text"), InputError, "inputs must be a list, not str 'a text'"),
+    (Asked("", "classify", ["a", 3]), InputError, "input 1 must be a string"),
+    (Asked("", "classify", ["a"], {"top": 3}), InputError, r"no argument top \(did you mean top_k\?\)"),
+    (Asked("", "classify", ["a"], {"top_k": 0}), InputError, "top_k must be None or an int of at least 1"),
+    (Asked("", "classify", ["a"], {"function_to_apply": "relu"}), InputError, "function_to_apply must be one of"),
+    (Asked("", "classify", ["a"], {"truncation": 3}), InputError, "truncation must be True or False"),
+    (Asked("", "score", [("a", "b"), "c"]), InputError, "pairs must be pairs"),
+])
+def test_wrong_requests(engine, asked, error, says):
+    with Service(engine) as service, pytest.raises(error, match=says):
+        service.submit(asked.task, asked.inputs, asked.options).result(timeout=30)
+
+
+def test_long_texts_and_ids():
+    model = load("prompts", backend="reference", threads=1)
+    long, limit = "the cat " * 40, 14
+    with Service(model) as service:
+        found = service.submit("embed", ["dog", long], {"prompt_name": "query"}).result(timeout=30)
+        assert (found.tokens, found.truncated) == ([5, limit], [False, True])
+        with pytest.raises(TextTooLong, match="a text of 84 tokens") as error:
+            service.submit("embed", ["dog", long], {"prompt_name": "query", "truncation": False}).result(timeout=30)
+        assert (error.value.tokens, error.value.limit, error.value.place) == ("84", limit, 1)
+        ids = [[2, 5, 3], [2, *[5] * 30, 3]]
+        found = service.submit("embed", ids).result(timeout=30)
+        assert (found.tokens, found.truncated) == ([3, limit], [False, True])
+        with pytest.raises(TextTooLong, match="input 1 has 32 tokens, more than the 14") as error:
+            service.submit("embed", ids, {"truncation": False}).result(timeout=30)
+        for wrong, says in (([[]], "input 0 must have token ids"), ([[2], [99]], "input 1 must .* from 0 to .* not 99"),
+                            ([[-1]], "input 0 must be a flat"), ([[1.5]], "input 0 must be a flat"),
+                            ([[2], "dog"], "input 1 must be a flat")):
+            with pytest.raises(InputError, match=says):
+                service.submit("embed", wrong).result(timeout=30)
+        with pytest.raises(InputError, match="a prompt is a text, and token ids are read as they are"):
+            service.submit("embed", [[2, 5, 3]], {"prompt_name": "query"}).result(timeout=30)
+        with pytest.raises(InputError, match=r'role must be "query", "document" or None'):
+            service.submit("embed", ["dog"], {"role": "passage"}).result(timeout=30)
+
+
+def test_a_model_without_a_tokenizer_serves_nothing():
+    from ..tools.encoders import engine_of
+    from ..tools.tiny_models import random_model
+
+    with pytest.raises(UnsupportedError, match="reads no texts"):
+        Service(engine_of(random_model(), backend="reference"))
+
+
+def test_many_threads_submit_cancel_and_look(engine):
+    """Small requests from many threads, most of them cancelled at once, leave nothing behind."""
+    count = max(20, SERVED // 4)
+    with Service(engine, max_batch_tokens=256, max_wait=1e6) as service:
+        expected = {text: engine.classify([text]) for text in ("lovely", "awful", "a")}
+
+        def client(seed):
+            rng = random.Random(seed)
+            for _ in range(count):
+                text = rng.choice([*expected])
+                futures = [service.submit("classify", [text], key=str(seed)) for _ in range(rng.randint(1, 4))]
+                for future in futures[1:]:
+                    future.cancel()
+                service.statistics()
+                assert futures[0].result(timeout=60).value == expected[text]
+
+        run_together([lambda seed=seed: client(seed) for seed in range(8)])
+        until(lambda: service.statistics().waiting_requests == 0)
+        numbers = service.statistics()
+        assert numbers.waiting_bytes == numbers.waiting_tokens == numbers.failed == 0
+        assert numbers.answered >= 8 * count
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("engine-")]
+
+
+def test_vectors_of_a_service_are_arrays_of_their_own(one_backend):
+    """The answer to one request keeps no memory of a batch alive, and nobody else can change it."""
+    model = load("prompts", backend=one_backend, threads=1)
+    with Service(model, max_wait=1e6) as service:
+        futures = [service.submit("tokens", [text]) for text in served.WORDS * 10]
+        arrays = [array for future in futures for array in future.result(timeout=30).value]
+        assert service.statistics().mixed_batches > 0
+    assert sum(array.base is not None and array.base.nbytes > 4 * array.nbytes for array in arrays) <= 10
+    assert all(isinstance(array, np.ndarray) for array in arrays)
