@@ -58,8 +58,10 @@ class Counters:
     mixed_batches: int = 0
     unlike_batches: int = 0
     busy_seconds: float = 0.0
-    last_sequences: int = 0
-    last_tokens: int = 0
+    by_sequences: list[int] = field(default_factory=lambda: [0] * 14)
+    """How many batches had up to 2^i sequences, for each i; the last one counts all larger batches."""
+    by_tokens: list[int] = field(default_factory=lambda: [0] * 22)
+    """The same for tokens."""
 
 
 class Batcher:
@@ -150,8 +152,10 @@ class Batcher:
             self.admission.measure(tokens, ended - begun)
             counters = self.counters
             counters.batches += 1
-            counters.last_sequences, counters.last_tokens = sum(len(places) for _, places in batch), tokens
-            counters.sequences += counters.last_sequences
+            sequences = sum(len(places) for _, places in batch)
+            counters.sequences += sequences
+            for sizes, size in ((counters.by_sequences, sequences), (counters.by_tokens, tokens)):
+                sizes[min(len(sizes) - 1, max(0, size - 1).bit_length())] += 1
             counters.tokens += tokens
             counters.busy_seconds += ended - begun
             counters.mixed_batches += len(batch) > 1

@@ -23,9 +23,9 @@ CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 class Histogram:
     """How many values lie in each bucket. One thread may add values."""
 
-    def __init__(self, bounds: Sequence[float]):
-        """bounds: the largest value of each bucket but the last, which has no bound."""
-        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+    def __init__(self, bounds: Sequence[float], counts: Sequence[int] | None = None, total: float = 0.0):
+        """bounds: the largest value of each bucket but the last, which has no bound. counts, total: what is known."""
+        self._bounds, self._counts, self._sum = bounds, [*(counts or [0] * (len(bounds) + 1))], total
 
     def add(self, value: float) -> None:
         """Count one value."""
@@ -100,10 +100,12 @@ class Metrics:
             yield histogram.family(name, "Seconds of a request, or of a part of it")
         yield self._lengths.family("te_request_input_length", "Tokens of an input")
         numbers = self._service.statistics()
+        for name, text, counts, total in (
+                ("te_batch_next_size", "Sequences of a batch", numbers.by_sequences, numbers.sequences),
+                ("te_batch_next_tokens", "Tokens of a batch", numbers.by_tokens, numbers.tokens)):
+            yield Histogram([2.0**i for i in range(len(counts) - 1)], counts, total).family(name, text)
         gauges: tuple[tuple[str, str, float], ...] = (
                 ("te_queue_size", "Requests that wait for their answer", numbers.waiting_requests),
-                ("te_batch_next_size", "Sequences of the last batch", numbers.last_sequences),
-                ("te_batch_next_tokens", "Tokens of the last batch", numbers.last_tokens),
                 ("engine_queue_tokens", "Tokens that wait to be computed", numbers.waiting_tokens),
                 ("engine_queue_bytes", "Memory of what waits, and of answers that are not whole",
                  numbers.waiting_bytes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -334,10 +334,10 @@ class Statistics:
     """Counter: batches with requests of other options, prompts or tasks."""
     busy_seconds: float = 0.0
     """Counter: the seconds of all batches."""
-    last_sequences: int = 0
-    """Gauge: sequences of the last batch."""
-    last_tokens: int = 0
-    """Gauge: tokens of the last batch."""
+    by_sequences: Sequence[int] = ()
+    """Counters: how many batches had up to 2^i sequences, for each i; the last one counts all larger batches."""
+    by_tokens: Sequence[int] = ()
+    """Counters: the same for tokens."""
     answered: int = 0
     """Counter: requests that got their answer."""
     refused: int = 0

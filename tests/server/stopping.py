@@ -25,9 +25,11 @@ CLIENTS = 16
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, model: Path, *options: str):
+    def __init__(self, model: Path, *options: str, descriptors: int | None = None):
+        """descriptors: the hard limit of descriptors."""
+        limited = [] if descriptors is None else ["bash", "-c", f"ulimit -n {descriptors}; exec \"$@\"", "-"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "engine", "serve", str(model), "--port", "0", "--threads", "1", *options],
+            [*limited, sys.executable, "-m", "engine", "serve", str(model), "--port", "0", "--threads", "1", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)})
         assert self._process.stdout is not None
@@ -35,13 +37,13 @@ class Process:
         if "http://" not in line:
             raise AssertionError(self._process.communicate())
         self.port = int(line.rpartition(":")[2])
-        self._lines: list[str] = []
+        self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        self._lines += self._process.stderr
+        self.lines += self._process.stderr
 
     def stop(self, sig: int = signal.SIGTERM) -> tuple[int, list[dict[str, object]]]:
         """Send a signal, and return the status of the process and the lines of its log."""
@@ -50,7 +52,7 @@ class Process:
         self._reader.join()
         self._process.stdout.close()
         self._process.stderr.close()
-        return status, [json.loads(line) for line in self._lines]
+        return status, [json.loads(line) for line in self.lines]
 
 
 def ask(port: int, stop: threading.Event, statuses: list[int], lost: list[str]) -> None:

@@ -25,7 +25,7 @@ from engine.server.service import Answer, Service, Times
 from engine.server.settings import MAX_HEADER, Settings
 from engine.server.start import address_of, bind
 
-from ..tools.serving import Client, raw, serving
+from ..tools.serving import Client, raw, serving, wait_for
 
 TEXT = "the cat sat, and nobody else may read it"
 BODIES = {"/v1/embeddings": {"input": TEXT}, "/embed": {"inputs": TEXT}, "/v2/embed": {"texts": [TEXT]}}
@@ -319,6 +319,7 @@ def test_metrics_have_the_names_of_tei(model):
                  'te_request_success{method="batch"} 1.0', 'te_request_failure{err="empty"} 1.0', "te_embed_count 2.0",
                  "te_embed_success 2.0", "te_predict_count 0.0", "te_request_duration_count 2.0",
                  'te_request_duration_bucket{le="+Inf"} 2.0', "te_request_input_length_count 3.0", "te_queue_size 0.0",
+                 'te_batch_next_size_bucket{le="+Inf"} 4.0', "te_batch_next_size_count 4.0",
                  'engine_rejected_total{reason="late"} 0.0', 'engine_model_info{model="tiny"} 1.0'):
         assert f"\n{line}\n" in text, line
     for name in ("te_request_tokenization_duration", "te_embed_queue_duration", "te_predict_inference_duration",
@@ -361,11 +362,3 @@ def test_sockets(tmp_path):
 def test_settings_are_checked(wrong):
     with pytest.raises(InputError, match="--"):
         Settings(**wrong)
-
-
-def wait_for(true):
-    """Wait until a condition holds; a hang fails the test."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
