@@ -15,6 +15,7 @@ from ..files.gguf_parts import named_parts
 from ..files.reading import naming, open_regular
 from ..text.vocabularies.of_folder import tokenizer_files
 from . import bge_m3, ctranslate2, peft, router
+from .chat import chat_files
 from .generation_settings import GENERATION
 from .hugging_face import CONFIG, SETFIT
 from .sentence_transformers import MODULES, PROMPTS, SETTINGS, SPARSE_STATIC
@@ -38,7 +39,7 @@ def files_read(folder: ModelFolder) -> list[str]:
     parts = router.module_folders(folder) if MODULES in found else [("", folder)]
     for kind, part in parts:
         start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"
-        names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
+        names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part) + chat_files(part)
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
         index, *shards = part.weight_files() or [""]

@@ -1,0 +1,1 @@
+"""Messages of a chat to a prompt: the model's own template, which a process of its own renders."""
