@@ -60,7 +60,6 @@ class Renderer:
         self._idle_seconds = idle_seconds
         self._turn = new_turn()
         self._process: _Process | None = None
-        self._closed = False
 
     def render(self, template: str, values: dict[str, Any], date: datetime, stop: Stop, *, trusted: bool = False) -> str:
         """Return the text that a template makes of values, which are plain JSON.
@@ -84,8 +83,7 @@ class Renderer:
         return None if self._process is None else self._process.id
 
     def close(self) -> None:
-        """End the process; a call that waits for it raises `EngineError`, and so does every later one."""
-        self._closed = True
+        """End the process; a call that waits for it raises `EngineError`, and a later one starts another."""
         if (process := self._process) is not None:
             process.end()
 
@@ -98,17 +96,12 @@ class Renderer:
                     kind, text = process.ask(data, stop)
                 except _EndedError:
                     continue
-                finally:
-                    if self._closed:
-                        process.end()
                 return _result(kind, text)
         raise EngineError("the process that renders chat templates ended before it read a request, several times; "
                           "something on this system ends it")
 
     def _running(self, trusted: bool) -> _Process:
         """Return a process that waits for a request, perhaps a new one."""
-        if self._closed:
-            raise EngineError("the renderer of chat templates is closed, because its model is")
         process = self._process
         if process is None or not process.waits:
             if process is not None:
@@ -285,8 +278,8 @@ class _Process:
 
 
 def _closed() -> EngineError:
-    return EngineError("the process that renders chat templates was ended while it worked, because its model was closed, "
-                       "or this process was forked in the middle of the call")
+    return EngineError("the process that renders chat templates was ended while it worked, because it was closed, or "
+                       "this process was forked in the middle of the call")
 
 
 def _end(child: subprocess.Popen[bytes], owner: int) -> None:
