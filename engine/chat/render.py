@@ -153,8 +153,8 @@ class Templates:
                 return LONG, f"{len(text):,}"
             text.encode()
             return TEXT, text
-        except (MemoryError, RecursionError) as error:
-            return MEMORY, type(error).__name__
+        except MemoryError:
+            return MEMORY, ""
         except Exception as error:
             return (REFUSED if type(error).__name__ == "TemplateError" else FAILED), _message(error)
 
@@ -261,8 +261,11 @@ def _write(number: int, kind: int, text: str) -> None:
         os._exit(0)
 
 
-def main(program: bytes, idle: float) -> None:
-    """Answer requests until the parent ends or is silent for `idle` seconds. program: the filter of system calls."""
+def main(program: bytes, seconds: float, idle: float) -> None:
+    """Answer requests until the parent ends or is silent for `idle` seconds.
+
+    program: the filter of system calls. seconds: the CPU time of one request.
+    """
     templates = Templates()
     warm_up(templates)
     set_limits()
@@ -271,7 +274,7 @@ def main(program: bytes, idle: float) -> None:
     waiting.register(0, select.POLLIN)
     while time.process_time() < _ALL_SECONDS / 2 and waiting.poll(idle * 1000):
         length, number = REQUEST.unpack(_read(REQUEST.size))
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)      # whose signal ends the process
+        signal.setitimer(signal.ITIMER_PROF, seconds)      # whose signal ends the process
         kind, text = templates.answer(json.loads(_read(length)))
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(number, kind, text)
@@ -281,5 +284,5 @@ def main(program: bytes, idle: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.path += sys.argv[3:]
-    main(bytes.fromhex(sys.argv[1]), float(sys.argv[2]))
+    sys.path += sys.argv[4:]
+    main(bytes.fromhex(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -55,9 +55,9 @@ class _EndedError(Exception):
 class Renderer:
     """Renders templates in a process of its own, for one call at a time; others wait. Any thread may call it."""
 
-    def __init__(self, *, idle_seconds: float = render.IDLE_SECONDS):
-        """idle_seconds: how long a process waits for a request before it ends."""
-        self._idle_seconds = idle_seconds
+    def __init__(self, *, seconds: float = render.SECONDS, idle_seconds: float = render.IDLE_SECONDS):
+        """seconds: the CPU time of one request. idle_seconds: how long a process waits for one before it ends."""
+        self._seconds, self._idle_seconds = seconds, idle_seconds
         self._turn = new_turn()
         self._process: _Process | None = None
 
@@ -106,7 +106,7 @@ class Renderer:
         if process is None or not process.waits:
             if process is not None:
                 process.end()
-            process = self._process = _Process(self._idle_seconds)
+            process = self._process = _Process(self._seconds, self._idle_seconds)
         if process.refusal and not trusted:
             raise UnsupportedError(f"this system has no filter of system calls ({process.refusal}), so nothing keeps a "
                                    "chat template from harming it if it escapes from Jinja's sandbox; if you trust the "
@@ -124,8 +124,7 @@ def _result(kind: int, text: str) -> str:
         raise InputError(f"the chat template makes a text of {text} characters; at most {render.MAX_ANSWER:,} are "
                          "allowed")
     if kind == render.MEMORY:
-        raise InputError(f"the chat template needs too much memory or too deep a recursion ({text}); it may have "
-                         f"{render.MEMORY_BYTES >> 20} MB")
+        raise InputError(f"the chat template needs too much memory; it may have {render.MEMORY_BYTES >> 20} MB")
     raise InputError(f"the chat template fails with these messages: {_printable(text)}")
 
 
@@ -137,10 +136,11 @@ def _printable(text: str) -> str:
 class _Process:
     """One process that renders, and the two pipes to it."""
 
-    def __init__(self, idle_seconds: float):
+    def __init__(self, seconds: float, idle_seconds: float):
         """Start the process, and wait until it is ready; raises `UnsupportedError` and `EngineError`."""
-        command = [sys.executable, "-I", "-S", str(SCRIPT), own_program().hex(), str(idle_seconds), *_folders_of_jinja()]
-        self._number = 0
+        command = [sys.executable, "-I", "-S", str(SCRIPT), own_program().hex(), str(seconds),
+                   str(idle_seconds), *_folders_of_jinja()]
+        self._number, self._seconds = 0, seconds
         self._ended = False
         self._lock = threading.RLock()
         with _STARTING:
@@ -251,7 +251,7 @@ class _Process:
         if was_ended:
             return _closed()
         if code == -signal.SIGPROF:
-            return InputError(f"the chat template does not end within {render.SECONDS:.0f} s of CPU time")
+            return InputError(f"the chat template does not end within {self._seconds:g} s of CPU time")
         if self._number == 0:
             return _EndedError()
         if code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE, -signal.SIGSYS):
