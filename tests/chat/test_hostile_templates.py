@@ -1,0 +1,60 @@
+"""A hostile template costs its own call an error, and nobody anything else.
+
+ENGINE_CHAT=long gives each template the 3 s of CPU time that it has in use, and looks at the time and the memory of
+this process, where nothing else runs.
+"""
+
+import os
+import resource
+import time
+
+import pytest
+
+from engine import InputError
+from engine.base.stop import NEVER
+from engine.chat.render import SECONDS
+from engine.chat.renderer import Renderer
+
+from ..tools.chats import ASKED, DATE
+from ..tools.hostile_templates import HOSTILE
+
+LONG = os.environ.get("ENGINE_CHAT") == "long"
+
+
+@pytest.fixture(scope="module")
+def renderer():
+    made = Renderer(seconds=SECONDS if LONG else 0.1)
+    yield made
+    made.close()
+
+
+def memory():
+    """Return the resident bytes of this process."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def render(renderer, template):
+    return renderer.render(template, {"messages": ASKED}, DATE, NEVER)
+
+
+def test_there_are_many():
+    assert len(HOSTILE) >= 80
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_next_chat_works(renderer, name):
+    assert render(renderer, "{{ messages[0].role }}") == "user"
+    before, start = memory(), time.monotonic()
+    try:
+        text = render(renderer, HOSTILE[name])
+    except InputError as error:
+        assert len(str(error)) < 1500
+        assert "\x1b" not in str(error)
+    else:
+        assert len(text) <= 4_000_000
+        assert not any(secret in text for secret in ("root:", "uid=", "<class '", "{'__name__'", "<module"))
+    if LONG:
+        assert time.monotonic() - start < 3.5
+        assert memory() - before < 20e6
+    assert render(renderer, "{{ messages[0].role }}") == "user"
