@@ -1,7 +1,7 @@
 """A hostile template costs its own call an error, and nobody anything else.
 
-ENGINE_CHAT=long gives each template the 3 s of CPU time that it has in use, and looks at the time and the memory of
-this process, where nothing else runs.
+ENGINE_CHAT=long renders all of them, gives each the 3 s of CPU time that it has in use, and looks at the time and the
+memory of this process, where nothing else runs.
 """
 
 import os
@@ -16,9 +16,12 @@ from engine.chat.render import SECONDS
 from engine.chat.renderer import Renderer
 
 from ..tools.chats import ASKED, DATE
-from ..tools.hostile_templates import HOSTILE
+from ..tools.hostile_templates import ENDING, HOSTILE
 
 LONG = os.environ.get("ENGINE_CHAT") == "long"
+
+
+NAMES = [*HOSTILE] if LONG else [name for name in HOSTILE if name not in ENDING or ENDING.index(name) % 7 == 0]
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +43,10 @@ def render(renderer, template):
 
 def test_there_are_many():
     assert len(HOSTILE) >= 80
+    assert {*ENDING} < {*HOSTILE}
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_next_chat_works(renderer, name):
     assert render(renderer, "{{ messages[0].role }}") == "user"
     before, start = memory(), time.monotonic()

@@ -135,3 +135,11 @@ HOSTILE = {
     "too_long": "{{ 'a' * 4000001 }}",
     "strftime": "{{ strftime_now('%Y' * 10000000) }}{{ strftime_now('%' * 10**8) }}",
 }  # fmt: skip
+
+ENDING = """double title batch additions indent split wordwrap double_format urlize cycle format_precision xmlattr pprint
+    translate double_str_format slice double_join double_urlencode double_replace double_tilde lipsum double_list
+    range_of_ranges double_tojson_text many_expressions attributes factorial in_list double_dict filters double_tojson
+    format_nested loops_output power_steps generators long_integer recursion_fan double_string join loops grouping ljust
+    zfill sorting percent_width format_width long_float expandtabs strftime percent_star product product_tuple center
+    product_list product_negative unique""".split()
+"""Those that end the process which renders them, so that the next one costs the start of another."""
