@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.arguments import flag, renamed_arguments
 from ..base.errors import InputError, UnsupportedError, located
 from ..base.lazy import lazy
+from ..base.other_names import CHAT, NO_TEMPLATE
 from ..base.stop import Stop
 from .messages import conversations_of
 
@@ -139,6 +140,11 @@ class ChatMethods:
         with located(_place(0, single)):
             prompt = self._prompts.ids(conversation, options, stop)
         return self._stream(prompt, stop, **settings)
+
+    @property
+    def _instead_of_messages(self) -> str:
+        """What to do with messages in place of a text."""
+        return CHAT if self.text is not None and self.text.chat is not None and self.text.chat.templates else NO_TEMPLATE
 
     def _options(self, **given: Any) -> Options:
         from .template import Options  # here, because `import engine` shall stay light

@@ -340,7 +340,7 @@ class Generator(ChatMethods, Loaded):
         special: as in `own_tokens`. bound: of the tokens of an input, if not that of a source, or of a prompt for a
         model without an encoder.
         """
-        refuse_chat(inputs)
+        refuse_chat(inputs, self._instead_of_messages)
         if isinstance(inputs, str):
             inputs, prompts = [inputs], None if prompts is None else [prompts]
         expected = "the inputs must be a text, or a list of texts or of token ids"
@@ -365,7 +365,7 @@ class Generator(ChatMethods, Loaded):
 
     def _request(self, item: Any, prompt: Any, config: GenerationConfig, special: bool, bound: Bound | None) -> Request:
         """Return the request of one input, checked as far as its own ids go. special, bound: as in `_requests`."""
-        refuse_chat(item)
+        refuse_chat(item, self._instead_of_messages)
         lengths = self._model.lengths
         if self.encoder_config is None:
             ids = self._ids(self.text, item, "an input", bound or lengths.prompt, special)
