@@ -102,8 +102,8 @@ def conversations_of(messages: Any) -> tuple[list[Sequence[Any]], bool]:
     if not any(lists):
         return [messages], True
     if not all(lists):
-        raise InputError(f"{_EXPECTED}; this list has both, a message at place {lists.index(False)} and a list at place "
-                         f"{lists.index(True)}")
+        raise InputError(f"{_EXPECTED}; this list has both, a message at place {lists.index(False)} and a list at "
+                         f"place {lists.index(True)}")
     return list(messages), False
 
 
@@ -132,8 +132,8 @@ def _check_content(content: Any, where: str) -> None:
     for part in content if isinstance(content, list) else [content]:
         kind = part.get("type", "text") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind.removeprefix("input_").startswith(_MEDIA):
-            raise InputError(f"{where} has a part of the type {shown(kind)}; images, audio and files are not supported, "
-                             "only texts")
+            raise InputError(f"{where} has a part of the type {shown(kind)}; images, audio and files are not "
+                             "supported, only texts")
         if not isinstance(content, list) or not isinstance(part, dict) or not isinstance(part.get("text"), str):
             raise InputError(f'the content of {where} must be a text, or a list of parts such as {{"type": "text", '
                              f'"text": "Hello"}}, not {shown(content)}')

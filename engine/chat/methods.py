@@ -74,8 +74,8 @@ class ChatMethods:
         """
         stop, tokenize = Stop.after(timeout), flag("tokenize", tokenize)
         if control_tokens is not None and not tokenize:
-            raise InputError("control_tokens decides what becomes of control tokens in ids, and a text cannot carry it; "
-                             "say tokenize=True, or leave control_tokens out")
+            raise InputError("control_tokens decides what becomes of control tokens in ids, and a text cannot carry "
+                             "it; say tokenize=True, or leave control_tokens out")
         options = self._options(tools=tools, documents=documents, template=template, date=date,
                                 add_generation_prompt=add_generation_prompt, values=template_options,
                                 continue_final_message=continue_final_message, trust_template=trust_template,
@@ -135,8 +135,8 @@ class ChatMethods:
                                 control_tokens=control_tokens)
         [conversation, *others], single = conversations_of(messages)
         if not single:
-            raise InputError(f"stream_chat takes one conversation, not a list of {1 + len(others)}; call it for each, as "
-                             "many at once as you like, or call chat, which takes a list")
+            raise InputError(f"stream_chat takes one conversation, not a list of {1 + len(others)}; call it for each, "
+                             "as many at once as you like, or call chat, which takes a list")
         with located(_place(0, single)):
             prompt = self._prompts.ids(conversation, options, stop)
         return self._stream(prompt, stop, **settings)
@@ -144,7 +144,8 @@ class ChatMethods:
     @property
     def _instead_of_messages(self) -> str:
         """What to do with messages in place of a text."""
-        return CHAT if self.text is not None and self.text.chat is not None and self.text.chat.templates else NO_TEMPLATE
+        chat = None if self.text is None else self.text.chat
+        return CHAT if chat is not None and chat.templates else NO_TEMPLATE
 
     def _options(self, **given: Any) -> Options:
         from .template import Options  # here, because `import engine` shall stay light

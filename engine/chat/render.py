@@ -31,8 +31,9 @@ from typing import Any
 REQUEST = struct.Struct("<IQ")
 ANSWER = struct.Struct("<IQB")
 READY, TEXT, REFUSED, FAILED, LONG, MEMORY, LEAVING = range(7)
-"""The kinds of answers: the process is ready, with the reason why it has no filter, if so; a text; the template raised an exception itself; another exception; the
-text is too long; there is no memory for it; the process ends and has not read a request."""
+"""The kinds of answers: the process is ready, with the reason why it has no filter, if so; a text; the template raised
+an exception itself; another exception; the text is too long; there is no memory for it; the process ends and has not
+read a request."""
 MAX_ANSWER = 4_000_000
 """The most characters of a text."""
 MAX_ERROR = 1000
@@ -51,39 +52,40 @@ _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 """The numbers of prctl(2)."""
 
 WARM_UP = """{# every construct, so that nothing is imported later #}
-{%- set ns = namespace(first=true, n=0) %}{% macro shown(x, y='a') %}{{ x|trim ~ y }}{{ caller() if caller }}{% endmacro %}
+{%- set ns = namespace(first=true, n=0) %}
+{%- macro shown(x, y='a') %}{{ x|trim ~ y }}{{ caller() if caller }}{% endmacro %}
 {%- for m in messages if m.role != 'none' recursive %}
 {% if loop.first and not loop.last %}{% continue %}{% elif m is mapping and m['content'] is string %}
-{{ shown(m.content) }}{% call shown(m.role) %}b{% endcall %}{% generation %}{{ m|tojson(indent=2) }}{% endgeneration %}
-{% else %}{{ m|string|upper|lower|title|capitalize }}{{ cycler('a', 'b').next() }}{{ joiner(',')() }}{% break %}{% endif %}
+{{ shown(m.content) }}{% call shown(m.role) %}b{% endcall %}
+{% generation %}{{ m|tojson(indent=2) }}{% endgeneration %}
+{% else %}{{ m|string|upper|lower|title|capitalize }}{{ cycler('a', 'b').next() }}{{ joiner(',')() }}{% break %}
+{% endif %}
 {% set ns.n = ns.n + loop.index0 %}{% filter upper %}x{% endfilter %}{% with a = 1 %}{{ a }}{% endwith %}
 {%- endfor %}{{ dict(a=1).items()|list }}{{ [3, 1]|sort|join(',')|e }}{{ 'a,b'.split(',')|map('upper')|list|tojson }}
 {{ range(3)|select('odd')|list|length }}{{ [{'a': 1}]|selectattr('a', 'equalto', 1)|map(attribute='a')|list|sum }}
-{{ '%s %d %.1f'|format('a', 1, 2.0) }}{{ '{:>3} {x}'.format('a', x=1) }}{{ 'a b'|replace('a', 'b')|indent(2)|wordcount }}
+{{ '%s %d %.1f'|format('a', 1, 2.0) }}{{ '{:>3} {x}'.format('a', x=1) }}
+{{ 'a b'|replace('a', 'b')|indent(2)|wordcount }}
 {{ [1, 2]|groupby('real')|list|length }}{{ {'b': 1}|dictsort|first|last }}{{ 1.5|round|int|abs }}{{ 'x'|default('y') }}
 {{ 'https://a.b'|urlize }}{{ 'a'|urlencode }}{{ '<a>b'|striptags }}{{ {'a': 1}|xmlattr }}{{ [1, 2]|batch(1)|list }}
-{{ [1, 2]|slice(2)|list }}{{ 'aB'|safe|forceescape }}{{ 1024|filesizeformat }}{{ 'a b'|wordwrap(1)|truncate(3)|center(9) }}
+{{ [1, 2]|slice(2)|list }}{{ 'aB'|safe|forceescape }}{{ 1024|filesizeformat }}
+{{ 'a b'|wordwrap(1)|truncate(3)|center(9) }}
 {{ [1, 1]|unique|list }}{{ [1]|min }}{{ [1]|max }}{{ [1]|random }}{{ 'a'|pprint }}{{ lipsum(1) }}{{ 'a'|attr('b') }}
-{{ 'a' in 'ab' and 1 is odd or none is none }}{{ 'a'[::-1] }}{{ -7 // 2 % 3 ** 2 / 1 }}{{ messages|reverse|list|length }}
-{{ strftime_now('%d %b %Y %A %j') }}{{ missing is defined }}{{ 'é\\n'|tojson }}{{ 'a'.encode('utf-8').decode('utf-8') }}"""
+{{ 'a' in 'ab' and 1 is odd or none is none }}{{ 'a'[::-1] }}{{ -7 // 2 % 3 ** 2 / 1 }}
+{{ messages|reverse|list|length }}{{ strftime_now('%d %b %Y %A %j') }}{{ missing is defined }}{{ 'é\\n'|tojson }}
+{{ 'a'.encode('utf-8').decode('utf-8') }}"""
 WARM_UP_ERRORS = ("{{ raise_exception('a') }}", "{% if %}", "{{ a.b.c }}", "{{ ''.__class__.__mro__ }}", "{{ 1 / 0 }}",
                   "{{ 'a' + 1 }}", "{{ 'a'|nothing }}", "{% include 'a' %}", "{% import 'a' as b %}", "{{ [][1] }}",
-                  "{{ '\\ud800' }}", "{{ range(999999) }}",
-                  "{{ namespace(_a=1) }}", "{{ '{0.__class__}'.format(1) }}", "{{ 'a'.encode('utf-16').decode('latin-1') + 1 }}")
+                  "{{ '\\ud800' }}", "{{ range(999999) }}", "{{ namespace(_a=1) }}",
+                  "{{ '{0.__class__}'.format(1) }}", "{{ 'a'.encode('utf-16').decode('latin-1') + 1 }}")
 """Templates that fail in every way, because the way to a message imports modules, too."""
 
 
-def make_environment(now: Callable[[], datetime]) -> Any:
-    """Return the environment of Jinja2 that renders every template; now: the time that `strftime_now` writes."""
-    import jinja2
+def _extension() -> Any:
+    """Return the extension for the tag `generation`, which marks what the assistant says, and changes no text."""
     from jinja2 import nodes
     from jinja2.ext import Extension
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.utils import Namespace
 
     class Generation(Extension):
-        """The tag `generation`, which marks what the assistant says, and changes no text."""
-
         tags = {"generation"}  # noqa: RUF012, as Jinja's own extensions write it
 
         def parse(self, parser: Any) -> Any:
@@ -94,45 +96,59 @@ def make_environment(now: Callable[[], datetime]) -> Any:
         def _passed_on(self, caller: Callable[[], str]) -> str:
             return caller()
 
-    class NewDict:
-        """The global `dict` without the attributes of the type."""
+    return Generation
 
-        def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-            return dict(*args, **kwargs)
 
-        def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-            return dict.fromkeys(*args, **kwargs)
+class _NewDict:
+    """The global `dict` without the attributes of the type."""
 
-    def check_name(name: Any) -> None:
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args, **kwargs)
+
+
+def _public_namespace() -> Any:
+    """Return the global `namespace` without names that begin with an underscore."""
+    from jinja2.exceptions import SecurityError
+    from jinja2.utils import Namespace
+
+    def check(name: Any) -> None:
         if isinstance(name, str) and name.startswith("_"):
-            raise jinja2.exceptions.SecurityError(
-                f"Chat templates cannot store underscore-prefixed attributes on a namespace, but got {name!r}. Please "
-                "rename the attribute.")
+            raise SecurityError(f"Chat templates cannot store underscore-prefixed attributes on a namespace, but got "
+                                f"{name!r}. Please rename the attribute.")
 
     class PublicNamespace(Namespace):
-        """The global `namespace` without names that begin with an underscore."""
-
         def __init__(*args: Any, **kwargs: Any) -> None:        # so that a template may name an attribute `self`
             attributes = dict(*args[1:], **kwargs)
             for name in attributes:
-                check_name(name)
+                check(name)
             Namespace.__init__(args[0], attributes)
 
         def __setitem__(self, name: str, value: Any) -> None:
-            check_name(name)
+            check(name)
             super().__setitem__(name, value)
 
+    return PublicNamespace
+
+
+def make_environment(now: Callable[[], datetime]) -> Any:
+    """Return the environment of Jinja2 that renders every template; now: the time that `strftime_now` writes."""
+    from jinja2.exceptions import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     def raise_exception(message: str) -> None:
-        raise jinja2.exceptions.TemplateError(message)
+        raise TemplateError(message)
 
     def tojson(x: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None,
                sort_keys: bool = False) -> str:
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                                extensions=[Generation, "jinja2.ext.loopcontrols"])
+                                                extensions=[_extension(), "jinja2.ext.loopcontrols"])
     environment.filters["tojson"] = tojson
-    environment.globals |= {"raise_exception": raise_exception, "dict": NewDict(), "namespace": PublicNamespace,
+    environment.globals |= {"raise_exception": raise_exception, "dict": _NewDict(), "namespace": _public_namespace(),
                             "strftime_now": lambda format: now().strftime(format)}
     return environment
 

@@ -61,7 +61,8 @@ class Renderer:
         self._turn = new_turn()
         self._process: _Process | None = None
 
-    def render(self, template: str, values: dict[str, Any], date: datetime, stop: Stop, *, trusted: bool = False) -> str:
+    def render(self, template: str, values: dict[str, Any], date: datetime, stop: Stop, *, trusted: bool = False
+               ) -> str:
         """Return the text that a template makes of values, which are plain JSON.
 
         date: what `strftime_now` writes. stop: when to stop waiting. trusted: whether the template may be rendered
@@ -309,8 +310,8 @@ def _folders_of_jinja() -> list[str]:
     stated = version("jinja2")
     numbers = tuple(int(part) for part in stated.split(".")[:3] if part.isdigit())
     if numbers < _OLDEST:
-        raise UnsupportedError(f"a chat needs jinja2 {'.'.join(map(str, _OLDEST))} or newer, and {stated} is installed; "
-                               f"older ones have known holes; {install_command('chat')}")
+        raise UnsupportedError(f"a chat needs jinja2 {'.'.join(map(str, _OLDEST))} or newer, and {stated} is "
+                               f"installed; older ones have known holes; {install_command('chat')}")
     return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))
 
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""The codes of the instructions: load a word, jump if it is equal to a constant, at least it, or has one of its bits."""
+"""The codes of the instructions: load a word; jump if it is equal to a constant, at least it, or has one of its bits;
+return."""
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 """Where the machine finds the number of the call, the architecture, and the arguments, of 8 bytes each."""
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000

@@ -74,8 +74,8 @@ class Options:
             raise InputError(f'control_tokens must be "text" or "parse", not {shown(self.control_tokens)}')
         template: Any = self.template
         if template is not None and (not isinstance(template, str) or len(template) > MAX_TEMPLATE):
-            raise InputError(f"template must be a template of Jinja of at most {MAX_TEMPLATE:,} characters, the name of "
-                             f"one of the model's, or None, not {shown(template)}")
+            raise InputError(f"template must be a template of Jinja of at most {MAX_TEMPLATE:,} characters, the name "
+                             f"of one of the model's, or None, not {shown(template)}")
         when: Any = self.date
         if when is not None and not isinstance(when, Date):
             raise InputError(f"date must be a datetime.datetime, a datetime.date or None, not {shown(when)}")
@@ -83,7 +83,8 @@ class Options:
         if not isinstance(values, Mapping) or any(not isinstance(name, str) or name in _RESERVED for name in values):
             raise InputError("the options of a template must map names to values, and none of the names may be "
                              f"{', '.join(_RESERVED)}, not {shown(values)}")
-        when = datetime.now() if when is None else when if isinstance(when, datetime) else datetime.combine(when, time())
+        if not isinstance(when, datetime):
+            when = datetime.now() if when is None else datetime.combine(when, time())
         return replace(self, continue_final_message=continued, add_generation_prompt=prompted, date=when,
                        trust_template=flag("trust_template", self.trust_template))
 
@@ -221,8 +222,8 @@ def _cut_at_tag(text: str, last: str) -> str:
     """Return a rendered text up to the tag."""
     place = text.rfind(_TAG.strip())
     if place < 0 or last.strip() not in text:
-        raise InputError("continue_final_message is set but the final message does not appear in the chat after applying "
-                         "the chat template! The template changes or leaves out the end of the last message, so that it "
-                         "cannot be continued")
+        raise InputError("continue_final_message is set but the final message does not appear in the chat after "
+                         "applying the chat template! The template changes or leaves out the end of the last message, "
+                         "so that it cannot be continued")
     whole = text[place : place + len(_TAG)] == _TAG
     return text[:place] if whole else text[:place].rstrip()     # the template removes spaces at the end of a message

@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from ..base.errors import InputError
-from ..chat.terminal import Talk
+from ..chat import Talk
 from ..interface.generator import Generator
 from .console import MODEL_OR_GGUF, add_model
 from .generate import add_generation, generation_of
@@ -22,8 +22,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add_model(command, MODEL_OR_GGUF)
     command.add_argument("--system", metavar="TEXT", help="instruction in front of the conversation")
     command.add_argument("--template", metavar="FILE", help="template of Jinja to take in place of the model's own")
-    command.add_argument("--trust-template", action="store_true", help="render the template also where the system has no "
-                         "filter of system calls")
+    command.add_argument("--trust-template", action="store_true", help="render the template also where the system has "
+                         "no filter of system calls")
     add_generation(command)
 
 

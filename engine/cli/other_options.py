@@ -45,8 +45,9 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
                  "--file": _FILE},
     "chat": {**dict.fromkeys(("-sys", "--system-prompt"), _option("--system")), "-n": _option("--max-new-tokens"),
              "--chat-template": "--template takes a file with the template", "-s": _option("--seed"),
-             "--chat-template-file": _option("--template"), "-p": "type the message, or pipe it: echo TEXT | engine chat "
-             "MODEL", **dict.fromkeys(("-c", "--ctx-size"), LOAD["n_ctx"].advice), "-ngl": LOAD["n_gpu_layers"].advice,
+             "--chat-template-file": _option("--template"), "-p": "type the message, or pipe it: echo TEXT | engine "
+             "chat MODEL", **dict.fromkeys(("-c", "--ctx-size"), LOAD["n_ctx"].advice),
+             "-ngl": LOAD["n_gpu_layers"].advice,
              **dict.fromkeys(("-cnv", "--conversation"), "engine chat is a conversation; leave it out")},
     "translate": {"-n": _option("--max-new-tokens"), "-f": _FILE, "--file": _FILE,
                   **{name: _option("--source-language") for name in ("--src-lang", "--source-lang", "--from")},

@@ -16,7 +16,7 @@ from ..base.arguments import flag, refuse_chat, renamed_arguments, warn_caller
 from ..base.errors import InputError, UnsupportedError, located, shown
 from ..base.lazy import lazy
 from ..base.stop import Stop
-from ..chat.methods import ChatMethods
+from ..chat import ChatMethods
 from ..encoding.outputs import read_heads
 from ..generation.batching import Ends
 from ..generation.lengths import Bound
@@ -248,7 +248,8 @@ class Generator(ChatMethods, Loaded):
         seconds from this call to the last token, as for `generate`. Several streams may run at once: their steps are
         computed together.
         """
-        return self._stream(source, Stop.after(timeout), prompt=prompt, add_special_tokens=add_special_tokens, **settings)
+        return self._stream(source, Stop.after(timeout), prompt=prompt, add_special_tokens=add_special_tokens,
+                            **settings)
 
     def _stream(self, source: Any, stop: Stop, *, prompt: Any = None, add_special_tokens: bool = True, **settings: Any
                 ) -> Stream:

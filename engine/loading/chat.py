@@ -58,8 +58,8 @@ def _stated_templates(value: Any) -> dict[str, str]:
     entries = value if isinstance(value, list) else [value]
     if len(entries) > MAX_TEMPLATES or not all(isinstance(one, dict) and isinstance(one.get("name"), str)
                                                and isinstance(one.get("template"), str) for one in entries):
-        raise WeightsError(f"chat_template must be a text, or a list of at most {MAX_TEMPLATES} objects with a name and a "
-                           f"template, not {shown(value)}")
+        raise WeightsError(f"chat_template must be a text, or a list of at most {MAX_TEMPLATES} objects with a name "
+                           f"and a template, not {shown(value)}")
     return {one["name"]: one["template"] for one in entries}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,9 +68,8 @@ class ChatConfig:
         if not isinstance(values, dict) or not values.keys() <= cls.__dataclass_fields__.keys():
             raise WeightsError(f"chat must have {', '.join(cls.__dataclass_fields__)}, not "
                                f"{listed(values) if isinstance(values, dict) else shown(values)}")
-        fields: Mapping[str, Any] = {name: tuple(value) if isinstance(value, list) and name == "control_tokens" else value
-                                     for name, value in values.items()}
-        return cls(**fields)
+        tokens = values.get("control_tokens")
+        return cls(**values | {"control_tokens": tuple(tokens) if isinstance(tokens, list) else tokens})
 
 
 def _size(value: Any) -> int:

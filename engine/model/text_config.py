@@ -65,7 +65,7 @@ class TextConfig:
     keeps_space: bool = False
     """Whether a text that new tokens continue keeps the space in front of the first of them, as in llama.cpp."""
     chat: ChatConfig | None = None
-    """How the messages of a chat become a prompt; None for a model that has no template and no special tokens for it."""
+    """How the messages of a chat become a prompt; None for a model whose files say nothing about it."""
 
     def __post_init__(self) -> None:
         types = {"tokenizer_json": bytes, "pooling": tuple, "normalize": bool, "include_prompt": bool,

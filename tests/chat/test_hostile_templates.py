@@ -1,12 +1,11 @@
 """A hostile template costs its own call an error, and nobody anything else.
 
-ENGINE_CHAT=long renders all of them, gives each the 3 s of CPU time that it has in use, and looks at the time and the
-memory of this process, where nothing else runs.
+ENGINE_CHAT=long renders all of them, gives each the 3 s of CPU time that it has in use, and looks at the CPU time and
+at the memory of this process.
 """
 
 import os
 import resource
-import time
 
 import pytest
 
@@ -46,19 +45,25 @@ def test_there_are_many():
     assert {*ENDING} < {*HOSTILE}
 
 
+def used():
+    """Return the CPU time that this process and its children have taken."""
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_next_chat_works(renderer, name):
     assert render(renderer, "{{ messages[0].role }}") == "user"
-    before, start = memory(), time.monotonic()
+    before, start = memory(), used()
     try:
         text = render(renderer, HOSTILE[name])
     except InputError as error:
-        assert len(str(error)) < 1500
-        assert "\x1b" not in str(error)
-    else:
-        assert len(text) <= 4_000_000
-        assert not any(secret in text for secret in ("root:", "uid=", "<class '", "{'__name__'", "<module"))
+        text = str(error)
+        assert len(text) < 1500
+    assert len(text) <= 4_000_000
+    assert not any(secret in text for secret in ("root:", "uid=", "<class '", "{'__name__'", "<module", "\x1b"))
     if LONG:
-        assert time.monotonic() - start < 3.5
+        renderer.close()        # so that the time of the process counts; its start was counted with the template before
+        assert used() - start < 3.5
         assert memory() - before < 20e6
     assert render(renderer, "{{ messages[0].role }}") == "user"

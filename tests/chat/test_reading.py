@@ -66,8 +66,8 @@ def test_files_come_before_the_settings(folder):
 
 def test_special_tokens(folder):
     write_json(folder.path / "special_tokens_map.json", {"bos_token": "<old>", "sep_token": {"content": "<sep>"}})
-    tokens = {"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False}, "pad_token": None, "x_token": "<x>",
-              "add_bos_token": True, "extra_special_tokens": {"image_token": "<image>"}}
+    tokens = {"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False}, "pad_token": None,
+              "x_token": "<x>", "add_bos_token": True, "extra_special_tokens": {"image_token": "<image>"}}
     named = {"bos_token": "<s>", "eos_token": "</s>", "x_token": "<x>", "image_token": "<image>"}
     assert settings(folder, **tokens, added_tokens_decoder={}).special_tokens == named
     old = named | {"bos_token": "<old>", "sep_token": "<sep>"}

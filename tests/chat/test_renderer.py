@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -150,8 +151,8 @@ def test_a_fork_while_another_thread_asks(one):
     rendered(one)
     process_id = one.process_id
     with ThreadPoolExecutor(1) as pool:
-        long = pool.submit(one.render, "{% for i in range(60000) %}{% if i == 59999 %}b{% endif %}{% endfor %}" * 10, {},
-                           DATE, NEVER)
+        slow = "{% for i in range(60000) %}{% if i == 59999 %}b{% endif %}{% endfor %}" * 10
+        long = pool.submit(one.render, slow, {}, DATE, NEVER)
         assert outcome(lambda: rendered(one, 3)) == "ok: '3 and 4'"
         assert long.result() == "b" * 10
     assert one.process_id == process_id
@@ -173,7 +174,7 @@ def test_a_killed_process_is_replaced(one):
     assert rendered(one, 2) == "2 and 3"
     killer = threading.Timer(0.2, lambda: os.kill(one.process_id, signal.SIGKILL))
     killer.start()
-    with pytest.raises(EngineError, match="ended from outside .SIGKILL.; the next call starts another"):
+    with pytest.raises(EngineError, match=r"ended from outside .SIGKILL.; the next call starts another"):
         one.render(ENDLESS, {}, DATE, NEVER)
     killer.join()
     assert rendered(one, 4) == "4 and 5"
@@ -192,9 +193,10 @@ def test_time_and_cancellation_and_interrupts(one):
     with pytest.raises(TimedOut):
         one.render(ENDLESS, {}, DATE, Stop.after(0.2))
     assert rendered(one) == "1 and 2"
-    with interruptible(), pytest.raises(KeyboardInterrupt):
+    with interruptible():
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        one.render(ENDLESS, {}, DATE, NEVER)
+        with pytest.raises(KeyboardInterrupt):
+            one.render(ENDLESS, {}, DATE, NEVER)
     assert rendered(one) == "1 and 2"
 
 
@@ -208,7 +210,7 @@ def test_the_end_of_the_cpu_time():
 def test_without_a_filter_a_template_has_to_be_trusted(monkeypatch):
     monkeypatch.setattr(renderer, "own_program", lambda: b"")
     one = Renderer()
-    with pytest.raises(UnsupportedError, match="no filter of system calls .*say trust_template=True"):
+    with pytest.raises(UnsupportedError, match=r"no filter of system calls .*say trust_template=True"):
         rendered(one)
     assert one.render("{{ 1 + 1 }}", {}, DATE, NEVER, trusted=True) == "2"
     one.close()
@@ -217,7 +219,7 @@ def test_without_a_filter_a_template_has_to_be_trusted(monkeypatch):
 def test_a_program_that_the_kernel_refuses_is_none(monkeypatch):
     monkeypatch.setattr(renderer, "own_program", lambda: bytes(8))
     one = Renderer()
-    with pytest.raises(UnsupportedError, match="no filter of system calls .Invalid argument"):
+    with pytest.raises(UnsupportedError, match=r"no filter of system calls .Invalid argument"):
         rendered(one)
     one.close()
 
@@ -229,7 +231,7 @@ def test_without_jinja(monkeypatch):
         rendered(Renderer())
     monkeypatch.undo()
     monkeypatch.setattr(renderer, "version", lambda name: "3.1.5")
-    with pytest.raises(UnsupportedError, match="jinja2 3.1.6 or newer, and 3.1.5 is installed"):
+    with pytest.raises(UnsupportedError, match=r"jinja2 3\.1\.6 or newer, and 3\.1\.5 is installed"):
         rendered(Renderer())
     renderer._folders_of_jinja.cache_clear()
 
@@ -247,8 +249,9 @@ def test_a_process_that_somebody_took_over_cannot_harm_its_parent(monkeypatch, t
     """It announces a long answer, answers another request, or closes its pipe."""
     for answer, error in (("struct.pack('<IQB', 2**31, n, 1)", "announces an answer"), ("b''", "exit status 0")):
         script = tmp_path / "script.py"
-        script.write_text("import os, struct\nos.write(1, struct.pack('<IQB', 0, 0, 0))\nsize, n = struct.unpack('<IQ', "
-                          f"os.read(0, 12))\nos.write(1, struct.pack('<IQB', 1, n + 1, 1) + b'a' + {answer})\n")
+        script.write_text("import os, struct\nos.write(1, struct.pack('<IQB', 0, 0, 0))\n"
+                          "size, n = struct.unpack('<IQ', os.read(0, 12))\n"
+                          f"os.write(1, struct.pack('<IQB', 1, n + 1, 1) + b'a' + {answer})\n")
         monkeypatch.setattr(renderer, "SCRIPT", script)
         one = Renderer()
         with pytest.raises(EngineError, match=error):
@@ -261,7 +264,8 @@ def test_a_template_is_compiled_once(monkeypatch):
     compiled, whole = [], templates._environment.from_string
     monkeypatch.setattr(templates._environment, "from_string", lambda text: compiled.append(text) or whole(text))
     for i in range(3):
-        assert templates.answer({"template": "{{ n }}", "values": {"n": i}, "date": [2000, 1, 1]}) == (render.TEXT, str(i))
+        request = {"template": "{{ n }}", "values": {"n": i}, "date": [2000, 1, 1]}
+        assert templates.answer(request) == (render.TEXT, str(i))
     assert compiled == ["{{ n }}"]
     for i in range(30):
         templates.answer({"template": f"a{i}", "values": {}, "date": [2000, 1, 1]})
@@ -278,10 +282,8 @@ def test_kills_and_forks_at_any_moment(one):
 
     def kill(process_id, delay):
         time.sleep(delay)
-        try:
+        with suppress(ProcessLookupError):
             os.kill(process_id, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     for number in range(RENDERS):
         killer = None

@@ -87,7 +87,7 @@ def test_templates_by_name(prompts_of):
     prompts = prompts_of({"default": "D", "tool_use": "T", "rag": "R"})
     options = [{}, {"tools": []}, {"template": "rag"}, {"template": "{{ 1 }}"}]
     assert [prompts.text(ASKED, Options(**own).checked()) for own in options] == ["D", "T", "R", "1"]
-    with pytest.raises(InputError, match=r"several chat templates and none is the default; say template=\.\.\., one of a, b"):
+    with pytest.raises(InputError, match=r"several chat templates and none is the default; .* one of a, b"):
         prompts_of({"b": "", "a": ""}).text(ASKED, Options().checked())
     with pytest.raises(InputError, match="this model has no chat template; pass template="):
         prompts_of({}).text(ASKED, Options().checked())

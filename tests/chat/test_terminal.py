@@ -179,7 +179,8 @@ def test_the_command_over_a_pipe(path, tmp_path):
                           capture_output=True, check=True)
     with engine.load(path, threads=1) as generator:
         first = generator.chat([{"role": "user", "content": "SHello"}], template=template.read_text())
-        second = generator.generate([generator.tokenizer.encode(f"SHello{first.text}What?", add_special_tokens=False)])[0]
+        ids = generator.tokenizer.encode(f"SHello{first.text}What?", add_special_tokens=False)
+        second = generator.generate([ids])[0]
     assert done.stdout.decode().split("\n")[0] == first.text.split("\n")[0]
     assert done.stdout.decode() == f"{first.text}\n{second.text}\n"
 

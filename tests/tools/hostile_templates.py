@@ -98,10 +98,10 @@ HOSTILE = {
     # Escapes from the sandbox.
     "class": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "lipsum_globals": "{{ lipsum.__globals__['os'].popen('id').read() }}",
-    "cycler_globals": "{{ cycler.%s.os.system('id') }}" % _GLOBALS,
-    "joiner_globals": "{{ joiner.%s.os.system('id') }}" % _GLOBALS,
-    "namespace_globals": "{{ namespace.%s.os.system('id') }}" % _GLOBALS,
-    "self_globals": "{{ self.%s.os }}{{ self._TemplateReference__context }}" % _GLOBALS,
+    "cycler_globals": "{{ cycler." + _GLOBALS + ".os.system('id') }}",
+    "joiner_globals": "{{ joiner." + _GLOBALS + ".os.system('id') }}",
+    "namespace_globals": "{{ namespace." + _GLOBALS + ".os.system('id') }}",
+    "self_globals": "{{ self." + _GLOBALS + ".os }}{{ self._TemplateReference__context }}",
     "raise_globals": "{{ raise_exception.__globals__ }}",
     "strftime_closure": "{{ strftime_now.__closure__[0].cell_contents }}",
     "dict_class": "{{ dict.__class__.__base__.__subclasses__() }}",
@@ -136,10 +136,14 @@ HOSTILE = {
     "strftime": "{{ strftime_now('%Y' * 10000000) }}{{ strftime_now('%' * 10**8) }}",
 }  # fmt: skip
 
-ENDING = """double title batch additions indent split wordwrap double_format urlize cycle format_precision xmlattr pprint
-    translate double_str_format slice double_join double_urlencode double_replace double_tilde lipsum double_list
-    range_of_ranges double_tojson_text many_expressions attributes factorial in_list double_dict filters double_tojson
-    format_nested loops_output power_steps generators long_integer recursion_fan double_string join loops grouping ljust
-    zfill sorting percent_width format_width long_float expandtabs strftime percent_star product product_tuple center
-    product_list product_negative unique""".split()
+ENDING = [
+    "double", "title", "batch", "additions", "indent", "split", "wordwrap", "double_format", "urlize", "cycle",
+    "format_precision", "xmlattr", "pprint", "translate", "double_str_format", "slice", "double_join",
+    "double_urlencode", "double_replace", "double_tilde", "lipsum", "double_list", "range_of_ranges",
+    "double_tojson_text", "many_expressions", "attributes", "factorial", "in_list", "double_dict", "filters",
+    "double_tojson", "format_nested", "loops_output", "power_steps", "generators", "long_integer", "recursion_fan",
+    "double_string", "join", "loops", "grouping", "ljust", "zfill", "sorting", "percent_width", "format_width",
+    "long_float", "expandtabs", "strftime", "percent_star", "product", "product_tuple", "center", "product_list",
+    "product_negative", "unique",
+]  # fmt: skip
 """Those that end the process which renders them, so that the next one costs the start of another."""

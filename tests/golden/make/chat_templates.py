@@ -4,8 +4,8 @@
     python -m tests.golden.make chat_templates FOLDER      compare the templates of a folder, and write nothing
 
 Such a folder is vendor/llama.cpp/models/templates in the source package of llama-cpp-python, which has 70 templates of
-published models: pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36. The comparison renders each dialogue
-here and there, and prints the differences and their number.
+published models: pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36. The comparison renders each
+dialogue here and there, and prints the differences and their number.
 """
 
 import hashlib
@@ -62,8 +62,8 @@ class Theirs:
         given = options_of(dialogue)
         values = given.pop("values")
         try:
-            return {"result": self._tokenizer.apply_chat_template(dialogue["messages"], return_dict=False, **given, **values,
-                                                                  **more)}
+            make = self._tokenizer.apply_chat_template
+            return {"result": make(dialogue["messages"], return_dict=False, **given, **values, **more)}
         except Exception as error:
             return {"error": str(error)}
 
