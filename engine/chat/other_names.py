@@ -17,7 +17,8 @@ _MESSAGES: Mapping[str, OtherName] = {
 """Arguments of the messages and of their template."""
 
 _ANSWERS: Mapping[str, OtherName] = {
-    **{name: row for name, row in GENERATE.items() if row.ours not in ("inputs", "prompts")},
+    **{name: row for name, row in GENERATE.items()
+       if row.ours not in ("inputs", "prompts") and name not in ("messages", "tools")},
     **_MESSAGES,
     "chat_template_kwargs": same("template_options"),
     "add_generation_prompt": instead("an answer always begins a new message; continue_final_message=True goes on with "

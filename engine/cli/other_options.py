@@ -70,8 +70,8 @@ PYTHON: Mapping[str, Callable[..., Any]] = {
 _AT_CALL = LOAD["batch_size"].advice
 
 COMMANDS: Mapping[str, str] = {name: ours for ours, names in {
-    "engine chat MODEL does it": ("run", "talk", "converse"),
-    "engine generate MODEL --prompt TEXT does it": ("complete", "completion", "cli", "text-generation"),
+    "engine chat MODEL does it": ("talk", "conversation", "conversational"),
+    "engine generate MODEL --prompt TEXT does it": ("run", "complete", "completion", "cli", "text-generation"),
     "engine fetch NAME does it": ("download", "pull", "get"),
     "engine doctor does it": ("env", "environment"),
     "engine convert MODEL out.npz does it": ("quantize", "export", "save"),

@@ -212,7 +212,7 @@ MODULE: Mapping[str, str] = {
 
 CALLED: Mapping[str, str] = {
     "Engine": "encode(sentences) or forward(input_ids), or for a model with a head classify, tag, answer or fill_mask",
-    "Generator": "chat(messages), generate(prompt), stream(prompt) or translate(text)",
+    "Generator": "generate(prompt), chat(messages), stream(prompt) or translate(text)",
     "Reranker": "rank(query, documents) or predict(pairs)",
     "Transcriber": "transcribe(recording)",
 }

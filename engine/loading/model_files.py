@@ -39,12 +39,14 @@ def files_read(folder: ModelFolder) -> list[str]:
     parts = router.module_folders(folder) if MODULES in found else [("", folder)]
     for kind, part in parts:
         start = "" if part is folder else f"{part.path.relative_to(folder.path).as_posix()}/"
-        names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part) + chat_files(part)
+        names = [name for name in _OF_PART if part.has(name)] + tokenizer_files(part)
         if kind == SPARSE_STATIC and part.has(name := str(stated_numbers(part))):
             names.append(name)
         index, *shards = part.weight_files() or [""]
         found += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
         weights += [f"{start}{name}" for name in shards or [index] if name]
+    if MODULES not in found:
+        found += chat_files(folder)     # which a language model reads
     if ctranslate2.is_ctranslate2(folder):
         lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]
         found += [name for name in lists if folder.has(name)]
