@@ -196,7 +196,7 @@ class FolderSource(Source):
 
         arrays = self.folder.tensors(wanted, keep_float16=True, memory=self._memory)
         source, target = read_tokenizers(self.folder, translates=True)
-        if parts.encoder is None and target is not None:
+        if kind == "generate" and parts.encoder is None and target is not None:
             source = target = replace(target, chat=read_chat(self.folder))
         return assemble(self.folder, parts, arrays, generation, source, target)
 

@@ -45,8 +45,7 @@ def files_read(folder: ModelFolder) -> list[str]:
         index, *shards = part.weight_files() or [""]
         found += [f"{start}{name}" for name in (*names, *([index] if shards else []))]
         weights += [f"{start}{name}" for name in shards or [index] if name]
-    if MODULES not in found:
-        found += chat_files(folder)     # which a language model reads
+    found += chat_files(folder)     # which are read for a language model
     if ctranslate2.is_ctranslate2(folder):
         lists = [f"{name}.{suffix}" for name in ctranslate2.VOCABULARIES for suffix in ("json", "txt")]
         found += [name for name in lists if folder.has(name)]
